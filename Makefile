@@ -1,0 +1,43 @@
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALLED := .venv/installed
+BENCH_INSTALLED := .venv/installed-bench
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test bench format clean
+
+help:  ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
+
+demo: $(INSTALLED)  ## account for one training run and draw demo/epsilon.png
+	mkdir -p demo
+	$(BIN)/tacit epsilon --multiplier 1.1 --lot-size 256 --population 60000 --steps 14062 --delta 1e-5 \
+		--plot demo/epsilon.png
+
+test: $(INSTALLED)  ## lint, check the types, run every test
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -m pytest
+
+bench: $(BENCH_INSTALLED)  ## measure accounting beside its peers (installs torch)
+	$(BIN)/python benchmarks/accounting.py
+
+format: $(INSTALLED)  ## repair what ruff can repair
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+clean:  ## remove the virtual environment and everything made
+	rm -rf .venv demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) install --quiet -c constraints.txt -e ".[dev]"
+	touch $@
+
+$(BENCH_INSTALLED): $(INSTALLED)
+	$(PIP) install --quiet -c constraints.txt -e ".[dev,bench]"
+	touch $@

@@ -1,0 +1,342 @@
+"""What happened to the data, as frozen values: who draws the noise emits one of these, and accountants read nothing else.
+
+Events multiply (`event * 100`: the same mechanism a hundred times), add (`a + b`: both were run)
+and can be sampled (`event.sampled(rate)`: on a Poisson lot). An event once published never changes
+meaning: `to_json` carries a version, and old versions stay readable.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any, final
+
+from tacit import arguments
+from tacit.accounting.densities import FAMILIES, Density, LaplaceDensity, StudentTDensity
+from tacit.errors import AdjacencyMismatch, InvalidArgument
+
+VERSION = 1
+
+
+class Adjacency(Enum):
+    """Which two data sets a guarantee compares."""
+
+    ADD_REMOVE = "add_remove"
+    REPLACE_ONE = "replace_one"
+
+    def __str__(self) -> str:
+        return {"add_remove": "add/remove one example", "replace_one": "replace one example"}[self.value]
+
+
+class Event(ABC):
+    """Base of all events. The family is closed: an accountant refuses what it does not know."""
+
+    @property
+    @abstractmethod
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation under which the event is stated."""
+
+    def __add__(self, other: Event) -> Event:
+        if not isinstance(other, Event):
+            return NotImplemented
+        return Composed((*_flat(self), *_flat(other)))
+
+    def __mul__(self, times: int) -> Event:
+        return Repeated(self, times)
+
+    def __rmul__(self, times: int) -> Event:
+        return Repeated(self, times)
+
+    def sampled(self, rate: float) -> Event:
+        """This mechanism on a Poisson lot: each example takes part on its own with probability `rate`."""
+        return Sampled(self, rate)
+
+    def walk(self) -> Iterator[Event]:
+        """This event and everything inside it."""
+        yield self
+
+    def to_json(self) -> str:
+        """A stable text form; `from_json` gives back an equal event.
+
+        >>> Gaussian(1.1).sampled(0.01).to_json()  # doctest: +ELLIPSIS
+        '{"version": 1, "event": "sampled", "rate": 0.01, "inside": {"event": "gaussian", "multiplier": 1.1, ...}}'
+        """
+        return json.dumps({"version": VERSION, **_WRITERS[type(self)](self)})
+
+
+@final
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """A value released with Gaussian noise whose standard deviation is `multiplier` times the L2 sensitivity.
+
+    The sensitivity is the one of the stated adjacency: replacing an example moves a sum of clipped
+    gradients by up to twice the clip norm, adding or removing one by the clip norm.
+    """
+
+    multiplier: float
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "multiplier", arguments.positive("multiplier", self.multiplier))
+
+
+@final
+@dataclass(frozen=True)
+class ProductNoise(Event):
+    """Independent noise of one symmetric unimodal `density` on every coordinate.
+
+    One example moves coordinate i by at most shifts[i] (in the units of the density). Every point
+    of that box is dominated by its corner, so the corner is what is accounted for.
+    """
+
+    density: Density
+    shifts: tuple[float, ...]
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        shifts = tuple(arguments.non_negative("shifts", abs(shift)) for shift in self.shifts)
+        if not shifts:
+            raise InvalidArgument("shifts must hold at least one number: how far one example moves each coordinate.")
+        if not isinstance(self.density, Density):
+            raise InvalidArgument(
+                f"density must be one of tacit.accounting's densities or satisfy its Density protocol. Got {self.density!r}."
+            )
+        object.__setattr__(self, "shifts", shifts)
+
+
+def Laplace(multiplier: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> ProductNoise:  # noqa: N802 - reads as an event
+    """A number released with Laplace noise whose scale is `multiplier` times the L1 sensitivity: 1/multiplier-DP."""
+    return ProductNoise(LaplaceDensity(arguments.positive("multiplier", multiplier)), (1.0,), adjacency)
+
+
+def StudentT(  # noqa: N802 - reads as an event
+    dof: float,
+    scale: float,
+    shifts: tuple[float, ...] = (1.0,),
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+) -> ProductNoise:
+    """Values released with Student's t noise: `dof` degrees of freedom, stretched by `scale`."""
+    return ProductNoise(StudentTDensity(dof, scale), shifts, adjacency)
+
+
+@final
+@dataclass(frozen=True)
+class RandomizedResponse(Event):
+    """One of `choices` answers, the true one e^epsilon times as likely as any other: epsilon-DP, exactly."""
+
+    epsilon: float
+    choices: int = 2
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", arguments.positive("epsilon", self.epsilon))
+        object.__setattr__(self, "choices", arguments.count("choices", self.choices, at_least=2))
+
+
+@final
+@dataclass(frozen=True)
+class EpsilonDelta(Event):
+    """A mechanism of which only (epsilon, delta)-DP is known."""
+
+    epsilon: float
+    delta: float = 0.0
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", arguments.non_negative("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", arguments.unit("delta", self.delta))
+
+
+@final
+@dataclass(frozen=True)
+class Unproven(Event):
+    """A release whose claim has no proof. It may stand anywhere in an event; no accountant will sum it up."""
+
+    claim: str
+    reason: str
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+
+@final
+@dataclass(frozen=True)
+class Adaptive(Event):
+    """A schedule whose privacy parameters were chosen after seeing earlier releases.
+
+    Summing up what happened to be chosen is not a guarantee (each branch may keep a budget that
+    the choice between them exceeds), so accountants refuse it: fix the schedule, or use a filter.
+    """
+
+    inside: Event
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.inside.adjacency
+
+    def walk(self) -> Iterator[Event]:
+        yield self
+        yield from self.inside.walk()
+
+
+@final
+@dataclass(frozen=True)
+class Sampled(Event):
+    """The mechanism inside, run on a Poisson lot."""
+
+    inside: Event
+    rate: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", arguments.rate("rate", self.rate))
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.inside.adjacency
+
+    def walk(self) -> Iterator[Event]:
+        yield self
+        yield from self.inside.walk()
+
+
+@final
+@dataclass(frozen=True)
+class Repeated(Event):
+    """The mechanism inside, run `times` times with fresh noise (and fresh lots)."""
+
+    inside: Event
+    times: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "times", arguments.count("times", self.times, at_least=0))
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.inside.adjacency
+
+    def walk(self) -> Iterator[Event]:
+        yield self
+        yield from self.inside.walk()
+
+
+@final
+@dataclass(frozen=True)
+class Composed(Event):
+    """Several mechanisms on the same data. Each may depend on what the earlier ones released; their noise levels may not."""
+
+    parts: tuple[Event, ...]
+    adjacency: Adjacency = field(init=False, compare=False, default=Adjacency.ADD_REMOVE)
+
+    def __post_init__(self) -> None:
+        found = {part.adjacency for part in self.parts}
+        if len(found) > 1:
+            raise AdjacencyMismatch(
+                "These events compare different neighbours: "
+                + " and ".join(sorted(str(one) for one in found))
+                + ". Their costs do not add. State all of them under one adjacency: for Gaussian noise, "
+                "replacing one example halves the multiplier of adding or removing one."
+            )
+        object.__setattr__(self, "adjacency", next(iter(found), Adjacency.ADD_REMOVE))
+
+    def walk(self) -> Iterator[Event]:
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+
+def _flat(event: Event) -> tuple[Event, ...]:
+    return event.parts if isinstance(event, Composed) else (event,)
+
+
+def _leaf(name: str) -> Callable[[Any], dict[str, Any]]:
+    def write(event: Any) -> dict[str, Any]:
+        values = {key: getattr(event, key) for key in event.__dataclass_fields__ if key != "adjacency"}
+        return {"event": name, **values, "adjacency": event.adjacency.value}
+
+    return write
+
+
+def _write_product(event: ProductNoise) -> dict[str, Any]:
+    names = {family: name for name, family in FAMILIES.items()}
+    if type(event.density) not in names:
+        raise InvalidArgument(
+            f"The density {type(event.density).__name__} has no name under which it could be read back. "
+            "Call tacit.accounting.register_density(name, family) first."
+        )
+    density = {"family": names[type(event.density)], **asdict(event.density)}  # type: ignore[call-overload]
+    return {
+        "event": "product_noise",
+        "density": density,
+        "shifts": list(event.shifts),
+        "adjacency": event.adjacency.value,
+    }
+
+
+_WRITERS: dict[type[Event], Callable[[Any], dict[str, Any]]] = {
+    Gaussian: _leaf("gaussian"),
+    RandomizedResponse: _leaf("randomized_response"),
+    EpsilonDelta: _leaf("epsilon_delta"),
+    Unproven: _leaf("unproven"),
+    ProductNoise: _write_product,
+    Adaptive: lambda e: {"event": "adaptive", "inside": _inner(e.inside)},
+    Sampled: lambda e: {"event": "sampled", "rate": e.rate, "inside": _inner(e.inside)},
+    Repeated: lambda e: {"event": "repeated", "times": e.times, "inside": _inner(e.inside)},
+    Composed: lambda e: {"event": "composed", "parts": [_inner(part) for part in e.parts]},
+}
+
+
+def _inner(event: Event) -> dict[str, Any]:
+    return _WRITERS[type(event)](event)
+
+
+def from_json(text: str) -> Event:
+    """The event that `to_json` wrote.
+
+    >>> from_json(Laplace(2.0).to_json()) == Laplace(2.0)
+    True
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(f"This is not a JSON text, so it holds no event: {error}.") from error
+    version = data.get("version") if isinstance(data, dict) else None
+    if version != VERSION:
+        raise InvalidArgument(
+            f"An event of version {version!r} is not known here; this tacit reads version {VERSION}. "
+            "Read it with the tacit that wrote it, or a newer one."
+        )
+    return _read(data)
+
+
+def _read(data: dict[str, Any]) -> Event:
+    try:
+        return _READERS[data["event"]](data)
+    except (KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"Not an event of version {VERSION}: {json.dumps(data)[:200]} (missing or unknown: {error}). "
+            f"Known events: {', '.join(sorted(_READERS))}."
+        ) from error
+
+
+def _reads(kind: Callable[..., Event], *names: str) -> Callable[[dict[str, Any]], Event]:
+    return lambda data: kind(*(data[name] for name in names), adjacency=Adjacency(data["adjacency"]))
+
+
+def _read_product(data: dict[str, Any]) -> Event:
+    settings = dict(data["density"])
+    density = FAMILIES[settings.pop("family")](**settings)
+    return ProductNoise(density, tuple(data["shifts"]), Adjacency(data["adjacency"]))
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], Event]] = {
+    "gaussian": _reads(Gaussian, "multiplier"),
+    "randomized_response": _reads(RandomizedResponse, "epsilon", "choices"),
+    "epsilon_delta": _reads(EpsilonDelta, "epsilon", "delta"),
+    "unproven": _reads(Unproven, "claim", "reason"),
+    "product_noise": _read_product,
+    "adaptive": lambda data: Adaptive(_read(data["inside"])),
+    "sampled": lambda data: Sampled(_read(data["inside"]), data["rate"]),
+    "repeated": lambda data: Repeated(_read(data["inside"]), data["times"]),
+    "composed": lambda data: Composed(tuple(_read(part) for part in data["parts"])),
+}

@@ -1,0 +1,407 @@
+"""Gaussian differential privacy, and trade-off functions in general: closed forms, safe in the far tails.
+
+A mechanism is mu-GDP if finding out whether an example was there is at least as hard as telling N(0, 1)
+from N(mu, 1) by one draw (Dong, Roth, Su 2019). A trade-off function maps an attacker's false-alarm
+probability alpha to the smallest probability of a miss: the higher it lies, the better the privacy, and
+1 - alpha is perfect. Everything here is exact up to rounding, which goes to either side.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import erfcx, erfinv, ndtr, ndtri
+
+from tacit import arguments
+from tacit.arguments import Array
+from tacit.errors import InvalidArgument
+
+Values = TypeVar("Values", float, Array)
+"""A number, or an array of them: the answer has the shape of the question."""
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
+_BITS_OF_ONE = np.float64(1.0).view(np.int64)
+
+
+class Tradeoff(Protocol):
+    """Smallest probability of a miss for a given probability of a false alarm."""
+
+    def __call__(self, alpha: Values, /) -> Values: ...
+
+
+def delta(epsilon: Values, mu: float) -> Values:
+    """Smallest delta for which mu-GDP implies (epsilon, delta)-DP; epsilon may be negative.
+
+    Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2), without the cancellation. Zero only where it
+    underflows; `log_delta` does not.
+
+    >>> f"{delta(1.0, mu=0.5):.10f}"
+    '0.0068295950'
+    """
+    return _shaped(np.exp(_log_delta(epsilon, mu)), epsilon)
+
+
+def log_delta(epsilon: Values, mu: float) -> Values:
+    """Natural logarithm of `delta`, also where delta itself is far below the smallest float.
+
+    >>> log_delta(1.0, mu=0.01)
+    -5014.2347...
+    """
+    return _shaped(_log_delta(epsilon, mu), epsilon)
+
+
+def epsilon(delta: float, mu: float) -> float:
+    """Smallest epsilon of at least 0 for which mu-GDP implies (epsilon, delta)-DP.
+
+    >>> f"{epsilon(1e-5, mu=1.0):.7f}"
+    '4.3771781'
+    """
+    delta = arguments.open_unit("delta", delta)
+    mu = arguments.non_negative("mu", mu, infinite=True)
+    if mu == 0 or math.isinf(mu):
+        return mu
+    goal = math.log(delta)
+    if log_delta(0.0, mu) <= goal:
+        return 0.0
+    # Without its second, negative term delta would be reached here.
+    enough = mu * (mu / 2 - float(ndtri(delta)))
+    return _root(lambda e: log_delta(e, mu) - goal, 0.0, enough * (1 + 1e-9))
+
+
+def mu(epsilon: float, delta: float) -> float:
+    """Largest mu for which mu-GDP implies (epsilon, delta)-DP: 1/mu calibrates a single Gaussian release.
+
+    >>> f"{mu(1.0, delta=1e-5):.8f}"
+    '0.26805112'
+    """
+    epsilon = arguments.non_negative("epsilon", epsilon, infinite=True)
+    delta = arguments.open_unit("delta", delta)
+    if math.isinf(epsilon):
+        return math.inf
+    at_zero = 2 * math.sqrt(2) * float(erfinv(delta))
+    if epsilon == 0:
+        return at_zero
+    goal = math.log(delta)
+    # Without its second, negative term delta would be reached where mu^2/2 + tail mu = epsilon.
+    tail = -float(ndtri(delta))
+    reach = math.sqrt(tail * tail + 2 * epsilon)
+    too_small = 2 * epsilon / (reach + tail) if tail > 0 else reach - tail
+    low = max(at_zero, too_small) * (1 - 1e-9)
+    high = 2 * low
+    while log_delta(epsilon, high) < goal:
+        low, high = high, 2 * high
+    return _root(lambda m: log_delta(epsilon, m) - goal, low, high)
+
+
+def compose(*mus: float) -> float:
+    """The mu of several GDP releases together, also where each depends on the ones before.
+
+    >>> compose(0.3, 0.4)
+    0.5
+    """
+    return math.hypot(*(arguments.non_negative("mu", m, infinite=True) for m in mus))
+
+
+def clt_mu(multiplier: float, rate: float, steps: int) -> float:
+    """The mu to which Poisson-sampled Gaussian steps tend: asymptotic, so no guarantee.
+
+    In most published settings the exact epsilon is larger. Infinite where it overflows (multiplier below
+    0.03). rate * sqrt(steps * (e^(1/multiplier^2) - 1)): Bu, Dong, Long, Su 2019, theorem 5, less a misprint.
+
+    >>> f"{clt_mu(1.1, 256 / 60_000, 14_062):.4f}"
+    '0.5736'
+    """
+    multiplier = arguments.positive("multiplier", multiplier)
+    rate = arguments.rate("rate", rate)
+    steps = arguments.count("steps", steps)
+    half = 0.5 / multiplier / multiplier
+    with np.errstate(over="ignore"):
+        return float(rate * math.sqrt(steps) * np.exp(half) * math.sqrt(-math.expm1(-2 * half)))
+
+
+def smallest_error_sum(mu: float) -> float:
+    """Smallest sum of false-alarm and miss probability under mu-GDP; at 1 an attacker can only guess.
+
+    >>> f"{smallest_error_sum(0.5736):.8f}"
+    '0.77426546'
+    """
+    return 2 * float(ndtr(-arguments.non_negative("mu", mu, infinite=True) / 2))
+
+
+def tradeoff(alpha: Values, mu: float) -> Values:
+    """Smallest miss probability under mu-GDP: G_mu(alpha) = Phi(Phi^-1(1 - alpha) - mu).
+
+    >>> f"{tradeoff(0.05, mu=1.0):.8f}"
+    '0.74048898'
+    """
+    alphas = arguments.units("alpha", alpha)
+    mu = arguments.non_negative("mu", mu, infinite=True)
+    if mu == 0:
+        return _shaped(1 - alphas, alpha)
+    if math.isinf(mu):
+        return _shaped(np.zeros_like(alphas), alpha)
+    return _shaped(ndtr(-ndtri(alphas) - mu), alpha)
+
+
+def epsilon_delta_tradeoff(alpha: Values, epsilon: float, delta: float) -> Values:
+    """Smallest miss probability under (epsilon, delta)-DP (Wasserman, Zhou 2010); delta may be 0.
+
+    >>> f"{epsilon_delta_tradeoff(0.05, epsilon=1.0, delta=1e-5):.8f}"
+    '0.86407591'
+    """
+    alphas = arguments.units("alpha", alpha)
+    epsilon = arguments.non_negative("epsilon", epsilon, infinite=True)
+    delta = arguments.unit("delta", delta)
+    if math.isinf(epsilon):
+        return _shaped(np.zeros_like(alphas), alpha)
+    # e^epsilon may overflow while e^epsilon * alpha does not; beyond 1400 both bounds are 0 for every float.
+    root = math.exp(min(epsilon, 1400.0) / 2)
+    with np.errstate(over="ignore"):
+        steep = 1 - delta - alphas * root * root
+    shallow = math.exp(-epsilon) * (1 - delta - alphas)
+    return _shaped(np.maximum(0.0, np.maximum(steep, shallow)), alpha)
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """rate * f + (1 - rate) * (1 - alpha)."""
+
+    f: Callable[[Array], Array]
+    rate: float
+
+    def __call__(self, alpha: Values, /) -> Values:
+        alphas = np.atleast_1d(arguments.units("alpha", alpha))
+        return _shaped(self.rate * self.f(alphas) + (1 - self.rate) * (1 - alphas), alpha)
+
+
+def subsampled_tradeoff(f: Callable[[Array], Array], rate: float) -> Tradeoff:
+    """f_p = rate * f + (1 - rate)(1 - alpha): one direction of the add/remove pair after Poisson sampling.
+
+    The other direction is its inverse, so only `symmetrized` of this, or of its composition, is a guarantee.
+
+    >>> f"{subsampled_tradeoff(lambda alpha: tradeoff(alpha, 1.0), rate=0.01)(0.05):.8f}"
+    '0.94790489'
+    """
+    return _Sampled(f, arguments.rate("rate", rate))
+
+
+@dataclass(frozen=True)
+class _Inverse:
+    """f^-1(alpha) = the smallest t with f(t) <= alpha; this swaps the roles of the two hypotheses."""
+
+    f: Callable[[Array], Array]
+
+    def __call__(self, alpha: Values, /) -> Values:
+        alphas = np.atleast_1d(arguments.units("alpha", alpha))
+        return _shaped(_smallest(lambda t: self.f(t) <= alphas, alphas.shape), alpha)
+
+
+@dataclass(frozen=True)
+class _Arc:
+    """A piece of a curve that lies on a convex hull, from one corner (alpha, miss) to the other."""
+
+    start: tuple[float, float]
+    end: tuple[float, float]
+    curve: Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class _Hull:
+    """Arcs from left to right, and straight lines between them."""
+
+    arcs: tuple[_Arc, ...]
+
+    def __call__(self, alpha: Values, /) -> Values:
+        alphas = np.atleast_1d(arguments.units("alpha", alpha))
+        corners = [corner for arc in self.arcs for corner in (arc.start, arc.end)]
+        at, height = zip(*corners, strict=True)
+        miss = np.interp(alphas, at, height)
+        for arc in self.arcs:
+            inside = (alphas >= arc.start[0]) & (alphas <= arc.end[0])
+            miss[inside] = arc.curve(alphas[inside])
+        return _shaped(miss, alpha)
+
+
+def symmetrized(f: Callable[[Array], Array]) -> Tradeoff:
+    """min{f, f^-1}**: the largest convex function below `f` and its inverse, the pair's two directions.
+
+    `f` is a trade-off function (convex, falling, at most 1 - alpha) that maps arrays to arrays; what is
+    visibly none is refused. Absolute error about 1e-12 where the slope is between 1e-9 and 1e9;
+    `subsampled_gaussian_tradeoff` is good further out.
+
+    >>> curve = symmetrized(subsampled_tradeoff(lambda alpha: tradeoff(alpha, 2.0), rate=0.5))
+    >>> f"{curve(0.1):.6f} {curve(curve(0.1)):.6f}"
+    '0.568120 0.100000'
+    """
+    _refuse_unless_tradeoff(f)
+    curves: tuple[Callable[[Array], Array], ...] = f, _Inverse(f)
+    slopes = _slopes(f)
+    lower = (_lead(f, slopes) > 0).astype(int)
+    # The hull is symmetric: a line of slope -1 crosses the diagonal, from the lower curve to its mirror.
+    alpha, miss = _touching(f, 1.0, lower[0])
+    end = min(alpha, (alpha + miss) / 2), max(miss, (alpha + miss) / 2)
+    arcs = []
+    for i in np.flatnonzero(np.diff(lower)):
+        slope = _root(lambda s: float(_lead(f, np.array([s]))[0]), slopes[i], slopes[i + 1])
+        arcs.append(_Arc(_touching(f, slope, lower[i]), end, curves[lower[i]]))
+        end = _touching(f, slope, lower[i + 1])
+    last = curves[lower[-1]]
+    arcs.append(_Arc((0.0, float(last(np.zeros(1))[0])), end, last))
+    mirrored = [_Arc(arc.end[::-1], arc.start[::-1], curves[arc.curve is f]) for arc in arcs]
+    return _Hull((*reversed(arcs), *mirrored))
+
+
+def _refuse_unless_tradeoff(f: Callable[[Array], Array]) -> None:
+    alpha = np.linspace(0.0, 1.0, 1025)
+    miss = f(alpha)
+    fits = (miss >= 0) & (miss <= 1 - alpha + 1e-9)
+    if not np.all(fits) or np.any(np.diff(miss, 2) < -1e-9):
+        raise InvalidArgument(
+            f"f must be a trade-off function: convex, falling, between 0 and 1 - alpha. Got {f!r}. Pass a "
+            "function of an array of alphas, such as lambda alpha: tradeoff(alpha, mu)."
+        )
+
+
+def _slopes(f: Callable[[Array], Array]) -> Array:
+    """Slopes above 1 of the chords of `f` and of its inverse: the corners of a polygon are among them."""
+    alpha = np.union1d(np.linspace(0.0, 1.0, 1025), np.geomspace(1e-12, 1.0, 385))
+    falls = np.clip(-np.diff(f(alpha)) / np.diff(alpha), 1e-9, 1e9)
+    return np.union1d(np.maximum(falls, 1 / falls), 1 + np.geomspace(1e-8, 1e9, 171))
+
+
+def _lead(f: Callable[[Array], Array], slopes: Array) -> Array:
+    """By how much the tangents of slope -s to `f` lie above those to its inverse; in a tie they do not."""
+    direct, mirrored = _touch(f, slopes, 1.0), _touch(f, 1.0, slopes)
+    gap: Array = slopes * direct + f(direct) - mirrored - slopes * f(mirrored)
+    return gap - 1e-13 - 4e-15 * slopes
+
+
+def _touching(f: Callable[[Array], Array], slope: float, mirrored: int) -> tuple[float, float]:
+    """Where the tangent of slope -s touches f, or, mirrored, its inverse."""
+    weights = (1.0, slope) if mirrored else (slope, 1.0)
+    alpha = _touch(f, np.array([weights[0]]), weights[1])
+    point = float(alpha[0]), float(f(alpha)[0])
+    return point[::-1] if mirrored else point
+
+
+def _touch(f: Callable[[Array], Array], across: float | Array, up: float | Array) -> Array:
+    """The alpha for which across * alpha + up * f(alpha) is smallest, by golden section of the bits."""
+    low = np.zeros(np.broadcast_shapes(np.shape(across), np.shape(up)), dtype=np.int64)
+    high = np.full_like(low, _BITS_OF_ONE)
+    for _ in range(90):
+        step = ((high - low) * 0.3819660112501051).astype(np.int64)
+        left, right = (low + step).view(np.float64), (high - step).view(np.float64)
+        # Far to the left all is equal but for rounding: left wins only by more than that.
+        drop = across * (right - left) + up * (f(right) - f(left))
+        is_left = drop > 4e-16 * np.asarray(up)
+        low, high = np.where(is_left, low, low + step), np.where(is_left, high - step, high)
+    return low.view(np.float64)
+
+
+def subsampled_gaussian_tradeoff(alpha: Values, mu: float, rate: float) -> Values:
+    """Smallest miss probability after one Poisson-sampled mu-GDP Gaussian release, over both directions.
+
+    C_p(G_mu) = min{f_p, f_p^-1}**: f_p, a line of slope -1, and f_p^-1 by inverting a mixture's distribution
+    function. A guarantee for one release; several compose by `tacit.accounting.curve`.
+
+    >>> f"{subsampled_gaussian_tradeoff(0.05, mu=1.0, rate=0.01):.8f}"
+    '0.94790489'
+    """
+    alphas = np.atleast_1d(arguments.units("alpha", alpha))
+    mu = arguments.non_negative("mu", mu, infinite=True)
+    rate = arguments.rate("rate", rate)
+    if math.isinf(mu):
+        return epsilon_delta_tradeoff(alpha, 0.0, rate)
+    # The slope of G_mu, and so that of f_p for every rate, is -1 here.
+    knot = float(ndtr(-mu / 2))
+    mirror = rate * knot + (1 - rate) * float(ndtr(mu / 2))
+    left, right = alphas <= knot, alphas > mirror
+    # The line of slope -1, twice: each form keeps its digits on one side.
+    line = np.where(alphas < 0.5, mirror + knot - alphas, 1 - alphas - rate * math.erf(mu / math.sqrt(8)))
+    miss = np.maximum(knot, line)
+    miss[left] = rate * tradeoff(alphas[left], mu) + (1 - rate) * (1 - alphas[left])
+    miss[right] = _sampled_gaussian_inverse(alphas[right], mu, rate)
+    return _shaped(miss, alpha)
+
+
+def _sampled_gaussian_inverse(alpha: Array, mu: float, rate: float) -> Array:
+    def is_enough(t: Array) -> NDArray[np.bool_]:
+        quantile = ndtri(t)
+        miss = (1 - rate) * (1 - t) + rate * ndtr(-quantile - mu)
+        hit = (1 - rate) * t + rate * ndtr(quantile + mu)
+        # Compare the smaller of the two probabilities: the other one has lost its digits.
+        enough: NDArray[np.bool_] = np.where(alpha < 0.5, miss <= alpha, hit >= 1 - alpha)
+        return enough
+
+    return _smallest(is_enough, alpha.shape)
+
+
+def _smallest(is_enough: Callable[[Array], NDArray[np.bool_]], shape: tuple[int, ...]) -> Array:
+    """Smallest floats in [0, 1] for which a fact, true from some point on, is true.
+
+    Floats of one sign are ordered as their bits are: bisecting the bits is as exact for 1e-300 as for 0.5.
+    """
+    low = np.zeros(shape, dtype=np.int64)
+    high = np.full_like(low, _BITS_OF_ONE)
+    while np.any(low < high):
+        middle = (low + high) // 2
+        enough = is_enough(middle.view(np.float64))
+        low, high = np.where(enough, low, middle + 1), np.where(enough, middle, high)
+    return low.view(np.float64)
+
+
+def _root(crossing: Callable[[float], float], low: float, high: float) -> float:
+    return float(brentq(crossing, low, high, xtol=1e-320, rtol=4 * np.finfo(float).eps, maxiter=2000))
+
+
+def _shaped(values: Array, like: Values) -> Values:
+    return cast(Values, values if np.ndim(like) else values.item())
+
+
+def _log_delta(epsilon: float | Array, mu: float) -> Array:
+    epsilons = arguments.reals("epsilon", epsilon, infinite=True)
+    mu = arguments.non_negative("mu", mu, infinite=True)
+    size = np.abs(epsilons)
+    with np.errstate(all="ignore"):
+        if math.isinf(mu):
+            tail = np.zeros_like(size)
+        elif mu == 0:
+            tail = np.full_like(size, -math.inf)
+        else:
+            tail = _log_tail(size / mu - mu / 2, mu)
+        # delta(-epsilon) = 1 - e^-epsilon + e^-epsilon delta(epsilon)
+        mirrored = np.log(-np.expm1(-size) + np.exp(tail - size))
+    return np.where(epsilons >= 0, tail, mirrored)
+
+
+def _log_tail(a: Array, mu: float) -> Array:
+    """log(Phi(-a) - e^epsilon Phi(-a - mu)), where epsilon = mu (a + mu/2) >= 0.
+
+    e^epsilon phi(a + mu) = phi(a), so this is phi(a) (R(a) - R(a + mu)) with Mills' ratio R = Phi(-t)/phi(t).
+    Where R(a) and R(a + mu) are close, their difference is the integral of -R', which has one sign.
+    """
+    log_density = -a * a / 2 - _LOG_SQRT_TAU
+    integral = mu * np.sum(_WEIGHTS / 2 * _mills_fall(a[..., None] + mu * (1 + _NODES) / 2), axis=-1)
+    apart = _mills(a) - _mills(a + mu)
+    outer = log_density + np.log(np.where(mu <= np.maximum(1, a), integral, apart))
+    inner = np.log1p(-np.exp(log_density) * (_mills(-a) + _mills(a + mu)))
+    return np.where((a < 0) & (mu > 1), inner, outer)
+
+
+def _mills(t: Array) -> Array:
+    ratio: Array = math.sqrt(math.pi / 2) * erfcx(t / math.sqrt(2))
+    return ratio
+
+
+def _mills_fall(t: Array) -> Array:
+    """-R'(t) = 1 - t R(t); from 15 on, where that cancels, by its asymptotic series."""
+    inverse_square = 1 / (t * t)
+    series = np.ones_like(t)
+    for order in range(33, 1, -2):
+        series = 1 - order * inverse_square * series
+    return np.where(t < 15, 1 - t * _mills(t), inverse_square * series)

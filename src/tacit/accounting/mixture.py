@@ -1,0 +1,218 @@
+"""The loss of a Gaussian mechanism that an example enters by chance, exact up to a proven error.
+
+One example (or a group of k) joins a Poisson lot: the released value is N(j m, 1) with probability
+w_j, against N(0, 1) without it, where m = 1 / multiplier. The likelihood ratio is
+A(x) = sum_j w_j exp(j m x - j^2 m^2 / 2), an entire function without zeros near the real line. So
+E[exp(z L)] is an integral of an analytic, Gaussian-damped function, for which the trapezoidal rule
+errs by at most 2 I(a) / (e^{2 pi a / h} - 1): I(a) is the integral of the modulus along Im x = a.
+That replaces a grid of losses altogether.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from tacit.accounting.densities import Floats
+
+_COARSE = 0.25
+_FLOOR = 60.0
+_OUTSIDE = 1e-20
+_TARGET = 1e-18
+_MOST_POINTS = 20_000
+_SIDE_LOBE = 0.21724
+
+
+@dataclass(frozen=True)
+class Tilted:
+    """Weights and losses with sum_k weight e^{i t loss} = phi(t), right to within `error` for |t| up to the reach."""
+
+    weight: Floats
+    loss: Floats
+    log_total: float
+    error: float
+
+
+@dataclass(frozen=True)
+class GaussianMixture:
+    """Shift j * shift with probability weights[j], against no shift, in units of the noise's standard deviation.
+
+    `added` turns the pair round: the loss of the outcome without the example against the one with it.
+    """
+
+    shift: float
+    weights: tuple[float, ...]
+    added: bool = False
+
+    @property
+    def only_p(self) -> float:
+        return 0.0
+
+    @property
+    def most(self) -> int:
+        """The largest number of shifts that has positive probability."""
+        return len(self.weights) - 1
+
+    def power(self, c: float) -> float:
+        """E[e^{c L}] is the integral of phi(x) A(x)^power."""
+        return -c if self.added else c + 1
+
+    def log_ratio(self, x: Floats) -> Floats:
+        """log A(x), accurate where it is small."""
+        j = np.arange(1, len(self.weights))
+        tilt = self.shift * np.multiply.outer(x, j) - (self.shift * j) ** 2 / 2
+        small = np.log1p(np.expm1(np.minimum(tilt, 30.0)) @ np.array(self.weights[1:]))
+        if float(tilt.max(initial=0.0)) < 30:
+            return np.asarray(small)
+        with np.errstate(divide="ignore"):
+            terms = np.concatenate([np.zeros((x.size, 1)), tilt], axis=1) + np.log(self.weights)
+        return np.where(tilt.max(axis=1) < 30, small, special.logsumexp(terms, axis=1))
+
+    def is_tame(self, c: float) -> bool:
+        """Whether the tilted integrand lives on a stretch that is worth summing over."""
+        return self.added or self.power(c) * self.most * self.shift < 2000
+
+    def tilted(self, c: float, reach: float) -> Tilted:
+        """Nodes of the trapezoidal rule, fine enough for |t| <= reach."""
+        low, high = _extent(self, c)
+        if reach == 0:
+            return _coarse(self, c)
+        step, alias = _step(self, c, reach)
+        step = max(step, (high - low) / _MOST_POINTS)
+        nodes = self._nodes(c, np.arange(low, high + step, step), step)
+        return Tilted(nodes.weight, nodes.loss, nodes.log_total, alias(step) + _OUTSIDE)
+
+    def points(self, c: float, reach: float) -> int:
+        """How many nodes `tilted` needs; beyond `_MOST_POINTS` it would miss its error target."""
+        low, high = _extent(self, c)
+        needed = int((high - low) / _step(self, c, reach)[0])
+        return needed if needed <= _MOST_POINTS else needed * 1000
+
+    def _nodes(self, c: float, x: Floats, step: float) -> Tilted:
+        ratio = self.log_ratio(x)
+        exponent = self.power(c) * ratio - x**2 / 2
+        top = float(exponent.max())
+        weight = np.exp(exponent - top)
+        total = float(weight.sum())
+        loss = -ratio if self.added else ratio
+        return Tilted(weight / total, loss, top + math.log(total * step / math.sqrt(2 * math.pi)), math.inf)
+
+    def uniform_shares(self, c: float) -> tuple[tuple[Floats, Floats], ...]:
+        """Pieces of the tilted loss that are uniform: (probability, length) in several resolutions.
+
+        Each cell of x carries at least (smallest density) * (length in loss) of uniform mass. They
+        bound |phi(t)| from above for all large t at once.
+        """
+        return _uniform_shares(self, c)
+
+
+@dataclass(frozen=True)
+class _Alias:
+    """2 I / (e^{2 pi a / h} - 1), with the integral I taken half as large again as computed."""
+
+    a: float
+    log_integral: float
+
+    def __call__(self, step: float) -> float:
+        exponent = 2 * math.pi * self.a / step
+        return math.exp(min(math.log(3.0) + self.log_integral - exponent, 300.0)) / -math.expm1(-exponent)
+
+
+@lru_cache(maxsize=512)
+def _coarse(mixture: GaussianMixture, c: float) -> Tilted:
+    low, high = _extent(mixture, c)
+    return mixture._nodes(c, np.arange(low, high + _COARSE, _COARSE), _COARSE)
+
+
+@lru_cache(maxsize=512)
+def _extent(mixture: GaussianMixture, c: float) -> tuple[float, float]:
+    """Where the integrand lives: what lies outside is below `_OUTSIDE` of the whole."""
+    power = mixture.power(c)
+    if mixture.added:
+        # Log-concave; left of -c (log A)'(0) it rises at least like a bell centred there.
+        centre = -c * float(_ratio_slope(mixture, np.zeros(1))[0])
+        x = np.arange(centre - 12.5, 12.5 + _COARSE, _COARSE)
+        height = power * mixture.log_ratio(x) - x**2 / 2
+        alive = np.flatnonzero(height > height.max() - _FLOOR)
+        return float(x[alive[0]]) - 1.0, float(x[alive[-1]]) + 1.0
+    x = np.arange(-12.5, power * mixture.most * mixture.shift + 13.0 + _COARSE, _COARSE)
+    ratio = mixture.log_ratio(x)
+    height = power * ratio - x**2 / 2
+    # On a cell [a, b] with a >= 0 the integrand stays below e^{power * log A(b) - a^2 / 2}.
+    ceiling = power * ratio[1:] - np.maximum(x[:-1], 0.0) ** 2 / 2
+    alive = np.flatnonzero(ceiling > height.max() - _FLOOR)
+    return -12.5, float(x[int(alive[-1]) + 1])
+
+
+@lru_cache(maxsize=512)
+def _step(mixture: GaussianMixture, c: float, reach: float) -> tuple[float, _Alias]:
+    """The widest step whose proven error is below the target, and that error as a function of the step."""
+    coarse = _coarse(mixture, c)
+    x = _extent(mixture, c)[0] + _COARSE * np.arange(coarse.weight.size)
+    j = np.arange(len(mixture.weights))
+    # Within this strip every term of A has a positive real part (k > 1), or A avoids (-inf, 0] (k = 1).
+    widest = min((3.0 if mixture.most == 1 else 1.5) / (mixture.most * mixture.shift), 6.0)
+    with np.errstate(divide="ignore"):
+        tilt = mixture.shift * np.multiply.outer(x, j) - (mixture.shift * j) ** 2 / 2 + np.log(mixture.weights)
+        log_weight = np.log(coarse.weight)
+    peak = tilt.max(axis=1, keepdims=True)
+    tilt, offset = np.exp(tilt - peak), peak[:, 0] - mixture.log_ratio(x)
+    best, alias = 0.0, _Alias(0.0, math.inf)
+    for share in (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8, 1.0):
+        a = share * widest
+        turned = tilt @ np.exp(1j * mixture.shift * a * j)
+        growth = mixture.power(c) * (np.log(np.abs(turned)) + offset) + reach * np.abs(np.angle(turned))
+        log_integral = a**2 / 2 + float(special.logsumexp(log_weight + growth))
+        step = 2 * math.pi * a / (log_integral - math.log(_TARGET))
+        if step > best:
+            best, alias = step, _Alias(a, log_integral)
+    return min(best, _COARSE), alias
+
+
+@lru_cache(maxsize=64)
+def _uniform_shares(mixture: GaussianMixture, c: float) -> tuple[tuple[Floats, Floats], ...]:
+    low, high = _extent(mixture, c)
+    total = mixture.tilted(c, 0.0).log_total
+    power, shift, most = mixture.power(c), mixture.shift, mixture.most
+    result = []
+    for step in (0.05, 0.2, 0.5):
+        x = np.arange(low, high + step, step)
+        ratio = mixture.log_ratio(x)
+        height = power * ratio - x**2 / 2 - 0.5 * math.log(2 * math.pi) - total
+        slope = _ratio_slope(mixture, x)
+        # log A bends by at most shift * k * slope; between the ends the height may sag by that much.
+        sag = max(power, 0.0) * shift * most * slope[1:] * step**2 / 8
+        density = np.exp(np.minimum(height[:-1], height[1:]) - sag) / np.maximum(slope[1:], 1e-300)
+        length = np.diff(ratio)
+        share = np.minimum(density * length, step * np.exp(np.maximum(height[:-1], height[1:])))
+        result.append((np.asarray(share), np.asarray(length)))
+    return tuple(result)
+
+
+def _ratio_slope(mixture: GaussianMixture, x: Floats) -> Floats:
+    """d log A / dx = shift * (mean number of shifts, given x)."""
+    j = np.arange(len(mixture.weights))
+    with np.errstate(divide="ignore"):
+        terms = mixture.shift * np.multiply.outer(x, j) - (mixture.shift * j) ** 2 / 2 + np.log(mixture.weights)
+    posterior = special.softmax(terms, axis=1)
+    return np.asarray(mixture.shift * (posterior @ j))
+
+
+def log_decay(shares: tuple[tuple[Floats, Floats], ...], t: float) -> float:
+    """Log of an upper bound on |phi(t')| for every t' >= t."""
+    best = 0.0
+    for share, length in shares:
+        lost = float(share @ (1 - _sinc_from(t * length / 2)))
+        best = max(best, min(lost, 1 - 1e-12))
+    return math.log1p(-best)
+
+
+def _sinc_from(u: Floats) -> NDArray[np.float64]:
+    """sup of |sin v / v| over v >= u."""
+    inside = np.sinc(np.minimum(u, 2.5) / math.pi)
+    return np.where(u < 2.5, np.maximum(inside, _SIDE_LOBE), np.minimum(_SIDE_LOBE, 1 / np.maximum(u, 2.5)))

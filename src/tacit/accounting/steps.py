@@ -1,0 +1,222 @@
+"""An event, boiled down to how often each kind of step occurred; and the loss of each kind."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tacit.accounting.densities import Floats, GaussianDensity
+from tacit.accounting.events import (
+    Adaptive,
+    Adjacency,
+    Composed,
+    EpsilonDelta,
+    Event,
+    Gaussian,
+    ProductNoise,
+    RandomizedResponse,
+    Repeated,
+    Sampled,
+    Unproven,
+)
+from tacit.accounting.losses import (
+    Kind,
+    LossAtoms,
+    coin_sampled,
+    convolve,
+    convolve_power,
+    mixture_atoms,
+    remove_sampled,
+    shifted,
+)
+from tacit.accounting.mixture import GaussianMixture
+from tacit.errors import NotAccountable, NotProven
+
+# Product noise with more different shifts than this has them rounded to so many values, each on its safe side.
+_MOST_SHIFTS = 256
+# Several losses on one lot are convolved atom by atom: the square of this many.
+_JOINED = 1000
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The unsampled Gaussians together (parameter mu, exact), and every other kind of step with its number."""
+
+    mu: float
+    counts: tuple[tuple[Event, int], ...]
+    adjacency: Adjacency
+
+    @property
+    def total(self) -> int:
+        return sum(times for _, times in self.counts)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether adding and removing the example look the same, as without sampling they do."""
+        return self.adjacency is Adjacency.REPLACE_ONE or not any(
+            isinstance(event, Sampled) for event, _ in self.counts
+        )
+
+
+def refuse_unproven(event: Event) -> None:
+    """Raise `NotProven` if anything inside `event` has no proof, wherever it stands."""
+    for inner in event.walk():
+        if isinstance(inner, Unproven):
+            raise NotProven(
+                f"This event contains a release that is claimed to be {inner.claim}, but {inner.reason}. "
+                "No accountant can add up what is not proven. Use the method's rigorous form, or report the claim as a claim."
+            )
+        if isinstance(inner, Adaptive):
+            raise NotProven(
+                "The privacy parameters of this schedule were chosen after seeing earlier releases, and adding up what "
+                "happened to be chosen is not a guarantee. Fix multiplier, rate and steps in advance, or stop by a filter."
+            )
+
+
+def boil_down(event: Event) -> Steps:
+    """Count the steps of `event`; unsampled Gaussians are added up exactly."""
+    refuse_unproven(event)
+    counts: Counter[Event] = Counter()
+    _count(event, 1, counts)
+    precision = 0.0
+    rest = []
+    for leaf, times in counts.items():
+        if times == 0:
+            continue
+        mu = gaussian_mu(leaf)
+        if mu is None:
+            rest.append((leaf, times))
+        else:
+            precision += times * mu**2
+    return Steps(math.sqrt(precision), tuple(rest), event.adjacency)
+
+
+def _count(event: Event, times: int, counts: Counter[Event]) -> None:
+    match event:
+        case Composed(parts=parts):
+            for part in parts:
+                _count(part, times, counts)
+        case Repeated(inside=inside, times=more):
+            _count(inside, times * more, counts)
+        case Sampled():
+            counts[_simplify(event)] += times
+        case _:
+            counts[event] += times
+
+
+def _simplify(event: Sampled) -> Event:
+    """A lot of a lot is a lot; a lot of everything is everything; Gaussians on one lot are one Gaussian."""
+    inside, rate = event.inside, event.rate
+    while isinstance(inside, Sampled) and inside.adjacency is Adjacency.ADD_REMOVE:
+        inside, rate = inside.inside, rate * inside.rate
+    steps = boil_down(inside)
+    if not steps.counts and steps.mu > 0:
+        inside = Gaussian(1 / steps.mu, inside.adjacency)
+    return inside if rate == 1 else Sampled(inside, rate)
+
+
+def gaussian_mu(event: Event) -> float | None:
+    """The GDP parameter of an unsampled Gaussian release; None for anything else."""
+    if isinstance(event, Gaussian):
+        return 1 / event.multiplier
+    if isinstance(event, ProductNoise) and isinstance(event.density, GaussianDensity):
+        return math.sqrt(sum(shift**2 for shift in event.shifts)) / event.density.scale
+    if isinstance(event, ProductNoise) and not any(event.shifts):
+        return 0.0
+    return None
+
+
+def exact_mixture(event: Event, added: bool, group: int = 1) -> GaussianMixture | None:
+    """The closed form of a Poisson-sampled Gaussian (for a group: how many of them take part is binomial)."""
+    if not (isinstance(event, Sampled) and isinstance(event.inside, Gaussian)):
+        return None
+    if event.adjacency is Adjacency.REPLACE_ONE:
+        return None
+    j = np.arange(group + 1)
+    weights = [math.comb(group, int(i)) * event.rate**i * (1 - event.rate) ** (group - i) for i in j]
+    return GaussianMixture(1 / event.inside.multiplier, tuple(float(w) for w in weights), added)
+
+
+def atoms_of(event: Event, kind: Kind, *, added: bool, tail: float, size: int) -> list[tuple[LossAtoms, int]]:
+    """The losses of one step of this kind as atoms below, near or above the truth; several if independent."""
+    mixture = exact_mixture(event, added)
+    if mixture is not None:
+        return [(mixture_atoms(mixture, kind, tail, size), 1)]
+    match event:
+        case Sampled(inside=inside, rate=rate):
+            whole = _joined(inside, kind, tail, min(size, _JOINED))
+            if event.adjacency is Adjacency.REPLACE_ONE:
+                return [(coin_sampled(whole, rate), 1)]
+            with_example = remove_sampled(whole, rate)
+            return [(with_example.reversed() if added else with_example, 1)]
+        case ProductNoise(density=density, shifts=shifts):
+            return [
+                (shifted(density, shift, kind, tail, size), times)
+                for shift, times in _grouped_shifts(shifts, kind)
+                if shift > 0
+            ]
+        case RandomizedResponse(epsilon=epsilon, choices=choices):
+            return [(_response_atoms(epsilon, choices), 1)]
+        case EpsilonDelta(epsilon=epsilon, delta=delta):
+            return [(_epsilon_delta_atoms(epsilon, delta), 1)]
+    raise NotAccountable(
+        f"No accountant here knows the event {type(event).__name__}. Known: Gaussian, Laplace, StudentT, ProductNoise, "
+        "RandomizedResponse, EpsilonDelta, and these sampled, repeated and composed."
+    )
+
+
+@lru_cache(maxsize=64)
+def _joined(event: Event, kind: Kind, tail: float, size: int) -> LossAtoms:
+    """The loss of everything that happens on one lot, as one list of atoms."""
+    steps = boil_down(event)
+    parts: list[tuple[LossAtoms, int]] = []
+    for inner, times in steps.counts:
+        parts += [(atoms, n * times) for atoms, n in atoms_of(inner, kind, added=False, tail=tail, size=size)]
+    if steps.mu > 0:
+        parts.append((shifted(GaussianDensity(1 / steps.mu), 1.0, kind, tail, size), 1))
+    whole: LossAtoms | None = None
+    for atoms, times in parts:
+        power = convolve_power(atoms, times, kind, size)
+        whole = power if whole is None else convolve(whole, power, kind, size)
+    return whole if whole is not None else LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
+
+
+def _grouped_shifts(shifts: tuple[float, ...], kind: Kind) -> list[tuple[float, int]]:
+    """Different shifts with their numbers; rounded up (upper), down (lower) or in the mean square (estimate)."""
+    values, counts = np.unique(np.array(shifts), return_counts=True)
+    if values.size <= _MOST_SHIFTS:
+        return [(float(v), int(n)) for v, n in zip(values, counts, strict=True)]
+    cell = np.ceil(values / values[-1] * _MOST_SHIFTS).astype(int)
+    result = []
+    for index in np.unique(cell):
+        inside = cell == index
+        number = int(counts[inside].sum())
+        square = float(counts[inside] @ values[inside] ** 2) / number
+        value = {"upper": values[inside].max(), "lower": values[inside].min(), "estimate": math.sqrt(square)}[kind]
+        result.append((float(value), number))
+    return result
+
+
+def _response_atoms(epsilon: float, choices: int) -> LossAtoms:
+    likely = 1 / (1 + (choices - 1) * math.exp(-epsilon))
+    unlikely = likely * math.exp(-epsilon)
+    loss: Floats = np.array([epsilon, -epsilon])
+    p, q = np.array([likely, unlikely]), np.array([unlikely, likely])
+    if choices == 2:
+        return LossAtoms(loss, p, q)
+    other = (choices - 2) * unlikely
+    return LossAtoms(np.append(loss, 0.0), np.append(p, other), np.append(q, other))
+
+
+def _epsilon_delta_atoms(epsilon: float, delta: float) -> LossAtoms:
+    likely = (1 - delta) / (1 + math.exp(-epsilon))
+    unlikely = likely * math.exp(-epsilon)
+    return LossAtoms(
+        np.array([epsilon, -epsilon]), np.array([likely, unlikely]), np.array([unlikely, likely]), delta, delta
+    )
+
+

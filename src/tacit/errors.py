@@ -1,0 +1,43 @@
+"""What can go wrong, as a tree: catch the branch that you can act on.
+
+    TacitError
+    ├── InvalidArgument     (also a ValueError)
+    ├── NotProven
+    ├── Asymptotic
+    ├── AdjacencyMismatch
+    ├── NotAccountable
+    └── NotAchievable
+
+A message says what was wrong, with the value; why it matters; and what to do.
+"""
+
+# The names say what happened; that it is an error, the word `raise` says.
+# ruff: noqa: N818
+
+
+class TacitError(Exception):
+    """Every error that tacit raises on purpose."""
+
+
+class InvalidArgument(TacitError, ValueError):
+    """An argument lies outside the range in which it means something."""
+
+
+class NotProven(TacitError):
+    """An event without a proven bound was given to an accountant."""
+
+
+class Asymptotic(TacitError):
+    """A number that is true only in a limit was asked to serve as a guarantee."""
+
+
+class AdjacencyMismatch(TacitError):
+    """Events, or guarantees, about different neighbouring data sets were put together."""
+
+
+class NotAccountable(TacitError):
+    """This accountant cannot treat this event; another one can."""
+
+
+class NotAchievable(TacitError):
+    """Calibration has no solution: no setting within reach meets the budget."""

@@ -1,0 +1,151 @@
+"""What the repository's own pages promise: versions agree, links lead somewhere, code blocks run."""
+
+import doctest
+import os
+import re
+import shlex
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import tacit
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PEERS = {"dp-accounting", "opacus", "prv-accountant"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page: its language, its text, and where it stands."""
+
+    language: str
+    text: str
+    place: str
+
+    def __str__(self) -> str:
+        return self.place
+
+
+def blocks_of(page: Path, language: str) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(rf"^```{language}[ \t]*\n(.*?)^```[ \t]*$", text, re.MULTILINE | re.DOTALL)
+    return [
+        Block(language, match[1], f"{page.name}:{text.count(chr(10), 0, match.start()) + 1}")
+        for match in found
+    ]
+
+
+def commands_of(block: Block) -> list[str]:
+    lines = block.text.replace("\\\n", " ").splitlines()
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ tacit ")]
+
+
+def requirements(extra: str | None = None) -> dict[str, Requirement]:
+    listed = PROJECT["dependencies"] if extra is None else PROJECT["optional-dependencies"][extra]
+    return {canonicalize_name(each.name): each for each in map(Requirement, listed)}
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+PYTHON_BLOCKS = [block for page in PAGES for block in blocks_of(page, "python")]
+COMMANDS = [
+    pytest.param(command, id=f"{block} {command}")
+    for page in PAGES
+    for block in blocks_of(page, "console")
+    for command in commands_of(block)
+]
+
+
+@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=str)
+def test_python_block_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    if ">>> " in block.text:
+        example = doctest.DocTestParser().get_doctest(block.text, names, block.place, block.place, 0)
+        options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+        assert doctest.DocTestRunner(optionflags=options).run(example).failed == 0
+    else:
+        exec(compile(block.text, block.place, "exec"), names)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_console_command_succeeds(command, tmp_path, monkeypatch):
+    from tacit.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", shlex.split(command, comments=True))
+    try:
+        code = main()
+    except SystemExit as stop:
+        code = stop.code
+    assert not code
+
+
+def test_the_readme_shows_the_library_and_the_command_line():
+    readme = ROOT / "README.md"
+    assert blocks_of(readme, "python")
+    assert [command for block in blocks_of(readme, "console") for command in commands_of(block)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_that_exist(page):
+    targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_readme_names_the_two_commands_and_make_has_them():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in ("demo", "test"):
+        assert f"make {target}" in readme
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_the_version_is_the_one_in_pyproject():
+    assert tacit.__version__ == PROJECT["version"]
+
+
+def test_every_requirement_admits_the_version_it_is_pinned_to():
+    pinned = pins()
+    for extra in (None, "dev", "bench"):
+        for name, requirement in requirements(extra).items():
+            assert pinned[name] in requirement.specifier, requirement
+
+
+def test_peers_are_not_needed_to_use_the_library():
+    assert PEERS.isdisjoint(requirements())
+
+
+def test_torch_is_not_needed_to_run_the_tests():
+    assert {"torch", "opacus"}.isdisjoint({*requirements(), *requirements("dev")})
+
+
+def test_the_package_says_that_it_is_typed():
+    assert files("tacit").joinpath("py.typed").is_file()
+
+
+def test_the_licence_is_the_one_in_pyproject():
+    assert PROJECT["license"] == "Apache-2.0"
+    assert "Apache License\n                           Version 2.0" in (ROOT / "LICENSE").read_text("utf-8")
+
+
+def test_the_changelog_opens_with_what_is_unreleased_and_what_moved_an_epsilon():
+    sections = re.findall(r"^##+ (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sections[0] == "Unreleased"
+    assert "Privacy" in sections
+
+
+def test_continuous_integration_runs_what_the_readme_says():
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert script.read_text(encoding="utf-8").splitlines()[-1] == "make test"
