@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 from scipy import optimize
 
 from tacit.accounting import gdp
@@ -18,6 +19,7 @@ from tacit.accounting.contour import (
     saddle_log_delta,
     try_line,
 )
+from tacit.accounting.densities import Floats
 from tacit.accounting.events import Event, ProductNoise
 from tacit.accounting.losses import Kind
 from tacit.accounting.mixture import GaussianMixture
@@ -36,6 +38,8 @@ _ENOUGH = 100.0
 _JUMPS = (3.0, 0.4, 0.14)
 _LONG = 12_000.0
 _LOG_LEAST = -650.0
+# A whole curve is read off so many sets of lines.
+_ANCHORS = 10
 # Closed-form losses are used where smoothing would move epsilon by less than this fraction.
 _EXACT_TOLERANCE = 1e-6
 
@@ -61,9 +65,9 @@ class LossProfile:
     steps: Steps
 
     @staticmethod
-    def of(event: Event) -> LossProfile:
-        """The profile of `event`; `NotProven` if any part of it is."""
-        return LossProfile(boil_down(event))
+    def of(event: Event, group: int = 1) -> LossProfile:
+        """The profile of `event` for so many examples together; `NotProven` if any part of it is."""
+        return LossProfile(boil_down(event, group))
 
     @property
     def directions(self) -> tuple[_Direction, ...]:
@@ -84,6 +88,23 @@ class LossProfile:
             value = float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0
             return _around(value, 1e-11)
         return _larger([direction.delta(epsilon) for direction in self.directions])
+
+    def deltas(self, epsilons: Floats) -> tuple[Floats, Floats]:
+        """Lower and upper bounds of delta at many epsilons (ascending), with few lines: accurate to about 1e-10."""
+        if not self.steps.counts or self.steps.total == 1:
+            found = [self.delta(float(epsilon)) for epsilon in epsilons]
+            return np.array([b.lower for b in found]), np.array([b.upper for b in found])
+        lower, upper = np.zeros(epsilons.size), np.zeros(epsilons.size)
+        for direction in self.directions:
+            for piece in np.array_split(np.arange(epsilons.size), _ANCHORS):
+                if piece.size == 0:
+                    continue
+                lines = direction.lines_near(float(epsilons[piece[0]]))
+                for index in piece:
+                    epsilon = float(epsilons[index])
+                    lower[index] = max(lower[index], lines["lower"].delta(epsilon, "lower"))
+                    upper[index] = max(upper[index], lines["upper"].delta(epsilon, "upper"))
+        return lower, upper
 
 
 def _around(value: float, relative: float) -> Bounds:
@@ -119,6 +140,11 @@ class _Direction:
         if self._is_single():
             tail = 1e-40
             return _ordered(*(self._single_delta(epsilon, kind, tail) for kind in _KINDS))
+        lines = self.lines_near(epsilon)
+        return _ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
+
+    def lines_near(self, epsilon: float) -> dict[Kind, Lines]:
+        """Lines for the three sides, drawn for epsilon."""
         guess = 1e-3
         while True:
             tail = max(1e-9 * guess / self.steps.total, 1e-300)
@@ -126,14 +152,13 @@ class _Direction:
             c = saddle(rough, epsilon)
             log_delta = min(max(saddle_log_delta(rough, c, epsilon), _LOG_LEAST), 0.0)
             shares = _shares(rough, c, epsilon, log_delta, _SEARCH_TOLERANCE)
-            rough_lines = _draw(rough, c, epsilon, log_delta, _SEARCH_TOLERANCE, shares)
-            found = rough_lines.delta(epsilon, "estimate")
+            lines = _draw(rough, c, epsilon, log_delta, _SEARCH_TOLERANCE, shares)
+            found = lines.delta(epsilon, "estimate")
             # What was cut away must not be seen in the answer; a delta far below the guess needs a longer tail.
             if found > 1e-3 * guess or guess <= 1e-280:
                 break
             guess = max(found, 1e-12 * guess)
-        lines = self._lines(c, epsilon, math.log(max(found, 1e-280)), tail, rough_lines.share)
-        return _ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
+        return self._lines(c, epsilon, math.log(max(found, 1e-280)), tail, lines.share)
 
     def _lines(self, c: float, epsilon: float, log_delta: float, tail: float, share: float) -> dict[Kind, Lines]:
         exact = self._exact(c)
@@ -152,7 +177,7 @@ class _Direction:
     def _exact(self, c: float) -> Composition | None:
         parts: list[tuple[Part, int]] = []
         for event, times in self.steps.counts:
-            mixture = exact_mixture(event, self.added)
+            mixture = exact_mixture(event, self.added, self.steps.group)
             if mixture is None or not mixture.is_tame(c):
                 return None
             parts.append((mixture, times))
@@ -161,7 +186,7 @@ class _Direction:
     def _atoms(self, kind: Kind, tail: float, size: int) -> Composition:
         parts: list[tuple[Part, int]] = []
         for event, times in self.steps.counts:
-            atoms = atoms_of(event, kind, added=self.added, tail=tail, size=size)
+            atoms = atoms_of(event, kind, added=self.added, tail=tail, size=size, group=self.steps.group)
             parts += [(one, number * times) for one, number in atoms]
         return Composition(tuple(parts), self.steps.mu)
 
@@ -173,11 +198,13 @@ class _Direction:
 
     def _single_delta(self, epsilon: float, kind: Kind, tail: float) -> float:
         ((event, _),) = self.steps.counts
-        mixture = exact_mixture(event, self.added)
-        if mixture is not None:
+        mixture = exact_mixture(event, self.added, self.steps.group)
+        if mixture is not None and mixture.most == 1:
             exact = _sampled_delta(epsilon, mixture)
             return exact * {"lower": 1 - 1e-11, "estimate": 1.0, "upper": 1 + 1e-11}[kind]
-        ((atoms, _),) = atoms_of(event, kind, added=self.added, tail=tail, size=4 * _SIZE)
+        ((atoms, _),) = atoms_of(
+            event, kind, added=self.added, tail=tail, size=4 * _SIZE, group=self.steps.group
+        )
         return atoms.delta(epsilon)
 
     def _single_epsilon(self, delta: float, kind: Kind, tail: float) -> float:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy import special
 
-from tacit.accounting.densities import Floats, GaussianDensity
+from tacit.accounting.densities import Density, Floats, GaussianDensity
 from tacit.accounting.events import (
     Adaptive,
     Adjacency,
@@ -44,11 +45,15 @@ _JOINED = 1000
 
 @dataclass(frozen=True)
 class Steps:
-    """The unsampled Gaussians together (parameter mu, exact), and every other kind of step with its number."""
+    """The unsampled Gaussians together (parameter mu, exact), and every other kind of step with its number.
+
+    `group` examples are added or removed together (or replaced).
+    """
 
     mu: float
     counts: tuple[tuple[Event, int], ...]
     adjacency: Adjacency
+    group: int = 1
 
     @property
     def total(self) -> int:
@@ -77,7 +82,7 @@ def refuse_unproven(event: Event) -> None:
             )
 
 
-def boil_down(event: Event) -> Steps:
+def boil_down(event: Event, group: int = 1) -> Steps:
     """Count the steps of `event`; unsampled Gaussians are added up exactly."""
     refuse_unproven(event)
     counts: Counter[Event] = Counter()
@@ -91,8 +96,8 @@ def boil_down(event: Event) -> Steps:
         if mu is None:
             rest.append((leaf, times))
         else:
-            precision += times * mu**2
-    return Steps(math.sqrt(precision), tuple(rest), event.adjacency)
+            precision += times * (group * mu) ** 2
+    return Steps(math.sqrt(precision), tuple(rest), event.adjacency, group)
 
 
 def _count(event: Event, times: int, counts: Counter[Event]) -> None:
@@ -141,13 +146,15 @@ def exact_mixture(event: Event, added: bool, group: int = 1) -> GaussianMixture 
     return GaussianMixture(1 / event.inside.multiplier, tuple(float(w) for w in weights), added)
 
 
-def atoms_of(event: Event, kind: Kind, *, added: bool, tail: float, size: int) -> list[tuple[LossAtoms, int]]:
+def atoms_of(
+    event: Event, kind: Kind, *, added: bool, tail: float, size: int, group: int = 1
+) -> list[tuple[LossAtoms, int]]:
     """The losses of one step of this kind as atoms below, near or above the truth; several if independent."""
-    mixture = exact_mixture(event, added)
+    mixture = exact_mixture(event, added, group)
     if mixture is not None:
         return [(mixture_atoms(mixture, kind, tail, size), 1)]
     match event:
-        case Sampled(inside=inside, rate=rate):
+        case Sampled(inside=inside, rate=rate) if group == 1:
             whole = _joined(inside, kind, tail, min(size, _JOINED))
             if event.adjacency is Adjacency.REPLACE_ONE:
                 return [(coin_sampled(whole, rate), 1)]
@@ -155,17 +162,18 @@ def atoms_of(event: Event, kind: Kind, *, added: bool, tail: float, size: int) -
             return [(with_example.reversed() if added else with_example, 1)]
         case ProductNoise(density=density, shifts=shifts):
             return [
-                (shifted(density, shift, kind, tail, size), times)
-                for shift, times in _grouped_shifts(shifts, kind)
+                (shifted(density, group * shift, kind, tail, size), times)
+                for shift, times in _rounded_shifts(shifts, kind)
                 if shift > 0
             ]
-        case RandomizedResponse(epsilon=epsilon, choices=choices):
+        case RandomizedResponse(epsilon=epsilon, choices=choices) if group == 1:
             return [(_response_atoms(epsilon, choices), 1)]
-        case EpsilonDelta(epsilon=epsilon, delta=delta):
+        case EpsilonDelta(epsilon=epsilon, delta=delta) if group == 1:
             return [(_epsilon_delta_atoms(epsilon, delta), 1)]
     raise NotAccountable(
-        f"No accountant here knows the event {type(event).__name__}. Known: Gaussian, Laplace, StudentT, ProductNoise, "
-        "RandomizedResponse, EpsilonDelta, and these sampled, repeated and composed."
+        f"The losses of {type(event).__name__} for {group} example(s) together are not known in closed form. Known are "
+        "Gaussian, Laplace, StudentT, ProductNoise, RandomizedResponse and EpsilonDelta, sampled, repeated and composed; "
+        "for groups, Gaussian noise (sampled or not) and unsampled product noise."
     )
 
 
@@ -185,7 +193,7 @@ def _joined(event: Event, kind: Kind, tail: float, size: int) -> LossAtoms:
     return whole if whole is not None else LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
 
 
-def _grouped_shifts(shifts: tuple[float, ...], kind: Kind) -> list[tuple[float, int]]:
+def _rounded_shifts(shifts: tuple[float, ...], kind: Kind) -> list[tuple[float, int]]:
     """Different shifts with their numbers; rounded up (upper), down (lower) or in the mean square (estimate)."""
     values, counts = np.unique(np.array(shifts), return_counts=True)
     if values.size <= _MOST_SHIFTS:
@@ -220,3 +228,40 @@ def _epsilon_delta_atoms(epsilon: float, delta: float) -> LossAtoms:
     )
 
 
+
+
+def dominating_mu(steps: Steps) -> float:
+    """A mu for which all steps together are mu-GDP for certain; infinite where there is none.
+
+    Sampling is not made use of: however rare, the worst outcome of a sampled Gaussian is as bad as
+    without sampling, so no smaller mu holds for the whole curve.
+    """
+    total = steps.mu**2
+    for event, times in steps.counts:
+        total += times * (steps.group * _unsampled_mu(event)) ** 2
+    return math.sqrt(total)
+
+
+def _unsampled_mu(event: Event) -> float:
+    if isinstance(event, Sampled):
+        inside = boil_down(event.inside)
+        return dominating_mu(inside)
+    mu = gaussian_mu(event)
+    if mu is not None:
+        return mu
+    match event:
+        case RandomizedResponse(epsilon=epsilon) | EpsilonDelta(epsilon=epsilon, delta=0.0):
+            return _pure_mu(epsilon)
+        case ProductNoise(density=density, shifts=shifts):
+            return math.sqrt(sum(_pure_mu(_largest_loss(density, shift)) ** 2 for shift in shifts))
+    return math.inf
+
+
+def _largest_loss(density: Density, shift: float) -> float:
+    turns = np.array([*density.loss_turns(shift), 0.0])
+    return max(abs(density.loss_limit(shift)), float(np.abs(density.loss(turns, shift)).max()))
+
+
+def _pure_mu(epsilon: float) -> float:
+    """The smallest mu for which epsilon-DP implies mu-GDP: both touch where the two errors are equal."""
+    return 2 * float(special.ndtri(1 / (1 + math.exp(-epsilon)))) if epsilon < 700 else math.inf

@@ -1,0 +1,63 @@
+"""The central limit theorem of Bu et al.: how private many small steps are in the limit. Not a bound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.accounting import gdp
+from tacit.accounting.events import Event, Gaussian, Sampled
+from tacit.accounting.pld import Bounds
+from tacit.accounting.steps import Steps, atoms_of, boil_down
+from tacit.errors import NotAccountable
+
+
+@dataclass(frozen=True)
+class CentralLimitProfile:
+    """Gaussian DP with the mu of the central limit theorem: the true epsilon may lie on either side."""
+
+    mu: float
+
+    @staticmethod
+    def of(event: Event) -> CentralLimitProfile:
+        """The limit for `event`, which must consist of sampled steps and Gaussian ones."""
+        return CentralLimitProfile(central_limit_mu(event))
+
+    def epsilon(self, delta: float) -> Bounds:
+        """The epsilon of mu-GDP."""
+        value = float(gdp.epsilon(delta, self.mu)) if self.mu > 0 else 0.0
+        return Bounds(value, value, value)
+
+    def delta(self, epsilon: float) -> Bounds:
+        """The delta of mu-GDP."""
+        value = float(gdp.delta(epsilon, self.mu)) if self.mu > 0 else 0.0
+        return Bounds(value, value, value)
+
+
+def central_limit_mu(event: Event) -> float:
+    """mu = sqrt(sum over sampled steps of rate^2 chi^2 + sum over Gaussian ones of 1 / multiplier^2)."""
+    steps: Steps = boil_down(event)
+    total = steps.mu**2
+    for inner, times in steps.counts:
+        if not isinstance(inner, Sampled):
+            raise NotAccountable(
+                f"The central limit theorem speaks of sampled steps and of Gaussian ones; {type(inner).__name__} without "
+                "sampling is neither. Use the accountant 'pld'."
+            )
+        if isinstance(inner.inside, Gaussian):
+            total += gdp.clt_mu(inner.inside.multiplier, inner.rate, times) ** 2
+        else:
+            total += times * inner.rate**2 * _chi_square(inner.inside)
+    return math.sqrt(total)
+
+
+def _chi_square(event: Event) -> float:
+    """E[(dP/dQ)^2] - 1 under Q, by quadrature."""
+    steps = boil_down(event)
+    log_total = steps.mu**2
+    for inner, times in steps.counts:
+        for atoms, number in atoms_of(inner, "estimate", added=False, tail=1e-30, size=4000):
+            log_total += times * number * math.log(float(np.sum(atoms.p * np.exp(atoms.loss))))
+    return math.expm1(log_total)

@@ -1,0 +1,277 @@
+"""A privacy curve: everything that a guarantee says, read off one event by one accountant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+
+from tacit import arguments
+from tacit.accounting import gdp
+from tacit.accounting.clt import CentralLimitProfile
+from tacit.accounting.densities import Floats
+from tacit.accounting.events import Adjacency, Event
+from tacit.accounting.pld import Bounds, LossProfile
+from tacit.accounting.rdp import RenyiProfile, moments_profile
+from tacit.accounting.steps import boil_down, dominating_mu
+from tacit.errors import Asymptotic, InvalidArgument, NotAccountable
+
+AccountantName = Literal["pld", "rdp", "moments", "clt"]
+ClaimSide = Literal["under", "inside", "over"]
+
+_TABLE_SIZE = 500
+_LEAST_DELTA = 1e-13
+_MOST_GROUP = 256
+
+
+class Profile(Protocol):
+    """What an accountant must be able to say of an event."""
+
+    def epsilon(self, delta: float) -> Bounds: ...
+    def delta(self, epsilon: float) -> Bounds: ...
+
+
+ACCOUNTANTS: dict[str, Callable[[Event], Profile]] = {
+    "pld": LossProfile.of,
+    "rdp": RenyiProfile.of,
+    "moments": moments_profile,
+    "clt": CentralLimitProfile.of,
+}
+
+
+@dataclass(frozen=True)
+class GroupProfile:
+    """A group of `size` examples by chaining neighbours: (eps, delta) becomes (k eps, delta (e^{k eps} - 1) / (e^eps - 1)).
+
+    Valid for every mechanism; the lower bound is that of one example.
+    """
+
+    single: Profile
+    size: int
+
+    def epsilon(self, delta: float) -> Bounds:
+        """The epsilon at which the chained delta falls to `delta`."""
+        lower = self.single.epsilon(delta).lower
+        low, high = 0.0, max(self.single.epsilon(delta / self.size).upper * self.size, 1e-9)
+        while self.delta(high).upper > delta:
+            low, high = high, 2 * high
+            if high > 1e9:
+                return Bounds(lower, math.inf, math.inf)
+        while high - low > 1e-9 * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.delta(middle).upper > delta else (low, middle)
+        return Bounds(lower, high, high)
+
+    def delta(self, epsilon: float) -> Bounds:
+        """The chained delta."""
+        share = epsilon / self.size
+        factor = self.size if share == 0 else math.expm1(min(epsilon, 700.0)) / math.expm1(share)
+        bounds = self.single.delta(share)
+        value = min(bounds.upper * factor, 1.0)
+        return Bounds(self.single.delta(epsilon).lower, value, value)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """delta at many epsilons: lower and upper bounds."""
+
+    epsilons: Floats
+    lower: Floats
+    upper: Floats
+
+
+@dataclass(frozen=True)
+class PrivacyCurve:
+    """The guarantee of one event: epsilon for every delta, and what an attacker can do.
+
+    Every number is on the safe side for the accountants "pld" (certified from below and from
+    above), "rdp" and "moments" (from above; their lower bounds say nothing). For "clt" every number
+    is an approximation that may err on either side, and bounds are refused. Adding and removing
+    the example are both looked at, and the worse one counts.
+    """
+
+    event: Event
+    by: AccountantName = "pld"
+    group_size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.by not in ACCOUNTANTS:
+            raise InvalidArgument(f"by must be one of {', '.join(map(repr, ACCOUNTANTS))}. Got {self.by!r}.")
+        if not isinstance(self.event, Event):
+            raise InvalidArgument(
+                f"event must be an event such as Gaussian(multiplier=1.1).sampled(0.01) * 1000. Got {self.event!r}."
+            )
+        self._profile  # noqa: B018 - an event that cannot be accounted for is refused here, not at the first question
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Which neighbouring data sets are compared."""
+        return self.event.adjacency
+
+    @property
+    def is_asymptotic(self) -> bool:
+        """True where the numbers hold only in the limit of many steps."""
+        return self.by == "clt"
+
+    @cached_property
+    def _profile(self) -> Profile:
+        if self.group_size == 1:
+            return ACCOUNTANTS[self.by](self.event)
+        if self.by == "pld" and self.group_size <= _MOST_GROUP:
+            profile = LossProfile.of(self.event, self.group_size)
+            try:
+                profile.delta(1.0)
+            except NotAccountable:
+                return GroupProfile(LossProfile.of(self.event), self.group_size)
+            return profile
+        return GroupProfile(ACCOUNTANTS[self.by](self.event), self.group_size)
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest epsilon for which the event is (epsilon, delta)-DP: a certified upper bound, never negative.
+
+        Infinite where no epsilon will do.
+        """
+        return self._profile.epsilon(arguments.open_unit("delta", delta)).upper
+
+    def epsilon_bounds(self, delta: float) -> tuple[float, float]:
+        """(lower, upper): the true epsilon lies between them."""
+        self._refuse_asymptotic_bounds()
+        bounds = self._profile.epsilon(arguments.open_unit("delta", delta))
+        return bounds.lower, bounds.upper
+
+    def epsilon_estimate(self, delta: float) -> float:
+        """The best single number for epsilon: for comparing, not for promising."""
+        return self._profile.epsilon(arguments.open_unit("delta", delta)).estimate
+
+    def delta(self, epsilon: float) -> float:
+        """Smallest delta for which the event is (epsilon, delta)-DP: a certified upper bound."""
+        return self._profile.delta(arguments.non_negative("epsilon", epsilon)).upper
+
+    def delta_bounds(self, epsilon: float) -> tuple[float, float]:
+        """(lower, upper): the true delta lies between them."""
+        self._refuse_asymptotic_bounds()
+        bounds = self._profile.delta(arguments.non_negative("epsilon", epsilon))
+        return bounds.lower, bounds.upper
+
+    def delta_estimate(self, epsilon: float) -> float:
+        """The best single number for delta: for comparing, not for promising."""
+        return self._profile.delta(arguments.non_negative("epsilon", epsilon)).estimate
+
+    def tradeoff(self, alpha: float | Floats) -> float | Floats:
+        """Smallest type II error of an attacker whose false alarms have probability `alpha`: no attack does better.
+
+        This is the symmetric curve of Gaussian DP's authors, the worse of adding and removing the example.
+        """
+        alphas = arguments.units("alpha", alpha)
+        table = self._table
+        return _same_shape(alpha, _largest(alphas, table.epsilons, table.upper))
+
+    def tradeoff_bounds(self, alpha: float | Floats) -> tuple[float | Floats, float | Floats]:
+        """(lower, upper): the smallest type II error lies between them."""
+        self._refuse_asymptotic_bounds()
+        alphas = arguments.units("alpha", alpha)
+        table = self._table
+        # Between two tabulated epsilons, delta is at least its value at the right and e^epsilon at least that at the left.
+        later = np.append(table.lower[1:], 0.0)
+        upper = np.minimum(_largest(alphas, table.epsilons, later), 1 - alphas)
+        return self.tradeoff(alpha), _same_shape(alpha, upper)
+
+    def true_positive_rate(self, false_positive_rate: float) -> float:
+        """The largest share of members that an attacker can find at this rate of false alarms."""
+        rate = arguments.unit("false_positive_rate", false_positive_rate)
+        return 1 - float(self.tradeoff(rate))
+
+    def advantage(self) -> float:
+        """The largest (true positive rate - false positive rate) of any attack: the total variation distance."""
+        return self.delta(0.0)
+
+    def group(self, size: int) -> PrivacyCurve:
+        """The guarantee for `size` examples together: exact for Gaussian noise, sampled or not; else by chaining."""
+        return replace(self, group_size=self.group_size * arguments.count("size", size))
+
+    def mu(self, regret: float = 0.0) -> float:
+        """The smallest mu for which the trade-off curve is certified to lie above that of mu-GDP, less `regret`.
+
+        With regret 0 it must hold for the whole curve, where sampling does not help: the rarest
+        outcomes of a sampled Gaussian are as bad as without sampling. A regret of 1e-6, say, asks
+        for the curve as far as anyone can see it, and gives a mu that describes the mechanism.
+        """
+        regret = arguments.non_negative("regret", regret)
+        if regret < _LEAST_DELTA:
+            return self._whole_mu()
+        table = self._table
+        best = 0.0
+        for right, delta in zip([*table.epsilons[1:], math.inf], table.upper - regret, strict=True):
+            if delta <= 0:
+                break
+            best = max(best, float(gdp.mu(right, delta)) if math.isfinite(right) else math.inf)
+        return min(best, self._whole_mu())
+
+    def _whole_mu(self) -> float:
+        if self.by == "clt":
+            return float(gdp.mu(0.0, self.delta(0.0)))
+        steps = boil_down(self.event, self.group_size)
+        return dominating_mu(steps)
+
+    @cached_property
+    def _table(self) -> _Table:
+        profile = self._profile
+        least = _LEAST_DELTA
+        last = profile.epsilon(least).upper
+        while math.isinf(last) and least < 0.5:
+            least *= 4
+            last = profile.epsilon(least).upper
+        epsilons = np.linspace(0.0, last, _TABLE_SIZE) if 0 < last < math.inf else np.zeros(1)
+        if isinstance(profile, LossProfile):
+            lower, upper = profile.deltas(epsilons)
+        else:
+            found = [profile.delta(float(epsilon)) for epsilon in epsilons]
+            lower, upper = np.array([b.lower for b in found]), np.array([b.upper for b in found])
+        return _Table(epsilons, lower, np.minimum.accumulate(upper))
+
+    def _refuse_asymptotic_bounds(self) -> None:
+        if self.is_asymptotic:
+            raise Asymptotic(
+                "The central limit theorem gives an approximation without bounds: the true epsilon may lie on either side "
+                "of it. Ask curve(event).epsilon_bounds(delta) for a certified interval."
+            )
+
+
+def curve(
+    event: Event,
+    by: AccountantName = "pld",
+) -> PrivacyCurve:
+    """The privacy curve of `event` by one accountant.
+
+    "pld" (default) is certified from below and above; "rdp" and "moments" are certified from above;
+    "clt" is an approximation. Raises `NotProven` if any part of the event has no proof.
+
+    >>> from tacit.accounting import Gaussian
+    >>> event = Gaussian(multiplier=1.1).sampled(rate=256 / 60_000) * 14_062
+    >>> round(curve(event).epsilon(delta=1e-5), 4)
+    2.3816
+    """
+    return PrivacyCurve(event, by)
+
+
+def claim_side(claimed: float, bounds: tuple[float, float]) -> ClaimSide:
+    """Whether a claimed epsilon lies under the certified interval, inside it, or over it."""
+    lower, upper = bounds
+    return "under" if claimed < lower else "over" if claimed > upper else "inside"
+
+
+def _largest(alphas: Floats, epsilons: Floats, deltas: Floats) -> Floats:
+    """max over the table of 1 - delta - e^eps alpha and e^{-eps} (1 - delta - alpha), at least 0."""
+    growth = np.exp(np.minimum(epsilons, 700.0))
+    flat = np.atleast_1d(alphas)[..., None]
+    left = 1 - deltas - growth * flat
+    right = (1 - deltas - flat) / growth
+    return np.asarray(np.maximum(np.maximum(left, right).max(axis=-1), 0.0))
+
+
+def _same_shape(like: float | Floats, values: Floats) -> float | Floats:
+    return float(values[0]) if np.ndim(like) == 0 else values
