@@ -1,4 +1,4 @@
-"""The least noise, the most steps or the largest lots that a budget allows: never over budget, and close to the optimum."""
+"""The least noise, the most steps, the largest lots that a budget allows: never over it, and close to the optimum."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def steps_for(
 
     if spent(1) > epsilon:
         raise NotAchievable(
-            f"Not even one step fits: with multiplier {multiplier:g} and rate {rate:g} it costs epsilon {spent(1):.4g} at "
-            f"delta {delta:g}; the budget is {epsilon:g}. Raise the multiplier, or lower the rate."
+            f"Not even one step fits: with multiplier {multiplier:g} and rate {rate:g} it costs epsilon "
+            f"{spent(1):.4g} at delta {delta:g}; the budget is {epsilon:g}. Raise the multiplier, or lower the rate."
         )
     guess = float(gdp.mu(epsilon, delta)) ** 2 / float(gdp.clt_mu(multiplier, rate, 1)) ** 2
     low, high = 1, max(int(min(guess, 1e15)), 2)
@@ -106,8 +106,8 @@ def steps_for(
         low, high = high, 2 * high
         if high > 10**15:
             raise NotAchievable(
-                f"More than 10^15 steps fit into epsilon {epsilon:g} at delta {delta:g} with multiplier {multiplier:g} and "
-                f"rate {rate:g}: there is no need to count them. Lower the multiplier."
+                f"More than 10^15 steps fit into epsilon {epsilon:g} at delta {delta:g} with multiplier "
+                f"{multiplier:g} and rate {rate:g}: there is no need to count them. Lower the multiplier."
             )
     return int(_last_within(spent, epsilon, low, high))
 
@@ -141,8 +141,8 @@ def lot_size_for(
         return population
     if spent(1) > epsilon:
         raise NotAchievable(
-            f"Not even lots of one example fit: {steps} steps with multiplier {multiplier:g} cost epsilon {spent(1):.4g} at "
-            f"delta {delta:g}; the budget is {epsilon:g}. Raise the multiplier, or take fewer steps."
+            f"Not even lots of one example fit: {steps} steps with multiplier {multiplier:g} cost epsilon "
+            f"{spent(1):.4g} at delta {delta:g}; the budget is {epsilon:g}. Raise the multiplier, or take fewer steps."
         )
     guess = float(gdp.mu(epsilon, delta)) / float(gdp.clt_mu(multiplier, 1.0, steps)) * population
     low, high = 1, population
@@ -155,8 +155,9 @@ def lot_size_for(
 def _refuse_asymptotic(by: AccountantName, allowed: bool) -> None:
     if by == "clt" and not allowed:
         raise Asymptotic(
-            "Calibration by the central limit theorem can exceed the budget: it under-reports epsilon in eight of the nine "
-            "settings that its authors published. Use by='pld', or say allow_asymptotic=True if the budget is not a promise."
+            "Calibration by the central limit theorem can exceed the budget: it under-reports epsilon in eight of the "
+            "nine settings that its authors published. Use by='pld', or say allow_asymptotic=True if the budget is "
+            "not a promise."
         )
 
 

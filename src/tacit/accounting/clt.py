@@ -43,8 +43,8 @@ def central_limit_mu(event: Event) -> float:
     for inner, times in steps.counts:
         if not isinstance(inner, Sampled):
             raise NotAccountable(
-                f"The central limit theorem speaks of sampled steps and of Gaussian ones; {type(inner).__name__} without "
-                "sampling is neither. Use the accountant 'pld'."
+                f"The central limit theorem speaks of sampled steps and of Gaussian ones; {type(inner).__name__} "
+                "without sampling is neither. Use the accountant 'pld'."
             )
         if isinstance(inner.inside, Gaussian):
             total += gdp.clt_mu(inner.inside.multiplier, inner.rate, times) ** 2

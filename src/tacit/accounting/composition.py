@@ -143,7 +143,11 @@ class Jumps:
         rho = max(rho, 1e-300)
         gain = 1 / -math.expm1(-rho)
         log_excess = rho + math.log(-math.expm1(-rho))
-        return value + log_excess, slope + rho_1 * gain, curvature + rho_2 * gain + rho_1**2 * gain * (1 - gain)
+        return (
+            value + log_excess,
+            slope + rho_1 * gain,
+            curvature + rho_2 * gain + rho_1**2 * gain * (1 - gain),
+        )
 
     def points(self, c: float, reach: float) -> int:
         return self.small.points(c, reach) + sum(large.loss.size for large in self.large if large is not None)
@@ -170,7 +174,9 @@ class Jumps:
             weight = math.exp(min(rest.log_total - core.log_total, 300.0))
             ratio = weight * characteristic(rest.weight, rest.loss, spacing, rows, stride) / (phi + 1e-300)
             growth += times * _log1p(ratio)
-            rest_doubt += times * 4 * _ROUNDING * (weight + np.abs(ratio)) / (size * np.maximum(np.abs(1 + ratio), _ROUNDING))
+            rest_doubt += (
+                times * 4 * _ROUNDING * (weight + np.abs(ratio)) / (size * np.maximum(np.abs(1 + ratio), _ROUNDING))
+            )
         top = self.cumulants(c)[0] - log_scale
         little = np.abs(growth) < 1
         shifted = np.exp(np.minimum(log_core.real - top, 700.0) + 1j * log_core.imag)
@@ -213,7 +219,8 @@ def _mean_and_variance(tilted: Tilted) -> tuple[float, float]:
 def _gaussian(mu: float, c: float, spacing: float, count: int) -> tuple[float, Complexes]:
     """log M of a Gaussian part: mu^2 z (z + 1) / 2, apart from its value at t = 0."""
     t = spacing * np.arange(count)
-    return 0.5 * mu**2 * c * (c + 1), 0.5 * mu**2 * (1j * t * (2 * c + 1) - t**2)
+    log_moment = 0.5 * mu**2 * (1j * t * (2 * c + 1) - t**2)
+    return 0.5 * mu**2 * c * (c + 1), log_moment.astype(np.complex128)
 
 
 def _log1p(z: Complexes) -> Complexes:
@@ -222,9 +229,7 @@ def _log1p(z: Complexes) -> Complexes:
     return np.asarray(real + 1j * np.arctan2(z.imag, 1 + z.real))
 
 
-def characteristic(
-    weight: Floats, loss: Floats, spacing: float, rows: int, stride: int
-) -> NDArray[np.complex128]:
+def characteristic(weight: Floats, loss: Floats, spacing: float, rows: int, stride: int) -> NDArray[np.complex128]:
     """sum_j weight_j e^{i k spacing loss_j} for k = 0 .. rows * stride - 1, as one matrix product."""
     fine = _powers(np.exp(1j * spacing * loss), stride)
     coarse = _powers(np.exp(1j * (spacing * stride) * loss), rows) * weight

@@ -9,8 +9,8 @@ trapezoidal sum with spacing 2 pi / P into certified bounds:
 
 1. Aliasing is exact and positive: the endless sum equals the sum over all integers m of
    delta(eps + m P) e^{c m P} (Poisson summation). It errs upwards, and Chernoff bounds say by how much.
-2. Truncation: where the loss is known in closed form the integrand is
-   proven to have died out; elsewhere compose with one more Gaussian mechanism of tiny parameter eta. That can only raise
+2. Truncation: where the loss is known in closed form the integrand is proven to have died out;
+   elsewhere compose with one more Gaussian mechanism of tiny parameter eta. That can only raise
    delta, and it makes the integrand fall like exp(-eta^2 t^2 / 2).
 3. What eta costs is known: the rise of the hockey stick (1 - e^{-u})_+ under it is the integral over
    s in (0, eta) of phi(u/s) e^{-s^2/8 - u/2} (the vega of an option price), at most
@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from tacit.accounting.composition import Measure, chernoff
-from tacit.accounting.densities import Floats
 from tacit.accounting.losses import Kind
 
 # The smoothed integrand is cut where it has fallen to exp(-_CUT^2 / 2).
@@ -126,7 +125,7 @@ class Line:
         lost = scale * float((self.bump @ wave).real)
         if kind == "estimate":
             return max(smooth - lost / 2, 0.0), slope
-        below = smooth - lost - scale * (2 * self.doubt + self.doubt_bump) - self.aliases(epsilon)
+        below = smooth - lost - scale * (self.doubt + self.doubt_bump) - self.aliases(epsilon)
         return max(below, 0.0), slope
 
     def aliases(self, epsilon: float) -> float:
@@ -251,19 +250,21 @@ def _evaluate(measure: Measure, c: float, eta: float, spacing: float, end: tuple
     values = moments.values * np.exp(0.5 * eta**2 * (1j * nodes * (2 * c + 1) - nodes**2))
     values[0] *= 0.5
     kernel = 1 / ((c + 1j * nodes) * (c + 1 + 1j * nodes))
-    doubt = float((moments.doubts * np.abs(kernel)).sum())
-    beyond = math.exp(max(log_fallen, -700.0)) / spacing
     # eta^2 e^{eta^2 (z + 1/2)^2 / 2} differs from eta^2 e^{eta^2 (z^2 + z) / 2} by e^{eta^2 / 8}.
     height = eta**2 * math.exp(eta**2 / 8)
     sizes = np.abs(values)
-    reach = sizes * (np.abs(kernel) + height)
+    doubts = moments.doubts * np.exp(-0.5 * (eta * nodes) ** 2)
     # Nodes that carry nothing are dropped, and what they carry is doubted instead.
+    reach = sizes * (np.abs(kernel) + height)
     keep = reach > 1e-19 * float(reach.max())
-    doubt += float((sizes * np.abs(kernel))[~keep].sum())
-    bump_doubt = height * float(sizes[~keep].sum())
-    nodes, values, kernel = nodes[keep], values[keep], kernel[keep]
+    doubts[~keep] += sizes[~keep]
+    # Beyond the last node, 1 / t^2 sums to at most 2 / last, and e^{-g t^2 / 2} to 1 + 1 / (g last spacing).
+    beyond = math.exp(max(log_fallen, -700.0))
+    doubt = float(doubts @ np.abs(kernel)) + 2 * beyond / (last * spacing)
+    bump_doubt = height * float(doubts.sum())
     if eta > 0:
-        bump_doubt += height * beyond / ((eta**2 + measure.mu**2) * last)
+        bump_doubt += height * beyond * (1 + 1 / ((eta**2 + measure.mu**2) * last * spacing))
+    nodes, values, kernel = nodes[keep], values[keep], kernel[keep]
     return Line(
         c=c,
         spacing=spacing,

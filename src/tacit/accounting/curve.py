@@ -45,9 +45,10 @@ ACCOUNTANTS: dict[str, Callable[[Event], Profile]] = {
 
 @dataclass(frozen=True)
 class GroupProfile:
-    """A group of `size` examples by chaining neighbours: (eps, delta) becomes (k eps, delta (e^{k eps} - 1) / (e^eps - 1)).
+    """A group of k = `size` examples by chaining neighbours.
 
-    Valid for every mechanism; the lower bound is that of one example.
+    (eps, delta) becomes (k eps, delta (e^{k eps} - 1) / (e^eps - 1)). Valid for every mechanism; the lower
+    bound is that of one example.
     """
 
     single: Profile
@@ -175,7 +176,7 @@ class PrivacyCurve:
         self._refuse_asymptotic_bounds()
         alphas = arguments.units("alpha", alpha)
         table = self._table
-        # Between two tabulated epsilons, delta is at least its value at the right and e^epsilon at least that at the left.
+        # Between two tabulated epsilons, delta is at least its value at the right, e^epsilon that at the left.
         later = np.append(table.lower[1:], 0.0)
         upper = np.minimum(_largest(alphas, table.epsilons, later), 1 - alphas)
         return self.tradeoff(alpha), _same_shape(alpha, upper)
@@ -236,8 +237,8 @@ class PrivacyCurve:
     def _refuse_asymptotic_bounds(self) -> None:
         if self.is_asymptotic:
             raise Asymptotic(
-                "The central limit theorem gives an approximation without bounds: the true epsilon may lie on either side "
-                "of it. Ask curve(event).epsilon_bounds(delta) for a certified interval."
+                "The central limit theorem gives an approximation without bounds: the true epsilon may lie on either "
+                "side of it. Ask curve(event).epsilon_bounds(delta) for a certified interval."
             )
 
 

@@ -8,6 +8,7 @@ prints, compares, and goes into an event.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 @runtime_checkable
-class Density(Protocol):
+class Density(Hashable, Protocol):
     """What an accountant must know of a noise: continuous, positive, even, non-increasing in |x|.
 
     `survival` is P(noise > x), accurate relative to itself for large x. `loss` is

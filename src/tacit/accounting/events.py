@@ -1,4 +1,4 @@
-"""What happened to the data, as frozen values: who draws the noise emits one of these, and accountants read nothing else.
+"""What happened to the data, as frozen values: who draws noise emits one of these; accountants read nothing else.
 
 Events multiply (`event * 100`: the same mechanism a hundred times), add (`a + b`: both were run)
 and can be sampled (`event.sampled(rate)`: on a Poisson lot). An event once published never changes
@@ -102,7 +102,8 @@ class ProductNoise(Event):
             raise InvalidArgument("shifts must hold at least one number: how far one example moves each coordinate.")
         if not isinstance(self.density, Density):
             raise InvalidArgument(
-                f"density must be one of tacit.accounting's densities or satisfy its Density protocol. Got {self.density!r}."
+                "density must be one of tacit.accounting's densities or satisfy its Density protocol. "
+                f"Got {self.density!r}."
             )
         object.__setattr__(self, "shifts", shifts)
 
@@ -223,7 +224,7 @@ class Repeated(Event):
 @final
 @dataclass(frozen=True)
 class Composed(Event):
-    """Several mechanisms on the same data. Each may depend on what the earlier ones released; their noise levels may not."""
+    """Several mechanisms on the same data. Each may depend on earlier releases; their noise levels may not."""
 
     parts: tuple[Event, ...]
     adjacency: Adjacency = field(init=False, compare=False, default=Adjacency.ADD_REMOVE)

@@ -42,9 +42,7 @@ def published_mutual_information_bound(epsilon: float) -> float:
         return float(epsilon * np.expm1(epsilon) / 2)
 
 
-def gaussian_mutual_information_bound(
-    variances: Sequence[float] | Array, stds: Sequence[float] | Array
-) -> float:
+def gaussian_mutual_information_bound(variances: Sequence[float] | Array, stds: Sequence[float] | Array) -> float:
     """Bound on I(g; g + noise) for independent Gaussian noise: E ||(g - E g) / std||^2 / 2.
 
     `variances` are those of the coordinates of g, `stds` those of the noise. Holds whatever the distribution

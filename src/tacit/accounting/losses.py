@@ -23,6 +23,8 @@ from tacit.accounting.mixture import GaussianMixture, Tilted
 
 Kind = Literal["lower", "estimate", "upper"]
 
+# Relative distances from the focus at which cells are cut.
+_NEAR = np.geomspace(1e-5, 0.5, 160)
 _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
@@ -113,9 +115,7 @@ def split(cells: Cells) -> LossAtoms:
     q[1:] += np.where(rising, q_up, q_down)
     above, below = np.isposinf(cells.ends), np.isneginf(cells.ends)
     finite = ~(above | below)
-    return LossAtoms(
-        cells.ends[finite], p[finite], q[finite], float(p[above].sum()), float(q[below].sum())
-    )
+    return LossAtoms(cells.ends[finite], p[finite], q[finite], float(p[above].sum()), float(q[below].sum()))
 
 
 def remove_sampled(atoms: LossAtoms, rate: float) -> LossAtoms:
@@ -196,14 +196,19 @@ def thin(atoms: LossAtoms, kind: Kind, size: int) -> LossAtoms:
         share = np.clip(np.expm1(low - atoms.loss) / np.expm1(low - high), 0.0, 1.0)
         up_p = atoms.p * share
         up_q = np.minimum(up_p * np.exp(-high), atoms.q)
-        p = np.bincount(cell, atoms.p - up_p, count + 1) + np.bincount(cell + 1, up_p, count + 1)
-        q = np.bincount(cell, atoms.q - up_q, count + 1) + np.bincount(cell + 1, up_q, count + 1)
+        p = _gather(cell, atoms.p - up_p, count + 1) + _gather(cell + 1, up_p, count + 1)
+        q = _gather(cell, atoms.q - up_q, count + 1) + _gather(cell + 1, up_q, count + 1)
         return LossAtoms(edges, p, q, atoms.only_p, atoms.only_q)
-    p, q = np.bincount(cell, atoms.p, count), np.bincount(cell, atoms.q, count)
+    p, q = _gather(cell, atoms.p, count), _gather(cell, atoms.q, count)
     keep = (p > 0) & (q > 0)
     # A cell whose mass underflowed on one side is left out on both: it can only hide, never add, loss.
     loss = np.clip(np.log(p[keep] / q[keep]), edges[:-1][keep], edges[1:][keep])
     return LossAtoms(loss, p[keep], q[keep], atoms.only_p, atoms.only_q)
+
+
+def _gather(cell: NDArray[np.intp], mass: Floats, count: int) -> Floats:
+    """The mass that falls into each cell."""
+    return np.bincount(cell, mass, count).astype(np.float64)
 
 
 def _edges(atoms: LossAtoms, size: int) -> Floats:
@@ -213,7 +218,7 @@ def _edges(atoms: LossAtoms, size: int) -> Floats:
     slot = np.minimum(((atoms.loss - first) * (scan / max(last - first, 1e-300))).astype(int), scan - 1)
     pieces = [np.array([first, last]), np.linspace(first, last, size // 8)]
     for mass in (atoms.p, atoms.q):
-        ahead = np.cumsum(np.bincount(slot, mass, scan))
+        ahead = np.cumsum(_gather(slot, mass, scan))
         low, high = np.searchsorted(ahead, [1e-16, ahead[-1] * (1 - 1e-13)])
         ends = first + (last - first) / scan * np.array([low, high + 1])
         pieces.append(np.linspace(ends[0], min(ends[1], last), max(7 * size // 16, 8)))
@@ -246,7 +251,7 @@ def _masses(density: Density, x: Floats) -> Floats:
     """Mass of the cells cut by x, outer cells included, each from the side where it is accurate."""
     above, below = density.survival(x), density.survival(-x)
     inner = np.where(x[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1])
-    return np.maximum(np.concatenate([below[:1], inner, above[-1:]]), 0.0)
+    return np.asarray(np.maximum(np.concatenate([below[:1], inner, above[-1:]]), 0.0))
 
 
 def _grid(density: Density, shift: float, tail: float, size: int) -> Floats:
@@ -277,10 +282,18 @@ def _reach(density: Density, tail: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def mixture_atoms(mixture: GaussianMixture, kind: Kind, tail: float, size: int) -> LossAtoms:
-    """Atoms for a Gaussian that an example enters by chance: bounds where the closed form is out of reach."""
+def mixture_atoms(mixture: GaussianMixture, kind: Kind, tail: float, size: int, focus: float = 0.0) -> LossAtoms:
+    """Atoms for a Gaussian that an example enters by chance: bounds where the closed form is out of reach.
+
+    Losses near `focus` are cut finely: where one rare step makes up delta(epsilon), the whole
+    error comes from the cell in which epsilon lies.
+    """
     reach = -float(special.ndtri(tail))
     x = np.linspace(-reach, reach + mixture.most * mixture.shift, size)
+    if focus > 0 and mixture.most == 1:
+        losses = focus * (1 + np.concatenate([-_NEAR, [0.0], _NEAR]))
+        near = mixture.position(losses)
+        x = np.unique(np.concatenate([x, near[(near > x[0]) & (near < x[-1])]]))
     if kind == "estimate":
         x, weight = _panels(np.linspace(x[0], x[-1], max(size // 8, 24)))
         ratio = mixture.log_ratio(x)

@@ -21,8 +21,10 @@ from scipy import special
 from tacit.accounting.densities import Floats
 
 _COARSE = 0.25
-_FLOOR = 60.0
-_OUTSIDE = 1e-20
+_FLOOR = 110.0
+_OUTSIDE = 1e-30
+# The normal density is below e^-_FLOOR of its peak out there.
+_FAR = 15.0
 _TARGET = 1e-18
 _MOST_POINTS = 20_000
 _SIDE_LOBE = 0.21724
@@ -71,7 +73,12 @@ class GaussianMixture:
             return np.asarray(small)
         with np.errstate(divide="ignore"):
             terms = np.concatenate([np.zeros((x.size, 1)), tilt], axis=1) + np.log(self.weights)
-        return np.where(tilt.max(axis=1) < 30, small, special.logsumexp(terms, axis=1))
+        return np.asarray(np.where(tilt.max(axis=1) < 30, small, special.logsumexp(terms, axis=1)))
+
+    def position(self, loss: Floats) -> Floats:
+        """The x at which log A(x) is `loss` (positive), for a single example."""
+        rate = self.weights[1]
+        return np.asarray(np.log1p(np.expm1(loss) / rate) / self.shift + self.shift / 2)
 
     def is_tame(self, c: float) -> bool:
         """Whether the tilted integrand lives on a stretch that is worth summing over."""
@@ -136,24 +143,24 @@ def _extent(mixture: GaussianMixture, c: float) -> tuple[float, float]:
     if mixture.added:
         # Log-concave; left of -c (log A)'(0) it rises at least like a bell centred there.
         centre = -c * float(_ratio_slope(mixture, np.zeros(1))[0])
-        x = np.arange(centre - 12.5, 12.5 + _COARSE, _COARSE)
+        x = np.arange(centre - _FAR, _FAR + _COARSE, _COARSE)
         height = power * mixture.log_ratio(x) - x**2 / 2
         alive = np.flatnonzero(height > height.max() - _FLOOR)
         return float(x[alive[0]]) - 1.0, float(x[alive[-1]]) + 1.0
-    x = np.arange(-12.5, power * mixture.most * mixture.shift + 13.0 + _COARSE, _COARSE)
+    x = np.arange(-_FAR, power * mixture.most * mixture.shift + _FAR + _COARSE, _COARSE)
     ratio = mixture.log_ratio(x)
     height = power * ratio - x**2 / 2
     # On a cell [a, b] with a >= 0 the integrand stays below e^{power * log A(b) - a^2 / 2}.
     ceiling = power * ratio[1:] - np.maximum(x[:-1], 0.0) ** 2 / 2
     alive = np.flatnonzero(ceiling > height.max() - _FLOOR)
-    return -12.5, float(x[int(alive[-1]) + 1])
+    return -_FAR, float(x[int(alive[-1]) + 1])
 
 
 @lru_cache(maxsize=512)
 def _step(mixture: GaussianMixture, c: float, reach: float) -> tuple[float, _Alias]:
     """The widest step whose proven error is below the target, and that error as a function of the step."""
     coarse = _coarse(mixture, c)
-    x = _extent(mixture, c)[0] + _COARSE * np.arange(coarse.weight.size)
+    x: Floats = _extent(mixture, c)[0] + _COARSE * np.arange(coarse.weight.size, dtype=np.float64)
     j = np.arange(len(mixture.weights))
     # Within this strip every term of A has a positive real part (k > 1), or A avoids (-inf, 0] (k = 1).
     widest = min((3.0 if mixture.most == 1 else 1.5) / (mixture.most * mixture.shift), 6.0)
@@ -166,8 +173,11 @@ def _step(mixture: GaussianMixture, c: float, reach: float) -> tuple[float, _Ali
     for share in (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8, 1.0):
         a = share * widest
         turned = tilt @ np.exp(1j * mixture.shift * a * j)
-        growth = mixture.power(c) * (np.log(np.abs(turned)) + offset) + reach * np.abs(np.angle(turned))
-        log_integral = a**2 / 2 + float(special.logsumexp(log_weight + growth))
+        swell = mixture.power(c) * (np.log(np.abs(turned)) + offset)
+        log_integral = float(special.logsumexp(log_weight + swell + reach * np.abs(np.angle(turned))))
+        # Beyond the nodes the integrand is e^-_FLOOR on the real line, and may have grown this much off it.
+        outside = reach * min(mixture.most * mixture.shift * a, math.pi) + max(float(swell.max()), 0.0) + 8 - _FLOOR
+        log_integral = a**2 / 2 + float(np.logaddexp(log_integral, outside))
         step = 2 * math.pi * a / (log_integral - math.log(_TARGET))
         if step > best:
             best, alias = step, _Alias(a, log_integral)
@@ -214,5 +224,5 @@ def log_decay(shares: tuple[tuple[Floats, Floats], ...], t: float) -> float:
 
 def _sinc_from(u: Floats) -> NDArray[np.float64]:
     """sup of |sin v / v| over v >= u."""
-    inside = np.sinc(np.minimum(u, 2.5) / math.pi)
-    return np.where(u < 2.5, np.maximum(inside, _SIDE_LOBE), np.minimum(_SIDE_LOBE, 1 / np.maximum(u, 2.5)))
+    inside = np.sinc(np.minimum(u, 2.6) / math.pi)
+    return np.where(u < 2.6, np.maximum(inside, _SIDE_LOBE), np.minimum(_SIDE_LOBE, 1 / np.maximum(u, 2.6)))

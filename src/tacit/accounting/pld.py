@@ -23,15 +23,15 @@ from tacit.accounting.densities import Floats
 from tacit.accounting.events import Event, ProductNoise
 from tacit.accounting.losses import Kind
 from tacit.accounting.mixture import GaussianMixture
-from tacit.accounting.steps import Steps, atoms_of, boil_down, exact_mixture
+from tacit.accounting.steps import Steps, atoms_of, boil_down, exact_mixture, total_loss_ceiling
 
 _KINDS: tuple[Kind, ...] = ("lower", "estimate", "upper")
 # The line stands a little left of the saddle, where fewer nodes do.
 _LEFT = 0.85
 _SEARCH_TOLERANCE = 1e-4
 _SEARCH_SIZE = 480
-_SIZE = 2000
-_TOLERANCE = 1e-5
+_SIZE = 4000
+_TOLERANCE = 2e-6
 # Bounds of delta that differ by less than this many tolerances need no better lines.
 _ENOUGH = 100.0
 # A step is a jump if its loss is above one of these shares of epsilon (an infinite share: nothing is).
@@ -112,9 +112,7 @@ def _around(value: float, relative: float) -> Bounds:
 
 
 def _larger(bounds: list[Bounds]) -> Bounds:
-    return Bounds(
-        max(b.lower for b in bounds), max(b.estimate for b in bounds), max(b.upper for b in bounds)
-    )
+    return Bounds(max(b.lower for b in bounds), max(b.estimate for b in bounds), max(b.upper for b in bounds))
 
 
 @dataclass(frozen=True)
@@ -145,6 +143,9 @@ class _Direction:
 
     def lines_near(self, epsilon: float) -> dict[Kind, Lines]:
         """Lines for the three sides, drawn for epsilon."""
+        if epsilon >= total_loss_ceiling(self.steps, added=self.added):
+            nothing = Lines((), 0.0, math.inf)
+            return dict.fromkeys(_KINDS, nothing)
         guess = 1e-3
         while True:
             tail = max(1e-9 * guess / self.steps.total, 1e-300)
@@ -170,7 +171,7 @@ class _Direction:
                 if line is not None and (lines := Lines((line,), 0.0, math.inf)).doubt(epsilon) < 1e-4:
                     return {"lower": lines, "estimate": lines, "upper": lines}
         return {
-            kind: _draw(self._atoms(kind, tail, _SIZE), c, epsilon, log_delta, _TOLERANCE, (share,))
+            kind: _draw(self._atoms(kind, tail, _SIZE, epsilon), c, epsilon, log_delta, _TOLERANCE, (share,))
             for kind in _KINDS
         }
 
@@ -183,10 +184,10 @@ class _Direction:
             parts.append((mixture, times))
         return Composition(tuple(parts), self.steps.mu)
 
-    def _atoms(self, kind: Kind, tail: float, size: int) -> Composition:
+    def _atoms(self, kind: Kind, tail: float, size: int, focus: float = 0.0) -> Composition:
         parts: list[tuple[Part, int]] = []
         for event, times in self.steps.counts:
-            atoms = atoms_of(event, kind, added=self.added, tail=tail, size=size, group=self.steps.group)
+            atoms = atoms_of(event, kind, added=self.added, tail=tail, size=size, group=self.steps.group, focus=focus)
             parts += [(one, number * times) for one, number in atoms]
         return Composition(tuple(parts), self.steps.mu)
 
@@ -202,9 +203,7 @@ class _Direction:
         if mixture is not None and mixture.most == 1:
             exact = _sampled_delta(epsilon, mixture)
             return exact * {"lower": 1 - 1e-11, "estimate": 1.0, "upper": 1 + 1e-11}[kind]
-        ((atoms, _),) = atoms_of(
-            event, kind, added=self.added, tail=tail, size=4 * _SIZE, group=self.steps.group
-        )
+        ((atoms, _),) = atoms_of(event, kind, added=self.added, tail=tail, size=2 * _SIZE, group=self.steps.group)
         return atoms.delta(epsilon)
 
     def _single_epsilon(self, delta: float, kind: Kind, tail: float) -> float:
@@ -311,7 +310,7 @@ def _shares(
 
 
 def _follow(lines: Lines, epsilon: float, delta: float, kind: Kind) -> float:
-    """Newton's method on log delta along the same lines, kept within what has been bracketed; 0 if delta(0) is below."""
+    """Newton's method on log delta along the same lines, kept within the bracket; 0 if delta(0) is below."""
     target = math.log(delta)
     low, high = -math.inf, math.inf
     most = 4 * lines.scale

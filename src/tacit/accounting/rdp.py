@@ -40,9 +40,7 @@ class RenyiProfile:
     conversion: Conversion = "improved"
 
     @staticmethod
-    def of(
-        event: Event, orders: tuple[float, ...] | None = None, conversion: Conversion = "improved"
-    ) -> RenyiProfile:
+    def of(event: Event, orders: tuple[float, ...] | None = None, conversion: Conversion = "improved") -> RenyiProfile:
         """The profile of `event`; `NotAccountable` where its Rényi divergences are infinite."""
         if orders is not None and not (orders and all(1 < order < math.inf for order in orders)):
             raise InvalidArgument(f"orders must be finite numbers above 1, at least one. Got {orders!r}.")
@@ -116,8 +114,8 @@ def _composition(steps: Steps, c: float) -> Composition | None:
         for atoms, number in atoms_of(event, "upper", added=False, tail=1e-300, size=_SIZE):
             if atoms.only_p > 1e-290:
                 raise NotAccountable(
-                    f"The Rényi divergences of {type(event).__name__} are infinite, as it has outcomes that only one of "
-                    "two neighbouring data sets can produce. Use the accountant 'pld'."
+                    f"The Rényi divergences of {type(event).__name__} are infinite, as it has outcomes that only one "
+                    "of two neighbouring data sets can produce. Use the accountant 'pld'."
                 )
             parts.append((atoms, number * times))
     return Composition(tuple(parts), steps.mu)

@@ -73,12 +73,14 @@ def refuse_unproven(event: Event) -> None:
         if isinstance(inner, Unproven):
             raise NotProven(
                 f"This event contains a release that is claimed to be {inner.claim}, but {inner.reason}. "
-                "No accountant can add up what is not proven. Use the method's rigorous form, or report the claim as a claim."
+                "No accountant can add up what is not proven. Use the method's rigorous form, or report the "
+                "claim as a claim."
             )
         if isinstance(inner, Adaptive):
             raise NotProven(
-                "The privacy parameters of this schedule were chosen after seeing earlier releases, and adding up what "
-                "happened to be chosen is not a guarantee. Fix multiplier, rate and steps in advance, or stop by a filter."
+                "The privacy parameters of this schedule were chosen after seeing earlier releases, and adding up "
+                "what happened to be chosen is not a guarantee. Fix multiplier, rate and steps in advance, or stop by "
+                "a filter."
             )
 
 
@@ -108,16 +110,20 @@ def _count(event: Event, times: int, counts: Counter[Event]) -> None:
         case Repeated(inside=inside, times=more):
             _count(inside, times * more, counts)
         case Sampled():
-            counts[_simplify(event)] += times
+            simple = _simplify(event)
+            if isinstance(simple, Sampled):
+                counts[simple] += times
+            else:
+                _count(simple, times, counts)
         case _:
             counts[event] += times
 
 
 def _simplify(event: Sampled) -> Event:
     """A lot of a lot is a lot; a lot of everything is everything; Gaussians on one lot are one Gaussian."""
+    if isinstance(event.inside, Sampled) and event.adjacency is Adjacency.ADD_REMOVE:
+        return _simplify(Sampled(event.inside.inside, event.rate * event.inside.rate))
     inside, rate = event.inside, event.rate
-    while isinstance(inside, Sampled) and inside.adjacency is Adjacency.ADD_REMOVE:
-        inside, rate = inside.inside, rate * inside.rate
     steps = boil_down(inside)
     if not steps.counts and steps.mu > 0:
         inside = Gaussian(1 / steps.mu, inside.adjacency)
@@ -141,18 +147,21 @@ def exact_mixture(event: Event, added: bool, group: int = 1) -> GaussianMixture 
         return None
     if event.adjacency is Adjacency.REPLACE_ONE:
         return None
-    j = np.arange(group + 1)
-    weights = [math.comb(group, int(i)) * event.rate**i * (1 - event.rate) ** (group - i) for i in j]
-    return GaussianMixture(1 / event.inside.multiplier, tuple(float(w) for w in weights), added)
+    rate = event.rate
+    weights = (math.comb(group, j) * rate**j * (1 - rate) ** (group - j) for j in range(group + 1))
+    return GaussianMixture(1 / event.inside.multiplier, tuple(weights), added)
 
 
 def atoms_of(
-    event: Event, kind: Kind, *, added: bool, tail: float, size: int, group: int = 1
+    event: Event, kind: Kind, *, added: bool, tail: float, size: int, group: int = 1, focus: float = 0.0
 ) -> list[tuple[LossAtoms, int]]:
-    """The losses of one step of this kind as atoms below, near or above the truth; several if independent."""
+    """The losses of one step of this kind as atoms below, near or above the truth; several if independent.
+
+    `focus` is a loss near which the atoms should be dense.
+    """
     mixture = exact_mixture(event, added, group)
     if mixture is not None:
-        return [(mixture_atoms(mixture, kind, tail, size), 1)]
+        return [(mixture_atoms(mixture, kind, tail, size, 0.0 if added else focus), 1)]
     match event:
         case Sampled(inside=inside, rate=rate) if group == 1:
             whole = _joined(inside, kind, tail, min(size, _JOINED))
@@ -171,9 +180,9 @@ def atoms_of(
         case EpsilonDelta(epsilon=epsilon, delta=delta) if group == 1:
             return [(_epsilon_delta_atoms(epsilon, delta), 1)]
     raise NotAccountable(
-        f"The losses of {type(event).__name__} for {group} example(s) together are not known in closed form. Known are "
-        "Gaussian, Laplace, StudentT, ProductNoise, RandomizedResponse and EpsilonDelta, sampled, repeated and composed; "
-        "for groups, Gaussian noise (sampled or not) and unsampled product noise."
+        f"The losses of {type(event).__name__} for {group} example(s) together are not known in closed form. Known "
+        "are Gaussian, Laplace, StudentT, ProductNoise, RandomizedResponse and EpsilonDelta, sampled, repeated and "
+        "composed; for groups, Gaussian noise (sampled or not) and unsampled product noise."
     )
 
 
@@ -224,10 +233,12 @@ def _epsilon_delta_atoms(epsilon: float, delta: float) -> LossAtoms:
     likely = (1 - delta) / (1 + math.exp(-epsilon))
     unlikely = likely * math.exp(-epsilon)
     return LossAtoms(
-        np.array([epsilon, -epsilon]), np.array([likely, unlikely]), np.array([unlikely, likely]), delta, delta
+        np.array([epsilon, -epsilon]),
+        np.array([likely, unlikely]),
+        np.array([unlikely, likely]),
+        delta,
+        delta,
     )
-
-
 
 
 def dominating_mu(steps: Steps) -> float:
@@ -255,6 +266,24 @@ def _unsampled_mu(event: Event) -> float:
         case ProductNoise(density=density, shifts=shifts):
             return math.sqrt(sum(_pure_mu(_largest_loss(density, shift)) ** 2 for shift in shifts))
     return math.inf
+
+
+def total_loss_ceiling(steps: Steps, *, added: bool) -> float:
+    """The largest total loss that can occur with the example added (or removed); infinite where unbounded."""
+    if steps.mu > 0:
+        return math.inf
+    total = 0.0
+    for event, times in steps.counts:
+        match event:
+            case Sampled(rate=rate) if added and event.adjacency is Adjacency.ADD_REMOVE:
+                total += times * steps.group * -math.log1p(-rate)
+            case RandomizedResponse(epsilon=epsilon) | EpsilonDelta(epsilon=epsilon, delta=0.0):
+                total += times * steps.group * epsilon
+            case ProductNoise(density=density, shifts=shifts):
+                total += times * sum(_largest_loss(density, steps.group * shift) for shift in shifts)
+            case _:
+                return math.inf
+    return total
 
 
 def _largest_loss(density: Density, shift: float) -> float:
