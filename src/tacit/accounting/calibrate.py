@@ -53,7 +53,7 @@ def multiplier_for(
     """The smallest noise multiplier with which `steps` Poisson-sampled Gaussian steps stay within (epsilon, delta).
 
     >>> round(multiplier_for(epsilon=3, delta=1e-5, rate=256 / 60_000, steps=14_062), 3)
-    0.958
+    0.968
     """
     rate, steps = arguments.rate("rate", rate), arguments.count("steps", steps)
     epsilon, delta = arguments.positive("epsilon", epsilon), arguments.open_unit("delta", delta)
@@ -85,7 +85,7 @@ def steps_for(
     """The largest number of Poisson-sampled Gaussian steps within (epsilon, delta).
 
     >>> steps_for(epsilon=3, delta=1e-5, rate=256 / 60_000, multiplier=1.1)
-    21331
+    21364
     """
     rate, multiplier = arguments.rate("rate", rate), arguments.positive("multiplier", multiplier)
     epsilon, delta = arguments.positive("epsilon", epsilon), arguments.open_unit("delta", delta)
@@ -126,7 +126,7 @@ def lot_size_for(
     """The largest expected lot size within (epsilon, delta), out of a public `population`.
 
     >>> lot_size_for(epsilon=3, delta=1e-5, population=60_000, steps=14_062, multiplier=1.1)
-    315
+    314
     """
     population, steps = arguments.count("population", population), arguments.count("steps", steps)
     multiplier = arguments.positive("multiplier", multiplier)
