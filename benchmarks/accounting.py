@@ -1,4 +1,4 @@
-"""Accounting beside its peers: the same questions to every tool in one run, how tight the answers are, how long they take.
+"""Accounting beside its peers: the same questions to every tool in one run, how tight and how fast the answers are.
 
 Each tool answers in a process of its own, one question at a time and within a limit of time, so that a hang
 or a crash is one cell of a table. Nothing is remembered from one repetition to the next. The tables replace
@@ -33,6 +33,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # Two epsilons closer than this are called equal.
 SAME = 1e-9
 CACHE = type(functools.lru_cache(lambda: None))
+LOADING_LIMIT = 120.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class Setting:
     steps: int
     delta: float
     rate_as: str = ""
+
+
+WARM_UP = Setting("warm-up", 2.0, 0.02, 100, 1e-4)
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Effort:
-    """How often to ask, and how long to wait."""
+    """How long to wait for one answer, how often to ask, and for how many seconds in all before that is enough."""
 
     limit: float
     repetitions: int
@@ -106,7 +110,12 @@ class Row:
 
     def excess(self, name: str) -> float:
         """By how much a peer's epsilon exceeds the certified lower bound, relatively."""
-        return self.peers[name].value / self.lower - 1
+        return relative(self.peers[name].value, self.lower)
+
+    @property
+    def width(self) -> float:
+        """The certified interval, relatively."""
+        return relative(self.upper, self.lower)
 
     def ratio(self, name: str) -> float:
         """A peer's time over that of tacit."""
@@ -131,6 +140,11 @@ class Calibration:
     target: Target
     answers: dict[str, Answer]
     costs: dict[str, tuple[float, float]]
+
+
+def relative(value: float, base: float) -> float:
+    """How far a value lies above another, as a share of it."""
+    return value / base - 1 if base > 0 else math.inf
 
 
 def published_settings() -> list[Setting]:
@@ -189,7 +203,7 @@ def tacit_multiplier(target: Target) -> float:
     return multiplier_for(epsilon=target.epsilon, delta=target.delta, rate=target.rate, steps=target.steps)
 
 
-def google_run(multiplier: float, rate: float, steps: int) -> Any:
+def dp_accounting_run(multiplier: float, rate: float, steps: int) -> Any:
     """The same steps as dp-accounting describes them."""
     import dp_accounting
 
@@ -197,21 +211,21 @@ def google_run(multiplier: float, rate: float, steps: int) -> Any:
     return dp_accounting.SelfComposedDpEvent(step, steps)
 
 
-def google_epsilon(accountant: str, setting: Setting) -> float:
+def dp_accounting_epsilon(accountant: str, setting: Setting) -> float:
     """The upper bound of a dp-accounting accountant with its defaults."""
     from dp_accounting import pld, rdp
 
     made = pld.PLDAccountant() if accountant == "pld" else rdp.RdpAccountant()
-    made.compose(google_run(setting.multiplier, setting.rate, setting.steps))
+    made.compose(dp_accounting_run(setting.multiplier, setting.rate, setting.steps))
     return made.get_epsilon(setting.delta)
 
 
-def google_multiplier(target: Target) -> float:
+def dp_accounting_multiplier(target: Target) -> float:
     """dp-accounting's search with its PLD accountant and its own bracket."""
     from dp_accounting import calibrate_dp_mechanism, pld
 
     def run(multiplier: float) -> Any:
-        return google_run(multiplier, target.rate, target.steps)
+        return dp_accounting_run(multiplier, target.rate, target.steps)
 
     return calibrate_dp_mechanism(pld.PLDAccountant, run, target.epsilon, target.delta, tol=1e-4)
 
@@ -252,10 +266,15 @@ PEERS = (
         "dp-accounting PLD",
         "dp_accounting",
         "upper bound, discretisation 1e-4 (its default); calibration with `tol=1e-4` and its default bracket",
-        functools.partial(google_epsilon, "pld"),
-        google_multiplier,
+        functools.partial(dp_accounting_epsilon, "pld"),
+        dp_accounting_multiplier,
     ),
-    Tool("dp-accounting RDP", "dp_accounting", "upper bound, default orders", functools.partial(google_epsilon, "rdp")),
+    Tool(
+        "dp-accounting RDP",
+        "dp_accounting",
+        "upper bound, default orders",
+        functools.partial(dp_accounting_epsilon, "rdp"),
+    ),
     Tool(
         "Opacus PRV",
         "opacus",
@@ -312,34 +331,37 @@ class Worker:
         self.process: Any = None
         self.questions: Any = None
 
-    def start(self) -> None:
-        """A new process, with its packages loaded."""
+    def ask(self, question: Callable[[Any], Any], argument: object, limit: float) -> Answer:
+        """One question, once; a new process first answers another one, so that its packages are loaded."""
+        if self.process is None:
+            self._start()
+            first = self._exchange(self.warm_up, WARM_UP, LOADING_LIMIT)
+            if self.process is None:
+                return first
+        return self._exchange(question, argument, limit)
+
+    def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.questions, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(self.package, theirs), daemon=True)
         self.process.start()
         theirs.close()
-        self.questions.send((self.warm_up, Setting("warm-up", 2.0, 0.02, 100, 1e-4)))
-        self.questions.recv()
 
-    def ask(self, question: Callable[[Any], Any], argument: object, limit: float) -> Answer:
-        """One question, once."""
-        if self.process is None:
-            self.start()
-        self.questions.send((question, argument))
-        if not self.questions.poll(limit):
-            self.stop()
-            return Answer(failure=f"timeout after {limit:g} s")
+    def _exchange(self, question: Callable[[Any], Any], argument: object, limit: float) -> Answer:
         try:
+            self.questions.send((question, argument))
+            if not self.questions.poll(limit):
+                self.stop()
+                return Answer(seconds=limit, failure="timeout")
             fine, value, seconds = self.questions.recv()
-        except EOFError:
+        except (EOFError, OSError):
             self.process.join()
             code = self.process.exitcode
             self.stop()
             return Answer(failure=f"process died with exit code {code}")
-        if fine and not _is_number(value):
+        if fine and not _is_finite(value):
             fine, value = False, f"answered {value}"
-        return Answer(value, seconds, 1) if fine else Answer(seconds=seconds, repetitions=1, failure=value)
+        return Answer(value, seconds, 1) if fine else Answer(seconds=seconds, failure=value)
 
     def stop(self) -> None:
         """End the process, whatever it is doing."""
@@ -350,21 +372,18 @@ class Worker:
         self.process = None
 
 
-def _is_number(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     return all(map(math.isfinite, value)) if isinstance(value, tuple) else math.isfinite(value)
 
 
 def measure(worker: Worker, question: Callable[[Any], Any], argument: object, effort: Effort) -> Answer:
     """Ask until there are enough repetitions or patience runs out; the median time counts."""
     answers: list[Answer] = []
-    started = time.perf_counter()
-    while len(answers) < effort.repetitions:
+    while len(answers) < effort.repetitions and sum(a.seconds for a in answers) <= effort.patience:
         answer = worker.ask(question, argument, effort.limit)
         if answer.failure:
             return answer
         answers.append(answer)
-        if time.perf_counter() - started > effort.patience:
-            break
     return Answer(answers[-1].value, statistics.median(a.seconds for a in answers), len(answers))
 
 
@@ -420,15 +439,15 @@ def report(rows: Sequence[Row], calibrations: Sequence[Calibration]) -> str:
             "### Certified epsilon by tacit",
             own_table(rows),
             "### Epsilon by peers",
-            "In brackets: relative excess over tacit's certified lower bound. **Too small** means below that bound, so "
-            "that the number under-reports the loss. *Tighter* means inside tacit's interval and below its upper bound.",
+            "In brackets: relative excess over tacit's certified lower bound. **Too small** means below that "
+            "bound: the number under-reports the loss. *Tighter* means at or above it, and below tacit's upper bound.",
             epsilon_table(rows),
             "### Time by peers",
             "In brackets: how many times as long as tacit took for both bounds (below 1: the peer is faster).",
             time_table(rows),
             "### Calibration",
-            f"The multiplier for an epsilon at {show_target(calibrations[0].target)}. What it costs is tacit's certified "
-            "upper bound; what is left is the share of the budget not used.",
+            f"The multiplier for an epsilon at {show_target(calibrations[0].target)}. What it costs is tacit's "
+            "certified upper bound; what is left is the share of the budget not used.",
             calibration_table(calibrations),
             "### No answer",
             failures(rows, calibrations),
@@ -496,7 +515,13 @@ def summary(rows: Sequence[Row], calibrations: Sequence[Calibration]) -> str:
                 f"{show_ratio(min(ratios))}, {show_ratio(statistics.median(ratios))}" if ratios else "–",
             )
         )
-    lines = [tightness_line(rows), width_line(rows), *calibration_lines(calibrations)]
+    lines = [
+        tightness_line(rows),
+        speed_line(rows, PEERS[0]),
+        own_line(rows),
+        *calibration_lines(calibrations),
+        *silence_lines(rows),
+    ]
     return show_table(table) + "\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
@@ -510,15 +535,31 @@ def tightness_line(rows: Sequence[Row]) -> str:
     return line + "."
 
 
-def width_line(rows: Sequence[Row]) -> str:
+def speed_line(rows: Sequence[Row], peer: Tool) -> str:
+    """Where a peer takes ten times as long, and where not."""
+    ratios = {row.setting.name: row.ratio(peer.name) for row in rows if not row.peers[peer.name].failure}
+    short = [f"{name} ({show_ratio(ratio)})" for name, ratio in ratios.items() if ratio < 10]
+    line = f"{peer.name} takes at least 10 times tacit's time in {len(ratios) - len(short)} of {len(ratios)} answers"
+    return f"{line}; not in {', '.join(short)}." if short else f"{line}."
+
+
+def silence_lines(rows: Sequence[Row]) -> Iterable[str]:
+    """Which peers gave no answer, and where."""
+    for tool in PEERS:
+        silent = [row.setting.name for row in rows if row.peers[tool.name].failure]
+        if silent:
+            yield f"{tool.name} gave no answer to: {'; '.join(silent)}."
+
+
+def own_line(rows: Sequence[Row]) -> str:
     """The certified intervals and the times of tacit."""
-    widest = max(rows, key=lambda row: row.upper / row.lower)
+    widest = max(rows, key=lambda row: row.width)
     slowest = max(rows, key=lambda row: row.ours.seconds)
     median = statistics.median(row.ours.seconds for row in rows)
     return (
         f"tacit answered all {len(rows)}: median time {show_seconds(median)}, longest "
         f"{show_seconds(slowest.ours.seconds)} ({slowest.setting.name}); widest interval "
-        f"{show_excess(widest.upper / widest.lower - 1)} ({widest.setting.name})."
+        f"{show_excess(widest.width)} ({widest.setting.name})."
     )
 
 
@@ -551,7 +592,7 @@ def own_table(rows: Sequence[Row]) -> str:
                     f"{row.setting.steps:,}",
                     f"{row.setting.delta:g}",
                     *(f"{value:.8g}" for value in (row.lower, row.estimate, row.upper)),
-                    show_excess(row.upper / row.lower - 1),
+                    show_excess(row.width),
                     show_seconds(row.ours.seconds),
                 )
                 for row in rows
@@ -593,7 +634,7 @@ def _peer_table(rows: Sequence[Row], cell: Callable[[Row, str], str]) -> str:
 
 
 def _short(failure: str) -> str:
-    return "timeout" if failure.startswith("timeout") else "failed"
+    return failure if failure == "timeout" else "failed"
 
 
 def calibration_table(calibrations: Sequence[Calibration]) -> str:
@@ -624,18 +665,17 @@ def calibration_table(calibrations: Sequence[Calibration]) -> str:
 
 def failures(rows: Sequence[Row], calibrations: Sequence[Calibration]) -> str:
     """Every question that a peer did not answer, with its reason word for word."""
+    asked = [(row.setting.name, row.peers) for row in rows]
+    asked += [(f"multiplier for epsilon {one.target.epsilon:g}", one.answers) for one in calibrations]
     found = [
-        (row.setting.name, name, answer.failure) for row in rows for name, answer in row.peers.items() if answer.failure
-    ]
-    found += [
-        (f"multiplier for epsilon {one.target.epsilon:g}", name, answer.failure)
-        for one in calibrations
-        for name, answer in one.answers.items()
+        (question, name, answer.failure, show_seconds(answer.seconds))
+        for question, answers in asked
+        for name, answer in answers.items()
         if answer.failure
     ]
     if not found:
         return "Every tool answered every question."
-    return show_table([("question", "tool", "reason"), *found])
+    return show_table([("question", "tool", "reason", "after"), *found])
 
 
 def how(rows: Sequence[Row]) -> str:
@@ -644,8 +684,8 @@ def how(rows: Sequence[Row]) -> str:
     for tool in (TACIT, *PEERS):
         answers = [row.ours if tool is TACIT else row.peers[tool.name] for row in rows]
         counts = [answer.repetitions for answer in answers if not answer.failure]
-        repeated = f"; median of {min(counts)} to {max(counts)} repetitions" if counts else ""
-        lines.append(f"- {tool.name}: {tool.how}{repeated}")
+        spread = " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else "no"
+        lines.append(f"- {tool.name}: {tool.how}; median of {spread} repetitions")
     return "\n".join(lines)
 
 
@@ -672,6 +712,8 @@ def show_excess(share: float) -> str:
         return "0"
     if abs(share) < 1e-6:
         return f"{share:+.0e}"
+    if share >= 9:
+        return f"{1 + share:.0f}-fold"
     return f"{100 * share:+.2g} %" if abs(share) < 0.995 else f"{100 * share:+.0f} %"
 
 

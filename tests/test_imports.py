@@ -11,9 +11,7 @@ import tacit
 def loaded_after(program: str) -> set[str]:
     """Names of the top-level modules that are loaded once `program` has run."""
     report = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
-    run = subprocess.run(
-        [sys.executable, "-c", f"{program}\n{report}"], capture_output=True, text=True, check=False
-    )
+    run = subprocess.run([sys.executable, "-c", f"{program}\n{report}"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return set(run.stderr.split())
 
@@ -35,6 +33,11 @@ def test_the_package_loads_without_numpy():
 
 def test_accounting_loads_without_torch():
     assert loaded_after("import tacit.accounting").isdisjoint({"torch", "matplotlib", "typer"})
+
+
+@pytest.mark.parametrize("module", ["ledger", "guarantee", "randomness", "sampling"])
+def test_what_needs_no_model_loads_without_torch(module):
+    assert "torch" not in loaded_after(f"import tacit.{module}")
 
 
 def test_the_command_line_loads_without_what_it_computes_with():

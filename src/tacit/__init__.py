@@ -5,14 +5,42 @@ Names load when they are first used, so a command line or an accountant never wa
 
 from typing import TYPE_CHECKING
 
-__all__ = ["__version__", "accounting"]
+__all__ = [
+    "Budget",
+    "FullBatch",
+    "Guarantee",
+    "Poisson",
+    "PrivateRun",
+    "Schedule",
+    "Shuffled",
+    "__version__",
+    "accounting",
+    "gradients",
+    "methods",
+]
 
 # A module-level __getattr__ would make every misspelt name pass the type checker, so it sees plain imports.
 if TYPE_CHECKING:
     import tacit.accounting as accounting
+    import tacit.gradients as gradients
+    import tacit.methods as methods
+    from tacit.guarantee import Guarantee
+    from tacit.ledger import Budget
+    from tacit.plan import Schedule
+    from tacit.run import PrivateRun
+    from tacit.sampling import FullBatch, Poisson, Shuffled
 
     __version__: str
 else:
+    _HOMES = {
+        "Budget": "ledger",
+        "FullBatch": "sampling",
+        "Guarantee": "guarantee",
+        "Poisson": "sampling",
+        "PrivateRun": "run",
+        "Schedule": "plan",
+        "Shuffled": "sampling",
+    }
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
@@ -22,7 +50,8 @@ else:
         if name in __all__:
             from importlib import import_module
 
-            return import_module(f"tacit.{name}")
+            home = import_module(f"tacit.{_HOMES.get(name, name)}")
+            return getattr(home, name) if name in _HOMES else home
         raise AttributeError(f"module 'tacit' has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -6,7 +6,11 @@
     ├── Asymptotic
     ├── AdjacencyMismatch
     ├── NotAccountable
-    └── NotAchievable
+    ├── NotAchievable
+    ├── BudgetExceeded
+    ├── OutOfOrder
+    ├── CannotResume
+    └── MixesExamples
 
 A message says what was wrong, with the value; why it matters; and what to do.
 """
@@ -41,3 +45,19 @@ class NotAccountable(TacitError):
 
 class NotAchievable(TacitError):
     """Calibration has no solution: no setting within reach meets the budget."""
+
+
+class BudgetExceeded(TacitError):
+    """A release, or a plan of them, would cost more than the budget allows."""
+
+
+class OutOfOrder(TacitError):
+    """A run was asked for something that would break what its guarantee counts."""
+
+
+class CannotResume(TacitError):
+    """A saved run does not fit what it is to be resumed with."""
+
+
+class MixesExamples(TacitError):
+    """A model or loss in which examples influence each other: no example has a gradient of its own."""

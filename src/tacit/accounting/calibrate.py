@@ -9,6 +9,7 @@ from tacit import arguments
 from tacit.accounting import gdp
 from tacit.accounting.curve import AccountantName, curve
 from tacit.accounting.events import Adjacency, Event, Gaussian
+from tacit.accounting.pld import LossProfile
 from tacit.errors import Asymptotic, NotAchievable
 
 _PRECISION = 2e-5
@@ -36,8 +37,45 @@ def calibrate(
     def spent(x: float) -> float:
         return curve(event_of(x), by).epsilon(delta)
 
-    low, high = _bracket(spent, epsilon, arguments.positive("guess", guess))
+    guess = arguments.positive("guess", guess)
+    if by == "pld":
+        found = _by_delta(event_of, epsilon, delta, guess)
+        if found is not None:
+            return found
+    low, high = _bracket(spent, epsilon, guess)
     return _narrow(spent, epsilon, low, high)
+
+
+def _by_delta(event_of: Callable[[float], Event], epsilon: float, delta: float, guess: float) -> float | None:
+    """The answer by a secant search on log delta at the wanted epsilon, which needs no search for epsilon.
+
+    Mostly one direction decides; the answer is then certified in both. None where that does not
+    come to an end soon: the slower way always does.
+    """
+    target = math.log(delta)
+
+    def excess(log_x: float) -> float:
+        bound = LossProfile.of(event_of(math.exp(log_x))).directions[0].delta(epsilon).upper
+        return math.log(bound) - target if bound > 0 else -math.inf
+
+    here = math.log(min(max(guess, _LEAST_MULTIPLIER), _MOST_MULTIPLIER))
+    there = here + 0.02
+    at_here, at_there = excess(here), excess(there)
+    for _ in range(12):
+        if not (math.isfinite(at_here) and math.isfinite(at_there)):
+            return None
+        slope = (at_there - at_here) / (there - here)
+        if slope >= 0:
+            return None
+        if at_there <= 0 and at_there / slope <= _PRECISION:
+            x = math.exp(there)
+            return x if LossProfile.of(event_of(x)).delta(epsilon).upper <= delta else None
+        step = max(min(-at_there / slope + 0.2 * _PRECISION, 0.5), -0.5)
+        here, at_here, there = there, at_there, there + step
+        if there < math.log(_LEAST_MULTIPLIER):
+            return None
+        at_there = excess(there)
+    return None
 
 
 def multiplier_for(

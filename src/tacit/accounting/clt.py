@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.accounting import gdp
-from tacit.accounting.events import Event, Gaussian, Sampled
+from tacit.accounting.events import Adjacency, Event, Gaussian, Sampled
 from tacit.accounting.pld import Bounds
 from tacit.accounting.steps import Steps, atoms_of, boil_down
 from tacit.errors import NotAccountable
@@ -46,11 +46,23 @@ def central_limit_mu(event: Event) -> float:
                 f"The central limit theorem speaks of sampled steps and of Gaussian ones; {type(inner).__name__} "
                 "without sampling is neither. Use the accountant 'pld'."
             )
-        if isinstance(inner.inside, Gaussian):
+        if inner.adjacency is Adjacency.REPLACE_ONE:
+            total += times * inner.rate**2 * _replaced_chi_square(inner.inside)
+        elif isinstance(inner.inside, Gaussian):
             total += gdp.clt_mu(inner.inside.multiplier, inner.rate, times) ** 2
         else:
             total += times * inner.rate**2 * _chi_square(inner.inside)
     return math.sqrt(total)
+
+
+def _replaced_chi_square(event: Event) -> float:
+    """The integral of (p_1 - p_2)^2 / p_0 for N(+-shift/2, 1) against N(0, 1): 4 sinh(shift^2 / 4)."""
+    if not isinstance(event, Gaussian):
+        raise NotAccountable(
+            f"The central limit theorem under replace-one is worked out for sampled Gaussian noise, not for "
+            f"{type(event).__name__}. Use the accountant 'pld'."
+        )
+    return 4 * math.sinh(1 / (4 * event.multiplier**2)) if event.multiplier > 0.02 else math.inf
 
 
 def _chi_square(event: Event) -> float:

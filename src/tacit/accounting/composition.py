@@ -15,8 +15,8 @@ from tacit.accounting.mixture import Tilted, log_decay
 
 Complexes = NDArray[np.complex128]
 
-# Error of one value of the characteristic function: three times the largest seen against extended precision.
-_ROUNDING = 2.0**-49
+# Error of one value of the characteristic function: six times the largest seen against extended precision.
+_ROUNDING = 2.0**-48
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,10 +43,14 @@ _WORK = 1.5e7
 _MOST_WORK = 1.5e8
 
 
-def saddle(measure: Measure, epsilon: float, start: float = 1.0) -> float:
+# Pairs (a, b): delta(x) is at most e^{b - a x}.
+Ceilings = tuple[tuple[float, float], ...]
+
+
+def saddle(measure: Measure, epsilon: float, start: float = 1.0, most: float = 1e9) -> float:
     """The c > 0 at which M(c) e^{-c eps} / (c (c + 1)) is smallest (a convex problem in c), nearly."""
-    low, high = 1e-7, 1e9
-    c = start
+    low, high = 1e-7, min(most, 1e9)
+    c = min(start, 0.5 * high)
     for _ in range(100):
         value, slope, curvature = measure.cumulants(c)
         if value - c * epsilon < _NOTHING:
@@ -59,7 +63,7 @@ def saddle(measure: Measure, epsilon: float, start: float = 1.0) -> float:
         step = c - gradient / (curvature + 1 / c**2 + 1 / (c + 1) ** 2)
         step = min(max(step, c / 8), 8 * c)
         after = step if low < step < high else math.sqrt(low * high)
-        if abs(after - c) <= 0.05 * c and abs((after - c) * gradient) < 0.5:
+        if (abs(after - c) <= 0.05 * c and abs((after - c) * gradient) < 0.5) or high < low * (1 + 1e-9):
             return after
         c = after
     return c
@@ -77,8 +81,8 @@ def saddle_log_delta(measure: Measure, c: float, epsilon: float) -> float:
     return value - c * epsilon - math.log(c * (c + 1)) - 0.5 * math.log(2 * math.pi * width)
 
 
-def saddle_for_delta(measure: Measure, log_delta: float) -> float:
-    """The c at which the saddle-point formula gives `log_delta`, roughly."""
+def saddle_for_delta(measure: Measure, log_delta: float, most: float = 1e9) -> float:
+    """The c (up to `most`) at which the saddle-point formula gives `log_delta`, roughly."""
 
     def excess(log_c: float) -> float:
         c = math.exp(log_c)
@@ -87,8 +91,10 @@ def saddle_for_delta(measure: Measure, log_delta: float) -> float:
     low, high = -3.0, 3.0
     while low > -15 and excess(low) < 0:
         low, high = low - 3, low
-    while high < 21 and excess(high) > 0:
-        low, high = high, high + 3
+    ceiling = math.log(min(most, 1e9))
+    high = min(high, ceiling)
+    while high < ceiling and excess(high) > 0:
+        low, high = high, min(high + 3, ceiling)
     if excess(low) <= 0 or excess(high) >= 0:
         return math.exp(low if excess(low) <= 0 else high)
     return math.exp(float(optimize.brentq(excess, low, high, xtol=0.02)))
@@ -109,7 +115,7 @@ class Line:
     log_scale: float
     doubt: float
     doubt_bump: float
-    ceilings: tuple[tuple[float, float], ...]
+    ceilings: Ceilings
     mass: float
     smoothing: float
 
@@ -203,13 +209,14 @@ def try_line(
     spacing = 2 * math.pi / period
     end = _natural_end(measure, c, spacing, log_delta - _LOG_SMALL - log_scale)
     if end is not None:
-        return _evaluate(measure, c, 0.0, spacing, end)
-    wanted = _CUT / math.sqrt(2 * tolerance * max(epsilon, 0.1 / c) / (c + 1))
+        return _evaluate(measure, c, 0.0, spacing, end, ceilings)
+    wanted = _CUT / math.sqrt(2 * tolerance * max(epsilon, 1e-3 / c) / (c + 1))
     last = _affordable_end(measure, c, spacing, wanted)
     if strict and last < wanted:
         return None
     log_fallen = -0.5 * _CUT**2 - 0.5 * (measure.mu * last) ** 2
-    return _evaluate(measure, c, _CUT / last, spacing, (last, log_fallen))
+    eta = _CUT / last
+    return _evaluate(measure, c, eta, spacing, (last, log_fallen), _ceilings(measure, c, eta))
 
 
 def _work(measure: Measure, c: float, last: float, spacing: float) -> float:
@@ -230,17 +237,19 @@ def _natural_end(measure: Measure, c: float, spacing: float, wanted: float) -> t
 
 def _affordable_end(measure: Measure, c: float, spacing: float, wanted: float) -> float:
     """`wanted`, or the largest t that can be paid for: the further the line goes, the less smoothing it needs."""
-    last = max(wanted, 2 * spacing)
+    last = max(wanted, 2 * spacing, _CUT / 5)
     while last > 2 * spacing and _work(measure, c, last, spacing) > _MOST_WORK:
         last *= 0.8
     return last
 
 
-def _ceilings(measure: Measure, c: float, eta: float) -> tuple[tuple[float, float], ...]:
+def _ceilings(measure: Measure, c: float, eta: float) -> Ceilings:
     return tuple(chernoff(measure, factor * c, eta) for factor in (1.15, 1.4, 1.8, 2.5, 4.0, 8.0))
 
 
-def _evaluate(measure: Measure, c: float, eta: float, spacing: float, end: tuple[float, float]) -> Line:
+def _evaluate(
+    measure: Measure, c: float, eta: float, spacing: float, end: tuple[float, float], ceilings: Ceilings
+) -> Line:
     last, log_fallen = end
     stride = max(int(math.sqrt(last / spacing)), 1)
     rows = int(last / spacing) // stride + 1
@@ -274,7 +283,7 @@ def _evaluate(measure: Measure, c: float, eta: float, spacing: float, end: tuple
         log_scale=moments.log_scale + 0.5 * eta**2 * c * (c + 1),
         doubt=doubt + beyond / last,
         doubt_bump=bump_doubt,
-        ceilings=_ceilings(measure, c, eta),
+        ceilings=ceilings,
         mass=measure.mass(),
         smoothing=0.5 * eta**2 * (c + 1),
     )

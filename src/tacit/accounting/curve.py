@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit import arguments
 from tacit.accounting import gdp
-from tacit.accounting.clt import CentralLimitProfile
+from tacit.accounting.clt import CentralLimitProfile, central_limit_mu
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Adjacency, Event
 from tacit.accounting.pld import Bounds, LossProfile
@@ -122,6 +122,8 @@ class PrivacyCurve:
     def _profile(self) -> Profile:
         if self.group_size == 1:
             return ACCOUNTANTS[self.by](self.event)
+        if self.by == "clt":
+            return CentralLimitProfile(self.group_size * central_limit_mu(self.event))
         if self.by == "pld" and self.group_size <= _MOST_GROUP:
             profile = LossProfile.of(self.event, self.group_size)
             try:

@@ -313,7 +313,9 @@ def from_json(text: str) -> Event:
 def _read(data: dict[str, Any]) -> Event:
     try:
         return _READERS[data["event"]](data)
-    except (KeyError, TypeError) as error:
+    except InvalidArgument:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
         raise InvalidArgument(
             f"Not an event of version {VERSION}: {json.dumps(data)[:200]} (missing or unknown: {error}). "
             f"Known events: {', '.join(sorted(_READERS))}."

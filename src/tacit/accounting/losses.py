@@ -180,6 +180,39 @@ def convolve_power(atoms: LossAtoms, times: int, kind: Kind, size: int) -> LossA
     return result
 
 
+def exact_power(atoms: LossAtoms, times: int, kind: Kind, most: int = 4000) -> LossAtoms | None:
+    """`times`-fold composition atom by atom, if it has at most `most` different losses: as for randomized response."""
+    result: LossAtoms | None = None
+    while times:
+        if times & 1:
+            result = atoms if result is None else exact_product(result, atoms, kind)
+        times >>= 1
+        if times:
+            atoms = exact_product(atoms, atoms, kind)
+        if max(atoms.loss.size, result.loss.size if result is not None else 0) > most:
+            return None
+    return result
+
+
+def exact_product(first: LossAtoms, second: LossAtoms, kind: Kind) -> LossAtoms:
+    """All pairs of atoms; losses that differ by rounding only count as one, on the safe side."""
+    loss = np.add.outer(first.loss, second.loss).ravel()
+    order = np.argsort(loss)
+    loss = loss[order]
+    starts = np.concatenate([[True], np.diff(loss) > 1e-12 * (1 + np.abs(loss[1:]))])
+    first_of = np.flatnonzero(starts)
+    last_of = np.append(first_of[1:] - 1, loss.size - 1)
+    p = np.add.reduceat(np.multiply.outer(first.p, second.p).ravel()[order], first_of)
+    q = np.add.reduceat(np.multiply.outer(first.q, second.q).ravel()[order], first_of)
+    return LossAtoms(
+        loss[last_of] if kind == "upper" else loss[first_of],
+        p,
+        q,
+        1 - (1 - first.only_p) * (1 - second.only_p),
+        1 - (1 - first.only_q) * (1 - second.only_q),
+    )
+
+
 def thin(atoms: LossAtoms, kind: Kind, size: int) -> LossAtoms:
     """At most about `size` atoms: neighbours merged (lower, estimate) or spread onto cell ends (upper).
 
@@ -281,6 +314,34 @@ def _reach(density: Density, tail: float) -> float:
     return high
 
 
+@lru_cache(maxsize=64)
+def replaced_atoms(shift: float, rate: float, kind: Kind, tail: float, size: int) -> LossAtoms:
+    """Atoms for a Poisson lot in which one example points the other way: N(+-shift/2, 1) with probability rate.
+
+    Contributions of norm at most half the replace-one sensitivity attain this pair, so merged atoms
+    are a lower bound of what they can reveal. No proof says that it is the worst pair.
+    """
+    reach = -float(special.ndtri(tail)) + shift / 2
+    x = np.linspace(-reach, reach, size)
+    up, down = _tilts(x, shift, rate)
+    if kind == "estimate":
+        x, weight = _panels(np.linspace(-reach, reach, max(size // 8, 24)))
+        up, down = _tilts(x, shift, rate)
+        base = weight * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+        return LossAtoms(up - down, base * np.exp(up), base * np.exp(down))
+    noise = GaussianDensity()
+    middle = (1 - rate) * _masses(noise, x)
+    p = middle + rate * _masses(noise, x - shift / 2)
+    q = middle + rate * _masses(noise, x + shift / 2)
+    return merge(Cells(p, q, np.concatenate([[-math.inf], up - down, [math.inf]])))
+
+
+def _tilts(x: Floats, shift: float, rate: float) -> tuple[Floats, Floats]:
+    """log((1-rate) + rate e^{+-shift x / 2 - shift^2 / 8})."""
+    centre = shift**2 / 8
+    return _sampled_loss(shift * x / 2 - centre, rate), _sampled_loss(-shift * x / 2 - centre, rate)
+
+
 @lru_cache(maxsize=256)
 def mixture_atoms(mixture: GaussianMixture, kind: Kind, tail: float, size: int, focus: float = 0.0) -> LossAtoms:
     """Atoms for a Gaussian that an example enters by chance: bounds where the closed form is out of reach.
@@ -297,8 +358,8 @@ def mixture_atoms(mixture: GaussianMixture, kind: Kind, tail: float, size: int, 
     if kind == "estimate":
         x, weight = _panels(np.linspace(x[0], x[-1], max(size // 8, 24)))
         ratio = mixture.log_ratio(x)
-        q = weight * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-        atoms = LossAtoms(ratio, q * np.exp(ratio), q)
+        weight = weight / math.sqrt(2 * math.pi)
+        atoms = LossAtoms(ratio, weight * np.exp(ratio - x**2 / 2), weight * np.exp(-(x**2) / 2))
         return atoms.reversed() if mixture.added else atoms
     noise = GaussianDensity()
     p = sum(w * _masses(noise, x - j * mixture.shift) for j, w in enumerate(mixture.weights))

@@ -68,21 +68,29 @@ class GaussianMixture:
         """log A(x), accurate where it is small."""
         j = np.arange(1, len(self.weights))
         tilt = self.shift * np.multiply.outer(x, j) - (self.shift * j) ** 2 / 2
-        small = np.log1p(np.expm1(np.minimum(tilt, 30.0)) @ np.array(self.weights[1:]))
-        if float(tilt.max(initial=0.0)) < 30:
+        change = np.expm1(np.minimum(tilt, 30.0)) @ np.array(self.weights[1:])
+        is_small = (tilt[:, -1] < 30) & (change > -0.5)
+        small = np.log1p(np.where(is_small, change, 0.0))
+        if is_small.all():
             return np.asarray(small)
         with np.errstate(divide="ignore"):
             terms = np.concatenate([np.zeros((x.size, 1)), tilt], axis=1) + np.log(self.weights)
-        return np.asarray(np.where(tilt.max(axis=1) < 30, small, special.logsumexp(terms, axis=1)))
+        return np.asarray(np.where(is_small, small, special.logsumexp(terms, axis=1)))
 
     def position(self, loss: Floats) -> Floats:
         """The x at which log A(x) is `loss` (positive), for a single example."""
         rate = self.weights[1]
         return np.asarray(np.log1p(np.expm1(loss) / rate) / self.shift + self.shift / 2)
 
-    def is_tame(self, c: float) -> bool:
-        """Whether the tilted integrand lives on a stretch that is worth summing over."""
-        return self.added or self.power(c) * self.most * self.shift < 2000
+    def most_tilt(self) -> float:
+        """The largest c at which the tilted integrand is worth summing: where outcomes that never occur do not rule it.
+
+        The mode of the far tail is at (c + 1) * shift, with log height (c + 1) (c shift^2 / 2 + log rate).
+        """
+        if self.added:
+            return math.inf
+        tail = -1.8 * math.log(self.weights[-1]) / self.shift if self.weights[-1] > 0 else 0.0
+        return max(30.0, min(200.0, tail)) / (self.most * self.shift) - 1
 
     def tilted(self, c: float, reach: float) -> Tilted:
         """Nodes of the trapezoidal rule, fine enough for |t| <= reach."""
@@ -90,8 +98,10 @@ class GaussianMixture:
         if reach == 0:
             return _coarse(self, c)
         step, alias = _step(self, c, reach)
+        # A step with few binary digits makes all nodes exact: their spacing enters the result T times over.
         step = max(step, (high - low) / _MOST_POINTS)
-        nodes = self._nodes(c, np.arange(low, high + step, step), step)
+        step = max(math.floor(step * 2.0**24), 1) / 2.0**24
+        nodes = self._nodes(c, step * np.arange(math.floor(low / step), math.ceil(high / step) + 1.0), step)
         return Tilted(nodes.weight, nodes.loss, nodes.log_total, alias(step) + _OUTSIDE)
 
     def points(self, c: float, reach: float) -> int:
@@ -132,8 +142,11 @@ class _Alias:
 
 @lru_cache(maxsize=512)
 def _coarse(mixture: GaussianMixture, c: float) -> Tilted:
-    low, high = _extent(mixture, c)
-    return mixture._nodes(c, np.arange(low, high + _COARSE, _COARSE), _COARSE)
+    return mixture._nodes(c, _coarse_grid(*_extent(mixture, c)), _COARSE)
+
+
+def _coarse_grid(low: float, high: float) -> Floats:
+    return _COARSE * np.arange(math.floor(low / _COARSE), math.ceil(high / _COARSE) + 1, dtype=np.float64)
 
 
 @lru_cache(maxsize=512)
@@ -160,7 +173,7 @@ def _extent(mixture: GaussianMixture, c: float) -> tuple[float, float]:
 def _step(mixture: GaussianMixture, c: float, reach: float) -> tuple[float, _Alias]:
     """The widest step whose proven error is below the target, and that error as a function of the step."""
     coarse = _coarse(mixture, c)
-    x: Floats = _extent(mixture, c)[0] + _COARSE * np.arange(coarse.weight.size, dtype=np.float64)
+    x = _coarse_grid(*_extent(mixture, c))
     j = np.arange(len(mixture.weights))
     # Within this strip every term of A has a positive real part (k > 1), or A avoids (-inf, 0] (k = 1).
     widest = min((3.0 if mixture.most == 1 else 1.5) / (mixture.most * mixture.shift), 6.0)

@@ -20,18 +20,16 @@ from tacit.accounting.contour import (
     try_line,
 )
 from tacit.accounting.densities import Floats
-from tacit.accounting.events import Event, ProductNoise
-from tacit.accounting.losses import Kind
+from tacit.accounting.events import Adjacency, EpsilonDelta, Event, ProductNoise, RandomizedResponse
+from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product
 from tacit.accounting.mixture import GaussianMixture
-from tacit.accounting.steps import Steps, atoms_of, boil_down, exact_mixture, total_loss_ceiling
+from tacit.accounting.steps import Steps, as_add_remove, atoms_of, boil_down, exact_mixture, total_loss_ceiling
 
 _KINDS: tuple[Kind, ...] = ("lower", "estimate", "upper")
 # The line stands a little left of the saddle, where fewer nodes do.
 _LEFT = 0.85
 _SEARCH_TOLERANCE = 1e-4
 _SEARCH_SIZE = 480
-_SIZE = 4000
-_TOLERANCE = 2e-6
 # Bounds of delta that differ by less than this many tolerances need no better lines.
 _ENOUGH = 100.0
 # A step is a jump if its loss is above one of these shares of epsilon (an infinite share: nothing is).
@@ -42,6 +40,19 @@ _LOG_LEAST = -650.0
 _ANCHORS = 10
 # Closed-form losses are used where smoothing would move epsilon by less than this fraction.
 _EXACT_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Fineness:
+    """How many atoms a step has, and by what share of epsilon smoothing may move it."""
+
+    size: int
+    tolerance: float
+
+
+_FINE = Fineness(4000, 2e-6)
+# For whole curves, of which nobody reads the fifth digit.
+_COARSE = Fineness(1000, 1e-4)
 
 
 @dataclass(frozen=True)
@@ -80,18 +91,48 @@ class LossProfile:
         if not self.steps.counts:
             value = gdp.epsilon(delta, self.steps.mu) if self.steps.mu > 0 else 0.0
             return _around(value, 1e-12)
-        return _larger([direction.epsilon(delta) for direction in self.directions])
+        bounds = _larger([direction.epsilon(delta) for direction in self.directions])
+        return _capped(bounds, self._chained_epsilon(delta))
 
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of the smallest delta for which the event is (epsilon, delta)-DP."""
         if not self.steps.counts:
             value = float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0
             return _around(value, 1e-11)
-        return _larger([direction.delta(epsilon) for direction in self.directions])
+        bounds = _larger([direction.delta(epsilon) for direction in self.directions])
+        return _capped(bounds, self._chained_delta(epsilon))
+
+    def _hops(self) -> tuple[_Direction, _Direction] | None:
+        """Replacing one example of a Poisson lot as two hops: it is removed, then the other is added."""
+        if self.steps.adjacency is not Adjacency.REPLACE_ONE or not self.steps.counts:
+            return None
+        steps = as_add_remove(self.steps)
+        return None if steps is None else (_Direction(steps, added=False), _Direction(steps, added=True))
+
+    def _chained_epsilon(self, delta: float) -> float:
+        """Over two hops delta is at most delta_1 + e^eps_1 delta_2; the best of a few ways to share it."""
+        hops = self._hops()
+        best = math.inf
+        for share in (0.2, 0.5, 0.8, 0.95) if hops is not None else ():
+            assert hops is not None
+            first = hops[0].epsilon(share * delta).upper
+            rest = (1 - share) * delta * math.exp(-min(first, 700.0))
+            if rest > 1e-290:
+                best = min(best, first + hops[1].epsilon(rest).upper)
+        return best
+
+    def _chained_delta(self, epsilon: float) -> float:
+        hops = self._hops()
+        best = 1.0
+        for share in (0.4, 0.45, 0.5, 0.55) if hops is not None else ():
+            assert hops is not None
+            first = hops[0].delta(share * epsilon).upper
+            best = min(best, first + math.exp(share * epsilon) * hops[1].delta((1 - share) * epsilon).upper)
+        return best
 
     def deltas(self, epsilons: Floats) -> tuple[Floats, Floats]:
         """Lower and upper bounds of delta at many epsilons (ascending), with few lines: accurate to about 1e-10."""
-        if not self.steps.counts or self.steps.total == 1:
+        if not self.steps.counts or self.steps.total == 1 or self._hops() is not None:
             found = [self.delta(float(epsilon)) for epsilon in epsilons]
             return np.array([b.lower for b in found]), np.array([b.upper for b in found])
         lower, upper = np.zeros(epsilons.size), np.zeros(epsilons.size)
@@ -99,12 +140,18 @@ class LossProfile:
             for piece in np.array_split(np.arange(epsilons.size), _ANCHORS):
                 if piece.size == 0:
                     continue
-                lines = direction.lines_near(float(epsilons[piece[0]]))
+                lines = direction.lines_near(float(epsilons[piece[0]]), _COARSE)
                 for index in piece:
                     epsilon = float(epsilons[index])
                     lower[index] = max(lower[index], lines["lower"].delta(epsilon, "lower"))
                     upper[index] = max(upper[index], lines["upper"].delta(epsilon, "upper"))
         return lower, upper
+
+
+def _capped(bounds: Bounds, upper: float) -> Bounds:
+    """With another upper bound, if that is smaller."""
+    upper = max(min(bounds.upper, upper), bounds.lower)
+    return Bounds(bounds.lower, min(bounds.estimate, upper), upper)
 
 
 def _around(value: float, relative: float) -> Bounds:
@@ -126,26 +173,71 @@ class _Direction:
         tail = 1e-9 * delta / self.steps.total
         if self._is_single():
             return _ordered(*(self._single_epsilon(delta, kind, tail) for kind in _KINDS))
+        exact = self._exact_epsilon(delta)
+        if exact is not None:
+            return exact
         rough = self._atoms("estimate", tail, _SEARCH_SIZE)
         if rough.infinite() >= delta:
-            lower = self._atoms("lower", tail, _SIZE).infinite()
+            lower = self._atoms("lower", tail, _SEARCH_SIZE).infinite()
             return Bounds(math.inf if lower >= delta else 0.0, math.inf, math.inf)
         c, epsilon, share = _search(rough, delta)
-        lines = self._lines(c, epsilon, math.log(delta), tail, share)
+        lines = self._atom_lines(c, epsilon, math.log(delta), tail, share, _FINE)
         return _ordered(*(_settle(lines[kind], epsilon, delta, kind) for kind in lines))
 
+    def _exact_epsilon(self, delta: float) -> Bounds | None:
+        """By the closed form of the losses; None where there is none, or where it is the harder way."""
+        composition = self._exact()
+        if composition is None:
+            return None
+        target = math.log(delta)
+        c = saddle_for_delta(composition, target, self._most_tilt())
+        if not c < self._most_tilt():
+            return None
+        epsilon = max(saddle_epsilon(composition, c), 0.0)
+        for _ in range(4):
+            lines = self._exact_lines(composition, c, epsilon, target)
+            if lines is None:
+                return None
+            found = _follow(lines, epsilon, delta, "estimate")
+            if abs(found - epsilon) <= 0.05 * found + 0.5 / c:
+                bounds = _ordered(*(_settle(lines, found, delta, kind) for kind in _KINDS))
+                return bounds if bounds.upper - bounds.lower <= 1e-5 * bounds.upper else None
+            epsilon, c = found, saddle(composition, found, c)
+        return None
+
+    def _exact_lines(self, composition: Composition, c: float, epsilon: float, log_delta: float) -> Lines | None:
+        if not c < self._most_tilt():
+            return None
+        line = try_line(composition, _LEFT * c, epsilon, log_delta, _EXACT_TOLERANCE)
+        return None if line is None else Lines((line,), 0.0, math.inf)
+
+    def _most_tilt(self) -> float:
+        """Beyond this c the far tail, where nobody ever is, makes up all of the moments."""
+        mixtures = (exact_mixture(event, self.added, self.steps.group) for event, _ in self.steps.counts)
+        return min((mixture.most_tilt() for mixture in mixtures if mixture is not None), default=0.0)
+
     def delta(self, epsilon: float) -> Bounds:
+        """Bounds of delta(epsilon) in this direction."""
+        if not self.steps.counts:
+            return _around(float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0, 1e-11)
         if self._is_single():
             tail = 1e-40
             return _ordered(*(self._single_delta(epsilon, kind, tail) for kind in _KINDS))
         lines = self.lines_near(epsilon)
         return _ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
 
-    def lines_near(self, epsilon: float) -> dict[Kind, Lines]:
+    def lines_near(self, epsilon: float, fineness: Fineness | None = None) -> dict[Kind, Lines]:
         """Lines for the three sides, drawn for epsilon."""
         if epsilon >= total_loss_ceiling(self.steps, added=self.added):
             nothing = Lines((), 0.0, math.inf)
             return dict.fromkeys(_KINDS, nothing)
+        composition = self._exact()
+        if composition is not None:
+            c = saddle(composition, epsilon, most=self._most_tilt())
+            log_delta = min(saddle_log_delta(composition, c, epsilon), 0.0)
+            found = self._exact_lines(composition, c, epsilon, log_delta)
+            if found is not None and (found.doubt(epsilon) < 1e-4 or log_delta < _LOG_LEAST):
+                return dict.fromkeys(_KINDS, found)
         guess = 1e-3
         while True:
             tail = max(1e-9 * guess / self.steps.total, 1e-300)
@@ -154,32 +246,28 @@ class _Direction:
             log_delta = min(max(saddle_log_delta(rough, c, epsilon), _LOG_LEAST), 0.0)
             shares = _shares(rough, c, epsilon, log_delta, _SEARCH_TOLERANCE)
             lines = _draw(rough, c, epsilon, log_delta, _SEARCH_TOLERANCE, shares)
-            found = lines.delta(epsilon, "estimate")
+            size = lines.delta(epsilon, "estimate")
             # What was cut away must not be seen in the answer; a delta far below the guess needs a longer tail.
-            if found > 1e-3 * guess or guess <= 1e-280:
+            if size > 1e-3 * guess or guess <= 1e-280:
                 break
-            guess = max(found, 1e-12 * guess)
-        return self._lines(c, epsilon, math.log(max(found, 1e-280)), tail, lines.share)
+            guess = max(size, 1e-12 * guess)
+        return self._atom_lines(c, epsilon, math.log(max(size, 1e-280)), tail, lines.share, fineness or _FINE)
 
-    def _lines(self, c: float, epsilon: float, log_delta: float, tail: float, share: float) -> dict[Kind, Lines]:
-        exact = self._exact(c)
-        if exact is not None:
-            rough = self._atoms("estimate", tail, _SEARCH_SIZE)
-            # Far beyond the tail that matters the true moments may be astronomical: then the cut losses serve better.
-            if exact.cumulants(_LEFT * c)[0] < rough.cumulants(_LEFT * c)[0] + 1e-3:
-                line = try_line(exact, _LEFT * c, epsilon, log_delta, _EXACT_TOLERANCE)
-                if line is not None and (lines := Lines((line,), 0.0, math.inf)).doubt(epsilon) < 1e-4:
-                    return {"lower": lines, "estimate": lines, "upper": lines}
+    def _atom_lines(
+        self, c: float, epsilon: float, log_delta: float, tail: float, share: float, fineness: Fineness
+    ) -> dict[Kind, Lines]:
         return {
-            kind: _draw(self._atoms(kind, tail, _SIZE, epsilon), c, epsilon, log_delta, _TOLERANCE, (share,))
+            kind: _draw(
+                self._atoms(kind, tail, fineness.size, epsilon), c, epsilon, log_delta, fineness.tolerance, (share,)
+            )
             for kind in _KINDS
         }
 
-    def _exact(self, c: float) -> Composition | None:
+    def _exact(self) -> Composition | None:
         parts: list[tuple[Part, int]] = []
         for event, times in self.steps.counts:
             mixture = exact_mixture(event, self.added, self.steps.group)
-            if mixture is None or not mixture.is_tame(c):
+            if mixture is None:
                 return None
             parts.append((mixture, times))
         return Composition(tuple(parts), self.steps.mu)
@@ -192,18 +280,38 @@ class _Direction:
         return Composition(tuple(parts), self.steps.mu)
 
     def _is_single(self) -> bool:
-        if self.steps.total != 1 or self.steps.mu > 0:
+        """Whether the total loss can be listed: one step, or steps with few different losses."""
+        if self.steps.mu > 0:
             return False
-        ((event, _),) = self.steps.counts
-        return not isinstance(event, ProductNoise) or sum(shift > 0 for shift in event.shifts) == 1
+        if self.steps.total == 1:
+            ((event, _),) = self.steps.counts
+            return not isinstance(event, ProductNoise) or sum(shift > 0 for shift in event.shifts) == 1
+        return self._listed("estimate") is not None
+
+    def _listed(self, kind: Kind) -> LossAtoms | None:
+        """The composition of steps that have a handful of different losses each, atom by atom."""
+        whole: LossAtoms | None = None
+        for event, times in self.steps.counts:
+            if not isinstance(event, (RandomizedResponse, EpsilonDelta)) or self.steps.group > 1:
+                return None
+            ((atoms, _),) = atoms_of(event, kind, added=self.added, tail=0.0, size=0)
+            power = exact_power(atoms, times, kind)
+            if power is None or (whole is not None and whole.loss.size * power.loss.size > 4_000_000):
+                return None
+            whole = power if whole is None else exact_product(whole, power, kind)
+        return whole
 
     def _single_delta(self, epsilon: float, kind: Kind, tail: float) -> float:
+        listed = self._listed(kind)
+        if listed is not None:
+            return listed.delta(epsilon)
         ((event, _),) = self.steps.counts
         mixture = exact_mixture(event, self.added, self.steps.group)
         if mixture is not None and mixture.most == 1:
             exact = _sampled_delta(epsilon, mixture)
             return exact * {"lower": 1 - 1e-11, "estimate": 1.0, "upper": 1 + 1e-11}[kind]
-        ((atoms, _),) = atoms_of(event, kind, added=self.added, tail=tail, size=2 * _SIZE, group=self.steps.group)
+        size, group = 2 * _FINE.size, self.steps.group
+        ((atoms, _),) = atoms_of(event, kind, added=self.added, tail=tail, size=size, group=group)
         return atoms.delta(epsilon)
 
     def _single_epsilon(self, delta: float, kind: Kind, tail: float) -> float:
@@ -304,7 +412,7 @@ def _shares(
     if epsilon <= 0:
         return (math.inf,)
     log_weight = composition.cumulants(c)[0] - c * epsilon - math.log(c * (c + 1))
-    length = (23 - log_delta) / math.sqrt(tolerance * c * max(epsilon, 0.1 / c))
+    length = (23 - log_delta) / math.sqrt(tolerance * c * max(epsilon, 1e-3 / c))
     uneven = log_weight > log_delta + 4 or length > _LONG
     return (*_JUMPS, math.inf) if uneven else (math.inf, *_JUMPS)
 

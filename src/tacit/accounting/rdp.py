@@ -107,7 +107,7 @@ def _composition(steps: Steps, c: float) -> Composition | None:
     for event, times in steps.counts:
         mixture = exact_mixture(event, added=False)
         if mixture is not None:
-            if not mixture.is_tame(c):
+            if c >= mixture.most_tilt():
                 return None
             parts.append((mixture, times))
             continue

@@ -32,6 +32,7 @@ from tacit.accounting.losses import (
     convolve_power,
     mixture_atoms,
     remove_sampled,
+    replaced_atoms,
     shifted,
 )
 from tacit.accounting.mixture import GaussianMixture
@@ -130,6 +131,19 @@ def _simplify(event: Sampled) -> Event:
     return inside if rate == 1 else Sampled(inside, rate)
 
 
+def as_add_remove(steps: Steps) -> Steps | None:
+    """The same steps for one example added or removed, where each contributes at most half the replace-one sensitivity.
+
+    None where that is not Gaussian noise throughout.
+    """
+    counts = []
+    for event, times in steps.counts:
+        if not (isinstance(event, Sampled) and isinstance(event.inside, Gaussian)):
+            return None
+        counts.append((Sampled(Gaussian(2 * event.inside.multiplier), event.rate), times))
+    return Steps(steps.mu / 2, tuple(counts), Adjacency.ADD_REMOVE, steps.group)
+
+
 def gaussian_mu(event: Event) -> float | None:
     """The GDP parameter of an unsampled Gaussian release; None for anything else."""
     if isinstance(event, Gaussian):
@@ -164,6 +178,8 @@ def atoms_of(
         return [(mixture_atoms(mixture, kind, tail, size, 0.0 if added else focus), 1)]
     match event:
         case Sampled(inside=inside, rate=rate) if group == 1:
+            if event.adjacency is Adjacency.REPLACE_ONE and kind != "upper" and isinstance(inside, Gaussian):
+                return [(replaced_atoms(1 / inside.multiplier, rate, kind, tail, size), 1)]
             whole = _joined(inside, kind, tail, min(size, _JOINED))
             if event.adjacency is Adjacency.REPLACE_ONE:
                 return [(coin_sampled(whole, rate), 1)]

@@ -1,0 +1,134 @@
+"""Checkpoints: one safetensors file with a JSON header. Nothing in it is ever executed.
+
+A tree of dicts, lists, tuples, numbers, text, tensors and tacit's own frozen values is split into tensors, which go
+into the file's body, and JSON, which goes into its header. Writing is atomic: after a crash there is
+either the old checkpoint or the new one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from tacit.accounting.events import Event
+from tacit.accounting.events import from_json as event_from_json
+from tacit.errors import CannotResume, InvalidArgument
+
+VERSION = 1
+_HEADER = "tacit"
+_FILE = "run.safetensors"
+
+
+def write(folder: Path, tree: Mapping[str, Any]) -> None:
+    """Save a tree into the folder, in place of what was saved there before."""
+    tensors: dict[str, Tensor] = {}
+    header = json.dumps({"version": VERSION, "tree": _pack(dict(tree), "", tensors)})
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"{_FILE}.unfinished"
+    with unfinished.open("wb") as file:
+        file.write(save(tensors, metadata={_HEADER: header}))
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(folder / _FILE)
+    sync_folder(folder)
+
+
+def read(folder: Path, stages: tuple[type, ...] = ()) -> dict[str, Any]:
+    """The tree that `write` saved. `stages` are classes of the user's own that may stand in it."""
+    path = folder / _FILE
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[_HEADER])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except FileNotFoundError as error:
+        raise CannotResume(f"There is no saved run in {folder}: {_FILE} is missing.") from error
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CannotResume(f"{path} is not a run that tacit saved: {error}.") from error
+    if header["version"] != VERSION:
+        raise CannotResume(f"{path} has version {header['version']}; this tacit reads version {VERSION}.")
+    tree: dict[str, Any] = _unpack(header["tree"], tensors, {_name(stage): stage for stage in stages})
+    return tree
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that the folder's list of files is on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _pack(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+    if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, Tensor):
+        # A copy of its own, for tied tensors share their memory and safetensors does not.
+        tensors[place] = value.detach().cpu().clone().contiguous()
+        return {"$": "tensor", "at": place}
+    if isinstance(value, Enum):
+        return {"$": "enum", "class": _name(type(value)), "value": value.value}
+    if isinstance(value, Event):
+        return {"$": "event", "json": value.to_json()}
+    if is_dataclass(value):
+        settings = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        return {"$": "stage", "class": _name(type(value)), "settings": _pack(settings, place, tensors)}
+    if isinstance(value, (list, tuple)):
+        items = [_pack(item, f"{place}/{i}", tensors) for i, item in enumerate(value)]
+        return {"$": "tuple", "items": items} if isinstance(value, tuple) else items
+    if isinstance(value, Mapping):
+        pairs = [[key, _pack(item, f"{place}/{key}", tensors)] for key, item in value.items()]
+        return {"$": "dict", "pairs": pairs}
+    raise InvalidArgument(
+        f"A {type(value).__name__} at {place!r} cannot be saved: only numbers, text, tensors, lists, tuples, dicts and "
+        "frozen dataclasses can."
+    )
+
+
+def _unpack(value: Any, tensors: dict[str, Tensor], stages: dict[str, type]) -> Any:
+    if isinstance(value, list):
+        return [_unpack(item, tensors, stages) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match value["$"]:
+        case "tensor":
+            return tensors[value["at"]]
+        case "enum":
+            return _class(value["class"], stages)(value["value"])
+        case "event":
+            return event_from_json(value["json"])
+        case "stage":
+            return _class(value["class"], stages)(**_unpack(value["settings"], tensors, stages))
+        case "tuple":
+            return tuple(_unpack(item, tensors, stages) for item in value["items"])
+        case "dict":
+            return {key: _unpack(item, tensors, stages) for key, item in value["pairs"]}
+    raise CannotResume(f"A saved run holds no {value['$']!r}.")
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _class(name: str, stages: dict[str, type]) -> Any:
+    """A class by its name: one of tacit's own values, or one that the user vouches for. Nothing else is loaded."""
+    if name in stages:
+        return stages[name]
+    module, _, member = name.partition(":")
+    found = getattr(importlib.import_module(module), member, None) if module.startswith("tacit.") else None
+    if isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum)) and found.__module__ == module:
+        return found
+    raise CannotResume(
+        f"The saved run uses {name}, which is not part of tacit. Pass the class: "
+        f"PrivateRun.resume(..., stages=({member or name},))."
+    )

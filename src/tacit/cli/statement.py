@@ -1,0 +1,161 @@
+"""What was found, in sentences: the certified statement first, everything else labelled and beside it."""
+
+from __future__ import annotations
+
+import math
+
+from tacit.accounting import Adjacency, Event, Gaussian, Repeated, Sampled
+from tacit.cli.findings import MU_REGRET, Answer, Attacker, Findings
+from tacit.report.wording import interval, near, neighbours, percent_near, percent_up, step_words, up
+
+NAMES = {"pld": "PLD", "rdp": "RDP", "moments": "moments accountant", "clt": "central limit theorem"}
+NOT_A_GUARANTEE = "This is not a guarantee: the central limit theorem holds in the limit of many steps only."
+_LABEL = max(map(len, NAMES.values())) + 2
+
+Paragraph = tuple[str, list[str]]
+
+
+def paragraphs(findings: Findings, *, population: int | None = None) -> list[Paragraph]:
+    """Everything that was found, as titles with lines."""
+    optional = [("Note", _remarks(findings, population)), ("What this assumes", assumptions(findings.event))]
+    return [
+        (_headline(findings), _certainty(findings)),
+        ("Other accountants, for comparison", _comparison(findings)),
+        ("What an attacker can do", attacker_lines(findings.attacker, findings.group)),
+        *((title, lines) for title, lines in optional if lines),
+    ]
+
+
+def _headline(found: Findings) -> str:
+    compared = neighbours(found.event.adjacency, found.group)
+    setting = f"({compared}, {NAMES[found.by]}, {step_words(found.steps)})"
+    if found.upper is None:
+        return f"NOT A GUARANTEE: epsilon about {near(found.estimate)} at delta {found.delta:g} {setting}"
+    if math.isinf(found.upper):
+        return f"no finite epsilon is certified at delta {found.delta:g} {setting}"
+    return f"epsilon {up(found.upper)} at delta {found.delta:g} {setting}"
+
+
+def _certainty(found: Findings) -> list[str]:
+    lines = [certified_sentence(found.certified, found.event)]
+    if found.by == "clt":
+        return [NOT_A_GUARANTEE, *lines]
+    if found.by in ("rdp", "moments"):
+        return [f"The {NAMES[found.by]} bounds epsilon from above only.", *lines]
+    return lines
+
+
+def certified_sentence(bounds: tuple[float, float], event: Event) -> str:
+    """The interval, and how wide it is."""
+    lower, upper = bounds
+    whose = "the worst-case epsilon" if _reveals_lots(event) else "the true epsilon"
+    if upper == 0:
+        return f"Certified: {whose} is 0; delta alone covers all that leaks."
+    if math.isinf(lower):
+        return "Certified: no finite epsilon holds; outcomes that give an example away are likelier than delta."
+    if math.isinf(upper):
+        return f"Certified: {whose} is at least {interval(lower, upper)[0]}; no upper bound was found."
+    shown = interval(lower, upper)
+    width = (upper - lower) / upper
+    return f"Certified: {whose} lies in [{shown[0]}, {shown[1]}]; the bounds differ by {width:.1g} of their value."
+
+
+def _reveals_lots(event: Event) -> bool:
+    """Whether the accountants had to assume that an attacker knows which lots held the example."""
+    return event.adjacency is Adjacency.REPLACE_ONE and any(isinstance(one, Sampled) for one in event.walk())
+
+
+def _comparison(found: Findings) -> list[str]:
+    lines = []
+    for name in ("clt", "rdp", "moments"):
+        answer = found.answers[name]
+        shown, meaning = _compared(name, answer, found.certified)
+        lines.append(f"{NAMES[name]:<{_LABEL}}{shown:>10}  {meaning}")
+    return lines
+
+
+def _compared(name: str, answer: Answer, certified: tuple[float, float]) -> tuple[str, str]:
+    """The number and its meaning."""
+    if answer.epsilon is None:
+        return "none", str(answer.refusal)
+    excess = relative_excess(answer.epsilon, certified[1])
+    if name != "clt":
+        return up(answer.epsilon), f"an upper bound, {excess} above the certified one" if excess else "an upper bound"
+    side = "agrees with the certified interval"
+    if answer.epsilon < certified[0]:
+        side = f"under-reports by {relative_excess(answer.epsilon, certified[0])}"
+    elif answer.epsilon > certified[1]:
+        side = f"over-reports by {excess}" if excess else "over-reports"
+    return near(answer.epsilon), f"asymptotic, no guarantee: {side}"
+
+
+def relative_excess(value: float, base: float) -> str:
+    """By how many per cent a value differs from its base; empty where that means nothing."""
+    if not (0 < base < math.inf and math.isfinite(value)) or value == base:
+        return ""
+    return percent_near(abs(value / base - 1))
+
+
+def attacker_lines(attacker: Attacker, group: int = 1) -> list[str]:
+    """What the numbers mean to someone whose data is in there."""
+    members = "members" if group == 1 else f"groups of {group} members"
+    lines = [
+        f"With {100 * rate:g} % false alarms an attacker finds at most {percent_up(share)} of {members}."
+        for rate, share in attacker.found.items()
+    ]
+    lines.append(
+        "For every attack, the share of members found exceeds the share of false alarms by at most "
+        f"{percent_up(attacker.advantage)} (the advantage)."
+    )
+    if math.isinf(attacker.mu):
+        return [*lines, "No mu-GDP holds: some outcomes give an example away for certain."]
+    mu = up(attacker.mu)
+    whose = "an example was" if group == 1 else f"{group} examples were"
+    return [
+        *lines,
+        f"mu {mu}: up to a probability of {MU_REGRET:g}, telling whether {whose} there is at least as hard as "
+        f"telling one draw of N(0, 1) from one of N({mu}, 1).",
+    ]
+
+
+def assumptions(event: Event) -> list[str]:
+    """What must be true of the training for the numbers to hold; known for sampled Gaussian steps."""
+    match event:
+        case Repeated(inside=Sampled(inside=Gaussian(multiplier=multiplier), rate=rate)):
+            sensitivity = "sensitivity of the sum"
+            if event.adjacency is Adjacency.ADD_REMOVE:
+                sensitivity += " (the clip norm)"
+            noise = f"Each lot's sum gets Gaussian noise of standard deviation {multiplier:g} times the {sensitivity}."
+            if rate == 1:
+                return ["Every example is in every lot.", noise]
+            return [
+                f"Each example enters each lot on its own with probability {rate:.5g} (Poisson). "
+                "Shuffled lots of fixed size are not covered.",
+                noise,
+            ]
+    return []
+
+
+def _remarks(found: Findings, population: int | None) -> list[str]:
+    lines = []
+    if found.group > 1:
+        lines.append(
+            f"All numbers are for any {found.group} examples together, such as those of one person "
+            f"who contributed up to {found.group}."
+        )
+    if found.event.adjacency is Adjacency.REPLACE_ONE:
+        lines.append(
+            "Replacing an example moves a sum of clipped gradients by up to twice the clip norm; the multiplier is "
+            "relative to that. Never compare with add/remove numbers."
+        )
+    if _reveals_lots(found.event):
+        lines.append(
+            "Sampling is accounted for as if it were known which lots held the replaced example: the worst case, "
+            "and pessimistic for a sum of clipped gradients."
+        )
+    if population is not None and found.delta * population >= 1:
+        lines.append(
+            f"delta {found.delta:g} is not below 1/{population:,}: publishing one example in full would meet it. "
+            "Choose a smaller delta."
+        )
+    return lines

@@ -1,0 +1,319 @@
+"""Two ways to per-example gradients: book-keeping (one backward pass, rules per operation) and vmap (any model)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.gradients.layout import Batched, CallLayout, Unclear, apply, layout_of
+from tacit.gradients.losses import Loss, per_example_losses
+from tacit.gradients.pieces import DensePiece, Piece, merged
+from tacit.gradients.recording import Call, Derived, Record, Recorder, replaced, tensors_in
+from tacit.gradients.rules import RULES
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class LotGradients:
+    """The gradients of one lot, example by example: private. Made of pieces, at most a few per parameter."""
+
+    parameters: Tensors
+    pieces: dict[str, list[Piece]]
+    losses: Tensor
+
+    def __len__(self) -> int:
+        return self.losses.shape[0]
+
+    @cached_property
+    def _single(self) -> dict[str, Piece]:
+        """One piece a parameter: several uses of one parameter are added up before their norm is taken."""
+        shapes = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
+        return {name: merged(pieces, shapes[name]) for name, pieces in self.pieces.items()}
+
+    @cached_property
+    def _squares(self) -> Tensors:
+        return {name: piece.squared_norms() for name, piece in self._single.items()}
+
+    def layer_norms(self) -> Tensors:
+        """[B] for each parameter: the norm of its part of each example's gradient."""
+        zero = self.losses.new_zeros(len(self))
+        return {name: self._squares.get(name, zero).clamp_min(0).sqrt() for name in self.parameters}
+
+    @cached_property
+    def _norms(self) -> Tensor:
+        squares = list(self._squares.values())
+        if not squares:
+            return self.losses.new_zeros(len(self))
+        total = squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
+        return total.clamp_min(0).sqrt_()
+
+    @cached_property
+    def _is_finite(self) -> bool:
+        return bool(self._norms.sum().isfinite())
+
+    def norms(self) -> Tensor:
+        """[B]: each example's gradient norm over all trainable parameters; NaN or infinite if it is not finite."""
+        return self._norms
+
+    def weighted_sum(self, weights: Tensor) -> Tensors:
+        """Sum over examples of weight times gradient. An example with weight zero contributes zero, even if not finite."""
+        return self.weighted_sum_by_layer(dict.fromkeys(self.parameters, weights))
+
+    def weighted_sum_by_layer(self, weights: Tensors) -> Tensors:
+        """The same with weights for each parameter by itself."""
+        result: Tensors = {}
+        for name, parameter in self.parameters.items():
+            piece = self._single.get(name)
+            if piece is None or len(self) == 0:
+                result[name] = torch.zeros_like(parameter)
+                continue
+            if not self._is_finite:
+                piece = piece.without((weights[name] == 0) & ~self._norms.isfinite())
+            result[name] = piece.weighted_sum(weights[name]).view_as(parameter)
+        return result
+
+    def dense(self) -> Tensors:
+        """[B, ...] for each parameter: as much memory as B copies of the model."""
+        result: Tensors = {}
+        for name, parameter in self.parameters.items():
+            piece = self._single.get(name)
+            shape = (len(self), *parameter.shape)
+            result[name] = parameter.new_zeros(shape) if piece is None else piece.dense().view(shape)
+        return result
+
+
+def bookkeeping(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
+    """One forward pass that is watched, one backward pass to the outputs of what was seen, and a rule for each."""
+    size = _lot_size(inputs)
+    if size == 0:
+        return LotGradients(parameters, {}, torch.zeros(0))
+    layout = layout_of(model, parameters, inputs)
+    recorder = Recorder(parameters, layout.spread)
+    with torch.enable_grad():
+        with recorder:
+            outputs = apply(model, inputs)
+        values = per_example_losses(loss, outputs, targets, size)
+        record = recorder.record
+        if len(record.calls) != len(layout.calls):
+            raise Unclear("the model did not do the same as in the probe")
+        edges = [edge for call in record.calls for edge in call.edges if edge is not None]
+        grads = iter(torch.autograd.grad(values.sum(), edges, allow_unused=True) if edges else ())
+    pieces: dict[str, list[Piece]] = {}
+    with torch.no_grad(), torch.autocast(values.device.type, enabled=False):
+        for call, places in zip(record.calls, layout.calls, strict=True):
+            given = [next(grads) if edge is not None else None for edge in call.edges]
+            if any(grad is not None for grad in given):
+                _collect(record, call, places, given, pieces, size)
+    return LotGradients(parameters, pieces, values.detach())
+
+
+def _collect(
+    record: Record,
+    call: Call,
+    layout: CallLayout,
+    grads: list[Tensor | None],
+    pieces: dict[str, list[Piece]],
+    size: int,
+) -> None:
+    """Put what one call contributes into `pieces`."""
+    if not call.is_untouched():
+        raise Unclear("an input was overwritten in place after it was used")
+    rule = RULES.get(call.function)
+    found: dict[int, Piece] = {}
+    place = layout.outputs[0]
+    is_plain = not any(id(t) in record.derived for t in call.tensors())
+    if rule is not None and is_plain and place is not None and len(grads) == 1 and grads[0] is not None:
+        x = layout.arguments[0]
+        if x is not None and (place.axis == 0 and x.axis == 0 or call.function in _ANY_AXIS):
+            found = rule(call, place.front(grads[0]), x.front)
+    if found:
+        for key, piece in found.items():
+            if key in record.names:
+                pieces.setdefault(record.names[key], []).append(piece)
+        return
+    by_example = _by_vmap if any(place is not None for place in layout.arguments) else _by_cotangent
+    for name, values in by_example(record, call, layout, grads, size).items():
+        pieces.setdefault(name, []).append(DensePiece(values))
+
+
+# Operations on the last dimension or on single tokens do not mind where the examples are.
+_ANY_AXIS = {torch.nn.functional.linear, torch.nn.functional.embedding}
+
+
+def _by_vmap(
+    record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int
+) -> Tensors:
+    """Per-example gradients of any operation: its own vector-Jacobian product, vectorised over the examples."""
+    leaves = _leaves(record, call)
+    places = dict(zip((id(t) for t in call.tensors()), layout.arguments, strict=True))
+    batched = {id(t): t for t in call.tensors() if places[id(t)] is not None}
+    cotangents = [(i, g, layout.outputs[i]) for i, g in enumerate(grads) if g is not None]
+    if any(place is None for _, _, place in cotangents):
+        raise Unclear("an output without examples depends on a parameter")
+
+    def alone(examples: dict[int, Tensor], cotangent: tuple[Tensor, ...]) -> Tensors:
+        lot = {key: _alone(value, places[key]) for key, value in examples.items()}
+        wanted = [_alone(value, place) for value, (_, _, place) in zip(cotangent, cotangents, strict=True)]
+
+        def run(given: Tensors) -> tuple[Tensor, ...]:
+            swap = {key: given[name] for name, key in leaves.items()} | lot
+            result = list(tensors_in(_replay(record, call.function, call.args, call.kwargs, swap)))
+            return tuple(result[i] for i, _, _ in cotangents)
+
+        _, pull = torch.func.vjp(run, {name: record_parameter(record, call, key) for name, key in leaves.items()})
+        return pull(tuple(wanted))[0]
+
+    stacked = {key: _front(value.detach(), places[key]) for key, value in batched.items()}
+    cotangent = tuple(_front(g, place) for _, g, place in cotangents)
+    with _quiet():
+        return torch.func.vmap(alone, randomness="same")(stacked, cotangent)
+
+
+def _by_cotangent(record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int) -> Tensors:
+    """A parameter spread over the examples: each example's share of the output's gradient, pulled back by itself."""
+    leaves = _leaves(record, call)
+    cotangents = [(i, g, layout.outputs[i]) for i, g in enumerate(grads) if g is not None]
+
+    def run(given: Tensors) -> tuple[Tensor, ...]:
+        swap = {key: given[name] for name, key in leaves.items()}
+        result = list(tensors_in(_replay(record, call.function, call.args, call.kwargs, swap)))
+        return tuple(result[i] for i, _, _ in cotangents)
+
+    _, pull = torch.func.vjp(run, {name: record_parameter(record, call, key) for name, key in leaves.items()})
+
+    def alone(example: Tensor) -> Tensors:
+        masked = []
+        for _, grad, place in cotangents:
+            if place is None or place.fold > 1:
+                raise Unclear("a parameter is spread over the examples in an unusual way")
+            shape = [-1 if axis == place.axis else 1 for axis in range(grad.dim())]
+            # Not a product: another example's gradient may be NaN.
+            masked.append(torch.where(example.view(shape), grad, 0.0))
+        return pull(tuple(masked))[0]
+
+    with _quiet():
+        return torch.func.vmap(alone)(torch.eye(size, dtype=torch.bool))
+
+
+def record_parameter(record: Record, call: Call, key: int) -> Tensor:
+    """The tracked parameter with this identity."""
+    for tensor in _ancestors(record, call):
+        if id(tensor) == key:
+            return tensor.detach()
+    raise KeyError(key)
+
+
+def _ancestors(record: Record, call: Call) -> list[Tensor]:
+    """The tracked parameters from which this call's arguments come."""
+    found: dict[int, Tensor] = {}
+    waiting = list(call.tensors())
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in record.names:
+            found[id(tensor)] = tensor
+        elif id(tensor) in record.derived:
+            source = record.derived[id(tensor)]
+            waiting += list(tensors_in((source.args, source.kwargs)))
+    return list(found.values())
+
+
+def _leaves(record: Record, call: Call) -> dict[str, int]:
+    return {record.names[id(tensor)]: id(tensor) for tensor in _ancestors(record, call)}
+
+
+def _replay(
+    record: Record, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], swap: dict[int, Tensor]
+) -> Any:
+    """The same operation on other values; derived tensors are derived anew."""
+
+    def change(tensor: Tensor) -> Tensor:
+        if id(tensor) in swap:
+            return swap[id(tensor)]
+        source: Derived | None = record.derived.get(id(tensor))
+        if source is None:
+            return tensor.detach()
+        value = _replay(record, source.function, source.args, source.kwargs, swap)
+        return value if source.index is None else value[source.index]
+
+    return function(*replaced(args, change), **replaced(kwargs, change))
+
+
+def _front(value: Tensor, place: Batched | None) -> Tensor:
+    assert place is not None
+    return place.front(value)
+
+
+def _alone(value: Tensor, place: Batched | None) -> Tensor:
+    """One example's part as a lot of one, in the layout that the operation expects."""
+    assert place is not None
+    if place.fold > 1:
+        return value.movedim(0, place.axis) if place.axis else value
+    return value.unsqueeze(place.axis)
+
+
+def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
+    """torch.func over the whole model: for models whose examples cannot be followed. Dense, hence heavy."""
+    size = _lot_size(inputs)
+    if size == 0:
+        return LotGradients(parameters, {}, torch.zeros(0))
+    rest = {k: v.detach() for k, v in (*model.named_parameters(), *model.named_buffers()) if k not in parameters}
+
+    def value(given: Tensors, example: Any, target: Any) -> tuple[Tensor, Tensor]:
+        lot, wanted = replaced(example, lambda t: t.unsqueeze(0)), replaced(target, lambda t: t.unsqueeze(0))
+        arguments = lot if isinstance(lot, tuple) else () if isinstance(lot, dict) else (lot,)
+        outputs = torch.func.functional_call(
+            model, {**rest, **given}, arguments, lot if isinstance(lot, dict) else None
+        )
+        result = per_example_losses(loss, outputs, wanted, 1)[0]
+        return result, result.detach()
+
+    gradient = torch.func.grad(value, has_aux=True)
+    given = {name: parameter.detach() for name, parameter in parameters.items()}
+    vectorised = torch.func.vmap(gradient, in_dims=(None, 0, 0), randomness="different")
+    with _quiet():
+        dense, losses = vectorised(given, inputs, targets)
+    pieces: dict[str, list[Piece]] = {name: [DensePiece(values)] for name, values in dense.items()}
+    return LotGradients(parameters, pieces, losses)
+
+
+def one_by_one(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
+    """A backward pass for every example alone: slow, and right for whatever runs at all."""
+    size = _lot_size(inputs)
+    rows: dict[str, list[Tensor]] = {name: [] for name in parameters}
+    losses = []
+    for index in range(size):
+
+        def pick(value: Tensor, index: int = index) -> Tensor:
+            return value[index : index + 1]
+
+        with torch.enable_grad():
+            outputs = apply(model, replaced(inputs, pick))
+            value = per_example_losses(loss, outputs, replaced(targets, pick), 1)[0]
+            grads = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
+        losses.append(value.detach())
+        for (name, parameter), grad in zip(parameters.items(), grads, strict=True):
+            rows[name].append(torch.zeros_like(parameter) if grad is None else grad)
+    if size == 0:
+        return LotGradients(parameters, {}, torch.zeros(0))
+    pieces: dict[str, list[Piece]] = {name: [DensePiece(torch.stack(values))] for name, values in rows.items()}
+    return LotGradients(parameters, pieces, torch.stack(losses))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch.func warns where it has to loop; the answer is the same."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop")
+        yield
+
+
+def _lot_size(inputs: Any) -> int:
+    return next(tensors_in(inputs)).shape[0]

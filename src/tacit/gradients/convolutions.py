@@ -1,0 +1,113 @@
+"""Per-example gradients of convolution weights: three forms, each the cheapest somewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tacit.gradients.pieces import DensePiece, Piece
+
+# Stride, padding, dilation, groups.
+Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+
+# Patches of an example with more numbers than this are not worth unfolding: the library's own kernel is faster.
+_MANY_PATCHES = 50_000
+
+
+def convolution_piece(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Piece:
+    """Gram matrices where the image is small beside the weight; explicit gradients elsewhere."""
+    stride, padding, dilation, groups = geometry
+    size, positions = grads.shape[0], grads[0, 0].numel() if grads.shape[0] else 0
+    if weight.dim() == 4 and size and 4 * _padded_area(inputs, padding) ** 2 <= weight.numel():
+        norms = _gram_norms(inputs, grads, weight, geometry)
+        return ConvolutionPiece(norms, inputs, grads, weight.detach(), geometry)
+    if weight.dim() == 4 and size and weight[0].numel() * groups * positions <= _MANY_PATCHES:
+        return DensePiece(_unfolded(inputs, grads, weight, geometry))
+    return DensePiece(_one_by_one(inputs, grads, weight, geometry))
+
+
+def _padded_area(inputs: Tensor, padding: tuple[int, ...]) -> int:
+    return (inputs.shape[2] + 2 * padding[0]) * (inputs.shape[3] + 2 * padding[1])
+
+
+def _unfolded(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """Patches side by side, then one product an example."""
+    stride, padding, dilation, groups = geometry
+    size, positions = grads.shape[0], grads[0, 0].numel()
+    patches = F.unfold(inputs, weight.shape[2:], dilation=dilation, padding=padding, stride=stride)
+    patches = patches.view(size * groups, weight[0].numel(), positions)
+    outputs = grads.reshape(size * groups, weight.shape[0] // groups, positions)
+    return torch.bmm(outputs, patches.transpose(1, 2)).view(size, *weight.shape)
+
+
+def _one_by_one(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """One ordinary weight gradient an example: for large images as fast as one for the whole lot."""
+    result = weight.new_empty(inputs.shape[0], *weight.shape)
+    for index in range(inputs.shape[0]):
+        part = slice(index, index + 1)
+        result[index] = weight_gradient(inputs[part], grads[part], weight, geometry)
+    return result
+
+
+def _gram_norms(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """Squared norms from Gram matrices; that of the patches is a sum of shifted pieces of that of the image."""
+    stride, padding, dilation, groups = geometry
+    size, (rows, columns) = grads.shape[0], grads.shape[2:]
+    image = F.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
+    height, width = image.shape[2:]
+    flat = image.reshape(size * groups, -1, height * width)
+    gram = torch.bmm(flat.transpose(1, 2), flat).view(-1, height, width, height, width)
+    patches = gram.new_zeros(gram.shape[0], rows, columns, rows, columns)
+    for i in range(weight.shape[2]):
+        down = slice(i * dilation[0], i * dilation[0] + stride[0] * (rows - 1) + 1, stride[0])
+        for j in range(weight.shape[3]):
+            right = slice(j * dilation[1], j * dilation[1] + stride[1] * (columns - 1) + 1, stride[1])
+            patches += gram[:, down, right, down, right]
+    outputs = grads.reshape(size * groups, -1, rows * columns)
+    products = torch.bmm(outputs.transpose(1, 2), outputs).view_as(patches)
+    return products.mul_(patches).flatten(1).sum(1).view(size, groups).sum(1)
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolutionPiece:
+    """Norms known; the weighted sum is one ordinary weight gradient."""
+
+    norms: Tensor
+    inputs: Tensor
+    grads: Tensor
+    weight: Tensor
+    geometry: Geometry
+
+    def squared_norms(self) -> Tensor:
+        return self.norms
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        shape = (-1, *[1] * (self.grads.dim() - 1))
+        grads = self.grads * weights.to(self.grads.dtype).view(shape)
+        return weight_gradient(self.inputs, grads, self.weight, self.geometry)
+
+    def dense(self) -> Tensor:
+        return _one_by_one(self.inputs, self.grads, self.weight, self.geometry)
+
+    def without(self, rows: Tensor) -> ConvolutionPiece:
+        gone = rows.view(-1, *[1] * (self.grads.dim() - 1))
+        return ConvolutionPiece(
+            self.norms.masked_fill(rows, 0.0),
+            self.inputs.masked_fill(gone, 0.0),
+            self.grads.masked_fill(gone, 0.0),
+            self.weight,
+            self.geometry,
+        )
+
+
+def weight_gradient(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """The ordinary gradient of the weight, summed over the examples given."""
+    stride, padding, dilation, groups = geometry
+    none = [0] * len(stride)
+    result = torch.ops.aten.convolution_backward(
+        grads, inputs, weight, None, stride, padding, dilation, False, none, groups, [False, True, False]
+    )
+    return result[1]

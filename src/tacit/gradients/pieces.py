@@ -1,0 +1,167 @@
+"""What one use of one parameter contributes to every example's gradient, in the form that is cheapest to keep.
+
+A piece knows three things: the squared norm of each example's contribution, any weighted sum of
+them, and the contributions one by one. Norms and sums never need the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+# Explicit gradients are kept if they are no larger than this many times the tensors they are made of.
+_LARGER = 1.5
+
+
+class Piece(Protocol):
+    """One use of one parameter in one lot."""
+
+    def squared_norms(self) -> Tensor: ...
+    def weighted_sum(self, weights: Tensor) -> Tensor: ...
+    def dense(self) -> Tensor: ...
+    def without(self, rows: Tensor) -> Piece: ...
+
+
+@dataclass(frozen=True, eq=False)
+class DensePiece:
+    """Gradients one by one: [B, *shape]."""
+
+    values: Tensor
+
+    def squared_norms(self) -> Tensor:
+        return row_squares(self.values.flatten(1))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        flat = self.values.flatten(1)
+        return (weights.to(flat.dtype) @ flat).view(self.values.shape[1:])
+
+    def dense(self) -> Tensor:
+        return self.values
+
+    def without(self, rows: Tensor) -> DensePiece:
+        return DensePiece(_zeroed(self.values, rows))
+
+
+@dataclass(frozen=True, eq=False)
+class OuterPiece:
+    """One outer product an example: output gradient [B, p] times input [B, d]."""
+
+    grads: Tensor
+    inputs: Tensor
+
+    def squared_norms(self) -> Tensor:
+        return row_squares(self.inputs) * row_squares(self.grads)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return (self.grads * weights.to(self.grads.dtype)[:, None]).T @ self.inputs
+
+    def dense(self) -> Tensor:
+        return self.grads[:, :, None] * self.inputs[:, None, :]
+
+    def without(self, rows: Tensor) -> OuterPiece:
+        return OuterPiece(_zeroed(self.grads, rows), _zeroed(self.inputs, rows))
+
+
+@dataclass(frozen=True, eq=False)
+class GramPiece:
+    """A sum of T outer products an example: gradients [B, T, p], inputs [B, T, d]; norms by Gram matrices."""
+
+    grads: Tensor
+    inputs: Tensor
+
+    def squared_norms(self) -> Tensor:
+        left = torch.bmm(self.grads, self.grads.transpose(1, 2))
+        right = torch.bmm(self.inputs, self.inputs.transpose(1, 2))
+        return (left.mul_(right)).sum((1, 2))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        grads = self.grads * weights.to(self.grads.dtype)[:, None, None]
+        return grads.flatten(0, 1).T @ self.inputs.flatten(0, 1)
+
+    def dense(self) -> Tensor:
+        return torch.bmm(self.grads.transpose(1, 2), self.inputs)
+
+    def without(self, rows: Tensor) -> GramPiece:
+        return GramPiece(_zeroed(self.grads, rows), _zeroed(self.inputs, rows))
+
+
+def matrix_piece(grads: Tensor, inputs: Tensor) -> Piece:
+    """The cheaper form for sum_t grads[b, t] inputs[b, t]^T."""
+    if grads.shape[1] == 1:
+        return OuterPiece(grads[:, 0], inputs[:, 0])
+    times, p, d = grads.shape[1], grads.shape[2], inputs.shape[2]
+    if p * d <= _LARGER * times * (p + d):
+        return DensePiece(torch.bmm(grads.transpose(1, 2), inputs))
+    return GramPiece(grads, inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingPiece:
+    """Rows of a table: each of an example's tokens adds its gradient [B, T, D] to one row. Cost follows the tokens."""
+
+    grads: Tensor
+    tokens: Tensor
+    rows: int
+    padding: int
+
+    def squared_norms(self) -> Tensor:
+        size, count, width = self.grads.shape
+        if count == 0:
+            return self.grads.new_zeros(size)
+        if count == 1:
+            squares = row_squares(self.grads[:, 0])
+            return squares * (self.tokens[:, 0] != self.padding) if self.padding >= 0 else squares
+        order = self.tokens.argsort(dim=1)
+        tokens = self.tokens.gather(1, order)
+        grads = self.grads.gather(1, order[:, :, None].expand(-1, -1, width))
+        if self.padding >= 0:
+            grads = grads * (tokens != self.padding)[:, :, None]
+        # Equal tokens of one example stand together now: number the runs, add each up.
+        starts = torch.ones_like(tokens, dtype=torch.bool)
+        starts[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
+        run = starts.flatten().cumsum(0) - 1
+        sums = grads.new_zeros(int(run[-1]) + 1, width).index_add_(0, run, grads.flatten(0, 1))
+        owner = torch.arange(size, device=tokens.device)[:, None].expand(size, count)[starts]
+        return grads.new_zeros(size).index_add_(0, owner, row_squares(sums))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        grads = self.grads * weights.to(self.grads.dtype)[:, None, None]
+        return torch.ops.aten.embedding_dense_backward(grads, self.tokens, self.rows, self.padding, False)
+
+    def dense(self) -> Tensor:
+        size, _, width = self.grads.shape
+        grads = self.grads
+        if self.padding >= 0:
+            grads = grads * (self.tokens != self.padding)[:, :, None]
+        result = grads.new_zeros(size, self.rows, width)
+        return result.scatter_add_(1, self.tokens[:, :, None].expand(-1, -1, width), grads)
+
+    def without(self, rows: Tensor) -> EmbeddingPiece:
+        return EmbeddingPiece(_zeroed(self.grads, rows), self.tokens, self.rows, self.padding)
+
+
+def row_squares(values: Tensor) -> Tensor:
+    """The squared norm of each row."""
+    return torch.linalg.vector_norm(values, dim=1).square_()
+
+
+def merged(pieces: list[Piece], shape: tuple[int, ...]) -> Piece:
+    """Several uses of one parameter as one piece: added up before any norm is taken."""
+    if len(pieces) == 1:
+        return pieces[0]
+    tables = [piece for piece in pieces if isinstance(piece, EmbeddingPiece)]
+    if len(tables) == len(pieces) and len({table.padding for table in tables}) == 1:
+        grads, tokens = torch.cat([t.grads for t in tables], 1), torch.cat([t.tokens for t in tables], 1)
+        return EmbeddingPiece(grads, tokens, tables[0].rows, tables[0].padding)
+    first = pieces[0].dense()
+    total = first.reshape(first.shape[0], *shape).clone()
+    for piece in pieces[1:]:
+        total += piece.dense().view_as(total)
+    return DensePiece(total)
+
+
+def _zeroed(values: Tensor, rows: Tensor) -> Tensor:
+    return values.masked_fill(rows.view(-1, *[1] * (values.dim() - 1)), 0.0)

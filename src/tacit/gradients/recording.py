@@ -1,0 +1,176 @@
+"""Watching a forward pass: which operation used which parameter, on what, and where its output's gradient will appear.
+
+Nothing is attached to the model. A function mode sees every torch operation while the forward pass
+runs, so a parameter is found however the model uses it: through a module, a functional, tied, reused or bare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.overrides import TorchFunctionMode
+
+from tacit.gradients.attention import self_attention
+
+
+@dataclass(eq=False)
+class Call:
+    """One operation with a tracked parameter among its arguments."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    shapes: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    edges: tuple[GradientEdge | None, ...]
+    versions: tuple[int, ...]
+
+    def tensors(self) -> Iterator[Tensor]:
+        """The tensor arguments, parameters included, in a fixed order."""
+        yield from tensors_in((self.args, self.kwargs))
+
+    def is_untouched(self) -> bool:
+        """False if an argument was overwritten in place after this call."""
+        return all(t._version == v for t, v in zip(self.tensors(), self.versions, strict=True))
+
+
+def tensors_in(tree: Any) -> Iterator[Tensor]:
+    """All tensors of nested tuples, lists and dictionaries, depth first."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from tensors_in(item)
+    elif isinstance(tree, dict):
+        for item in tree.values():
+            yield from tensors_in(item)
+
+
+def replaced(tree: Any, change: Callable[[Tensor], Any]) -> Any:
+    """The same nesting with every tensor put through `change`."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, (tuple, list)):
+        items = [replaced(item, change) for item in tree]
+        return tuple(items) if isinstance(tree, tuple) else items
+    if isinstance(tree, dict):
+        return {key: replaced(item, change) for key, item in tree.items()}
+    return tree
+
+
+@dataclass(eq=False)
+class Derived:
+    """A tensor computed from parameters alone (a transpose, a slice, a normalised weight), and how.
+
+    `number` counts them in the order of their making; its shape tells whether it depends on the lot.
+    """
+
+    value: Tensor
+    number: int
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    index: int | None
+
+
+@dataclass(eq=False)
+class Record:
+    """What a forward pass did with the tracked parameters."""
+
+    names: dict[int, str]
+    calls: list[Call] = field(default_factory=list)
+    derived: dict[int, Derived] = field(default_factory=dict)
+    derived_shapes: list[tuple[int, ...]] = field(default_factory=list)
+
+
+class Recorder(TorchFunctionMode):
+    """Records every operation that a tracked parameter, or something derived from one, takes part in.
+
+    `spread` names (by number) the derived tensors that hold a copy per example, such as an
+    expanded token: making one is a call of its own, and what comes after it is ordinary.
+    """
+
+    def __init__(self, parameters: dict[str, Tensor], spread: frozenset[int] = frozenset()) -> None:
+        super().__init__()
+        self.record = Record({id(parameter): name for name, parameter in parameters.items()})
+        self.spread = spread
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.multi_head_attention_forward:
+            taken_apart = self_attention(args, kwargs, self._linear)
+            if taken_apart is not None:
+                return taken_apart
+        result = func(*args, **kwargs)
+        if self._is_tracked(args) or (kwargs and self._is_tracked(tuple(kwargs.values()))):
+            if isinstance(result, Tensor) and result._is_view() and not self._is_only_tracked(args, kwargs):
+                # An operation in place on a view would rewrite the history that the gradient edge points into.
+                result = torch.ops.aten._unsafe_view(result, result.shape)
+            self._note(func, args, kwargs, result)
+        return result
+
+    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        result: Tensor = self.__torch_function__(F.linear, (), (x, weight, bias))
+        return result
+
+    def _is_only_tracked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        names, derived = self.record.names, self.record.derived
+        return all(id(tensor) in names or id(tensor) in derived for tensor in tensors_in((args, kwargs)))
+
+    def _is_tracked(self, values: tuple[Any, ...] | list[Any]) -> bool:
+        names, derived = self.record.names, self.record.derived
+        for value in values:
+            if isinstance(value, Tensor):
+                if id(value) in names or id(value) in derived:
+                    return True
+            elif isinstance(value, (tuple, list)) and self._is_tracked(value):
+                return True
+        return False
+
+    def _note(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        outputs = [out for out in tensors_in(result) if out.grad_fn is not None or not torch.is_grad_enabled()]
+        if not outputs:
+            return
+        given = list(tensors_in((args, kwargs)))
+        if self._is_only_tracked(args, kwargs) and not self._derive(func, args, kwargs, result):
+            return
+        everything = list(tensors_in(result))
+        self.record.calls.append(
+            Call(
+                function=func,
+                args=args,
+                kwargs=kwargs,
+                shapes=tuple(tuple(tensor.shape) for tensor in given),
+                outputs=tuple(tuple(out.shape) for out in everything),
+                edges=tuple(get_gradient_edge(out) if out.grad_fn is not None else None for out in everything),
+                versions=tuple(tensor._version for tensor in given),
+            )
+        )
+
+    def _derive(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
+        """Note derived tensors; True if the result is spread over the examples, which makes this a call."""
+        is_several = isinstance(result, (tuple, list))
+        is_spread = False
+        for index, value in enumerate(result if is_several else [result]):
+            if not isinstance(value, Tensor):
+                continue
+            number = len(self.record.derived_shapes)
+            self.record.derived_shapes.append(tuple(value.shape))
+            if number in self.spread:
+                is_spread = True
+            else:
+                position = index if is_several else None
+                self.record.derived[id(value)] = Derived(value, number, func, args, kwargs, position)
+        return is_spread

@@ -1,0 +1,171 @@
+"""One rule per operation: from its inputs and the gradients of its outputs to the pieces of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tacit.gradients.convolutions import convolution_piece
+from tacit.gradients.pieces import DensePiece, EmbeddingPiece, Piece, matrix_piece
+from tacit.gradients.recording import Call
+
+
+@dataclass(frozen=True, eq=False)
+class Batched:
+    """Where the examples are: dimension `axis` holds `fold` entries of each, one example after the other.
+
+    With `is_minor` the examples alternate instead: all first entries, then all second ones.
+    """
+
+    axis: int
+    fold: int = 1
+    is_minor: bool = False
+
+    def front(self, value: Tensor) -> Tensor:
+        """The examples moved to the front: [B, ...]; with a fold, [B, fold, ...]."""
+        value = value.movedim(self.axis, 0) if self.axis else value
+        if self.fold == 1:
+            return value
+        if self.is_minor:
+            return value.unflatten(0, (self.fold, -1)).transpose(0, 1)
+        return value.unflatten(0, (-1, self.fold))
+
+
+Rule = Callable[[Call, Tensor, Callable[[Tensor], Tensor]], dict[int, Piece]]
+
+
+def _argument(call: Call, position: int, name: str, default: Any = None) -> Any:
+    return call.args[position] if len(call.args) > position else call.kwargs.get(name, default)
+
+
+def linear(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
+    """y = x W^T + b on the last dimension, whatever comes before it."""
+    x, weight, bias = _argument(call, 0, "input"), _argument(call, 1, "weight"), _argument(call, 2, "bias")
+    size = grads.shape[0]
+    grads = grads.reshape(size, -1, weight.shape[0]).to(weight.dtype)
+    pieces: dict[int, Piece] = {}
+    if weight.requires_grad:
+        inputs = front(x.detach()).reshape(size, -1, weight.shape[1]).to(weight.dtype)
+        pieces[id(weight)] = matrix_piece(grads, inputs)
+    if bias is not None and bias.requires_grad:
+        pieces[id(bias)] = DensePiece(grads[:, 0] if grads.shape[1] == 1 else grads.sum(1))
+    return pieces
+
+
+def convolution(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
+    """Convolutions of one, two or three dimensions with any stride, padding, dilation and groups."""
+    x, weight, bias = _argument(call, 0, "input"), _argument(call, 1, "weight"), _argument(call, 2, "bias")
+    spatial = weight.dim() - 2
+    grads = grads.to(weight.dtype)
+    pieces: dict[int, Piece] = {}
+    if weight.requires_grad:
+        inputs = front(x.detach()).to(weight.dtype)
+        stride = _spread(_argument(call, 3, "stride", 1), spatial)
+        padding = _argument(call, 4, "padding", 0)
+        dilation = _spread(_argument(call, 5, "dilation", 1), spatial)
+        groups = int(_argument(call, 6, "groups", 1))
+        inputs, pads = _pad(inputs, weight, padding, dilation)
+        pieces[id(weight)] = convolution_piece(inputs, grads, weight, (stride, pads, dilation, groups))
+    if bias is not None and bias.requires_grad:
+        pieces[id(bias)] = DensePiece(grads.flatten(2).sum(2))
+    return pieces
+
+
+def _spread(value: Any, count: int) -> tuple[int, ...]:
+    return (int(value),) * count if isinstance(value, int) else tuple(int(v) for v in value) * (count // len(value))
+
+
+def _pad(inputs: Tensor, weight: Tensor, padding: Any, dilation: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
+    """Numeric padding; "same" is asymmetric where it is odd, so the inputs are padded by hand then."""
+    spatial = weight.dim() - 2
+    if padding == "valid":
+        return inputs, (0,) * spatial
+    if padding == "same":
+        pads: list[int] = []
+        for size, step in zip(reversed(weight.shape[2:]), reversed(dilation), strict=True):
+            total = step * (size - 1)
+            pads += [total // 2, total - total // 2]
+        return F.pad(inputs, pads), (0,) * spatial
+    return inputs, _spread(padding, spatial)
+
+
+def embedding(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
+    """Rows of a table, looked up by token."""
+    tokens, weight = _argument(call, 0, "input"), _argument(call, 1, "weight")
+    padding = _argument(call, 2, "padding_idx")
+    if _argument(call, 3, "max_norm") is not None or _argument(call, 5, "scale_grad_by_freq", False):
+        return {}
+    size, rows = grads.shape[0], weight.shape[0]
+    padding = -1 if padding is None else padding % rows
+    flat = grads.reshape(size, -1, weight.shape[1]).to(weight.dtype)
+    return {id(weight): EmbeddingPiece(flat, front(tokens).reshape(size, -1), rows, padding)}
+
+
+def layer_norm(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
+    """Gain and offset after normalising the last dimensions."""
+    x, shape = _argument(call, 0, "input"), _argument(call, 1, "normalized_shape")
+    normal = F.layer_norm(x.detach(), shape, None, None, _argument(call, 4, "eps", 1e-5))
+    return _gain_and_offset(call, (2, 3), grads, front(normal), len(shape))
+
+
+def rms_norm(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
+    """Gain after dividing by the root mean square."""
+    x, shape = _argument(call, 0, "input"), _argument(call, 1, "normalized_shape")
+    normal = F.rms_norm(x.detach(), shape, None, _argument(call, 3, "eps"))
+    return _gain_and_offset(call, (2, 99), grads, front(normal), len(shape))
+
+
+def _gain_and_offset(
+    call: Call, places: tuple[int, int], grads: Tensor, normal: Tensor, last: int
+) -> dict[int, Piece]:
+    weight, bias = _argument(call, places[0], "weight"), _argument(call, places[1], "bias")
+    middle = tuple(range(1, grads.dim() - last))
+    pieces: dict[int, Piece] = {}
+    for parameter, values in ((weight, grads * normal), (bias, grads)):
+        if parameter is not None and parameter.requires_grad:
+            pieces[id(parameter)] = DensePiece((values.sum(middle) if middle else values).to(parameter.dtype))
+    return pieces
+
+
+def group_norm(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
+    """Gain and offset per channel after normalising groups of channels."""
+    x, groups = _argument(call, 0, "input"), _argument(call, 1, "num_groups")
+    normal = F.group_norm(x.detach(), groups, None, None, _argument(call, 4, "eps", 1e-5))
+    return _per_channel(call, (2, 3), grads, front(normal))
+
+
+def instance_norm(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
+    """Gain and offset per channel after normalising every channel by itself."""
+    if not _argument(call, 5, "use_input_stats", True) or _argument(call, 1, "running_mean") is not None:
+        return {}
+    x = _argument(call, 0, "input")
+    normal = F.instance_norm(x.detach(), eps=_argument(call, 7, "eps", 1e-5))
+    return _per_channel(call, (3, 4), grads, front(normal))
+
+
+def _per_channel(call: Call, places: tuple[int, int], grads: Tensor, normal: Tensor) -> dict[int, Piece]:
+    weight, bias = _argument(call, places[0], "weight"), _argument(call, places[1], "bias")
+    pieces: dict[int, Piece] = {}
+    if weight is not None and weight.requires_grad:
+        pieces[id(weight)] = DensePiece((grads * normal).flatten(2).sum(2).to(weight.dtype))
+    if bias is not None and bias.requires_grad:
+        pieces[id(bias)] = DensePiece(grads.flatten(2).sum(2).to(bias.dtype))
+    return pieces
+
+
+RULES: dict[Callable[..., Any], Rule] = {
+    F.linear: linear,
+    torch.conv1d: convolution,
+    torch.conv2d: convolution,
+    torch.conv3d: convolution,
+    F.embedding: embedding,
+    F.layer_norm: layer_norm,
+    F.rms_norm: rms_norm,
+    F.group_norm: group_norm,
+    F.instance_norm: instance_norm,
+}

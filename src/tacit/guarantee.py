@@ -1,0 +1,240 @@
+"""What the sum of events amounts to: the proven statement first, the method's own claim beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from tacit import arguments
+from tacit.accounting.curve import PrivacyCurve, claim_side, curve
+from tacit.accounting.events import Adjacency, Event, Unproven
+from tacit.accounting.events import from_json as event_from_json
+from tacit.errors import Asymptotic, InvalidArgument, NotAccountable, NotProven
+
+VERSION = 1
+
+
+class Status(Enum):
+    """How well a method's own claim stands."""
+
+    PROVEN = "proven"
+    ASYMPTOTIC = "asymptotic"
+    UNPROVEN = "unproven"
+    REFUTED = "refuted"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a method's authors say of it. Never a guarantee by itself."""
+
+    epsilon: float
+    delta: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is proven about everything that was released, for one `unit` of the data.
+
+    `event` is all that was released, and every proven number is read off it. `delta` is the one that `str` and
+    `to_json` speak about. `status` rates the method's own claim, not the proven statement.
+    `odometer` is what this run happened to spend where parameters depended on releases: not a guarantee.
+    `violations` says what keeps the claim, or a release, from being sound; `errors` what a person has to resolve,
+    such as a measured lower bound above the proven one.
+
+    >>> from tacit.accounting import Gaussian
+    >>> guarantee = Guarantee(Gaussian(1.1).sampled(256 / 60_000) * 14_062, delta=1e-5)
+    >>> round(guarantee.epsilon(delta=1e-5), 3)
+    2.382
+    """
+
+    event: Event
+    delta: float
+    method: str = "custom"
+    mode: str = "rigorous"
+    status: Status = Status.PROVEN
+    claim: Claim | None = None
+    unit: str = "example"
+    assumptions: tuple[str, ...] = ()
+    unprotected: tuple[str, ...] = ()
+    odometer: float | None = None
+    violations: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", arguments.open_unit("delta", self.delta))
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Which neighbouring data sets are compared."""
+        return self.event.adjacency
+
+    def epsilon(self, delta: float) -> float:
+        """The proven upper bound; infinite where nothing is proven."""
+        return self.bounds(delta)[1]
+
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """(lower, upper), both certified; (0, inf) where nothing is proven."""
+        delta = arguments.open_unit("delta", delta)
+        return (0.0, math.inf) if self._curve is None else self._curve.epsilon_bounds(delta)
+
+    @cached_property
+    def _curve(self) -> PrivacyCurve | None:
+        try:
+            return curve(self.event)
+        except NotProven:
+            return None
+
+    def _central_limit(self) -> float | None:
+        """The asymptotic epsilon, for comparison; None where there is none."""
+        try:
+            return curve(self.event, by="clt").epsilon(self.delta)
+        except (NotProven, NotAccountable, Asymptotic):
+            return None
+
+    def to_json(self) -> str:
+        """Everything that the guarantee says, for machines; `from_json` gives back an equal one."""
+        lower, upper = self.bounds(self.delta)
+        proven = {"epsilon_upper": _finite(upper), "kind": "none" if math.isinf(upper) else "pld"}
+        central_limit = self._central_limit()
+        content = {
+            "version": VERSION,
+            "method": self.method,
+            "mode": self.mode,
+            "adjacency": self.adjacency.value,
+            "unit": self.unit,
+            "delta": self.delta,
+            "claim": None if self.claim is None else {**asdict(self.claim), "epsilon": _finite(self.claim.epsilon)},
+            "status": self.status.value,
+            "proven": {**proven, "level": "worst_case", "assumptions": list(self.assumptions)},
+            "odometer": None if self.odometer is None else {"epsilon": _finite(self.odometer), "dp_guarantee": False},
+            "lower_bound": {"epsilon": lower, "kind": "pld_optimistic"},
+            "asymptotic": None if central_limit is None else {"epsilon": _finite(central_limit), "kind": "clt"},
+            "unprotected": list(self.unprotected),
+            "violations": list(self.violations),
+            "errors": list(self.errors),
+            "notes": list(self.notes),
+            "event": json.loads(self.event.to_json()),
+        }
+        return json.dumps(content, indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> Guarantee:
+        """The guarantee that `to_json` wrote. Its numbers are computed anew from its event, never read."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("version") != VERSION:
+            raise InvalidArgument(
+                f"This is no guarantee of version {VERSION}. Read it with the tacit that wrote it, or a newer one."
+            )
+        return _read(data)
+
+    def __str__(self) -> str:
+        return "\n".join([*self._proven_lines(), *self._claim_lines(), *self._other_lines()])
+
+    def _proven_lines(self) -> list[str]:
+        compared = f"{self.adjacency}".replace("example", self.unit)
+        if math.isinf(self.epsilon(self.delta)):
+            reasons = "; ".join(e.reason for e in self.event.walk() if isinstance(e, Unproven))
+            why = f", because {reasons}" if reasons else ""
+            return [f"Proven: nothing. No finite epsilon holds at delta {self.delta:g} ({compared}){why}."]
+        lower, upper = self.bounds(self.delta)
+        shown = _up(upper)
+        return [
+            f"Proven: epsilon {shown} at delta {self.delta:g} ({compared}, {self.method}, PLD).",
+            f"In words: {_NEIGHBOURS[self.adjacency].format(unit=self.unit)}, no outcome of this training becomes "
+            f"more than e^{shown} = {_factor(upper)} times as likely, apart from a probability of {self.delta:g}. This "
+            "holds whatever an attacker knows or computes.",
+            f"The true epsilon of the worst case lies between {_down(lower)} and {shown}.",
+        ]
+
+    def _claim_lines(self) -> list[str]:
+        if self.claim is None:
+            return []
+        side = claim_side(self.claim.epsilon, self.bounds(self.claim.delta))
+        verdict = {"under": "below what is true", "inside": "within the certified interval", "over": "on the safe side"}
+        return [
+            f"Claimed ({self.claim.source}): epsilon {self.claim.epsilon:.4g} at delta {self.claim.delta:g}. Status of "
+            f"this claim: {self.status}; here it is {verdict[side]}. A claim is not a guarantee."
+        ]
+
+    def _other_lines(self) -> list[str]:
+        lines = []
+        if self.unprotected:
+            lines.append(f"Not protected: {', '.join(self.unprotected)}.")
+        if self.odometer is not None:
+            lines.append(f"This run happened to spend epsilon {self.odometer:.4g}. That is not a guarantee.")
+        if self.violations:
+            lines.append(f"NOT FOR RELEASE: {' '.join(_WORDS.get(v, v + '.') for v in self.violations)}")
+        if self.errors:
+            lines.append(f"To be resolved: {' '.join(self.errors)}")
+        if self.assumptions:
+            lines.append(f"It rests on this: {' '.join(self.assumptions)}")
+        return [*lines, *self.notes]
+
+
+FIXED_SEED = "fixed_seed"
+_WORDS = {
+    FIXED_SEED: "the noise came from a fixed seed, and whoever knows the seed can take it off again.",
+    "random_denominator": "sums were divided by the size of the lot that came, which is private.",
+}
+_NEIGHBOURS = {
+    Adjacency.ADD_REMOVE: "whether or not any one {unit} is in the data",
+    Adjacency.REPLACE_ONE: "whichever values any one {unit} in the data has",
+}
+
+
+def _read(data: dict[str, Any]) -> Guarantee:
+    claim, odometer = data["claim"], data["odometer"]
+    return Guarantee(
+        event=event_from_json(json.dumps(data["event"])),
+        delta=data["delta"],
+        method=data["method"],
+        mode=data["mode"],
+        status=Status(data["status"]),
+        claim=None if claim is None else Claim(_infinite(claim["epsilon"]), claim["delta"], claim["source"]),
+        unit=data["unit"],
+        assumptions=tuple(data["proven"]["assumptions"]),
+        unprotected=tuple(data["unprotected"]),
+        odometer=None if odometer is None else _infinite(odometer["epsilon"]),
+        violations=tuple(data["violations"]),
+        errors=tuple(data["errors"]),
+        notes=tuple(data["notes"]),
+    )
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity; null stands for "no finite bound"."""
+    return value if math.isfinite(value) else None
+
+
+def _infinite(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def _up(value: float) -> str:
+    """Four digits, never below the value."""
+    return _rounded(value, math.ceil)
+
+
+def _down(value: float) -> str:
+    return _rounded(value, math.floor)
+
+
+def _rounded(value: float, towards: Callable[[float], int]) -> str:
+    if value == 0:
+        return "0"
+    scale = 10.0 ** (3 - math.floor(math.log10(value)))
+    return f"{towards(value * scale * (1 - 1e-12 if towards is math.ceil else 1 + 1e-12)) / scale:.4g}"
+
+
+def _factor(epsilon: float) -> str:
+    return _up(math.exp(epsilon)) if epsilon < 700 else "an astronomical number of"

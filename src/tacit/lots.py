@@ -1,0 +1,205 @@
+"""Lots: the examples of one step, fetched from tensors, arrays or a data set. Private, like all that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+
+from tacit.errors import InvalidArgument
+from tacit.randomness import Indices
+from tacit.types import Tensors
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Lot:
+    """The examples of one step. How many there are is private, so it is not shown."""
+
+    inputs: Any
+    targets: Any
+    step: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        """An empty lot is a lot like any other."""
+        return True
+
+    def __repr__(self) -> str:
+        return f"Lot(step={self.step})"
+
+    def pieces(self, micro_batch: int | None) -> Iterator[tuple[Any, Any]]:
+        """The lot in pieces of at most `micro_batch` examples; an empty lot has none."""
+        length = micro_batch or max(self.size, 1)
+        for start in range(0, self.size, length):
+            part = slice(start, start + length)
+            yield _rows(self.inputs, part), _rows(self.targets, part)
+
+
+class Examples(Protocol):
+    """Where examples are fetched from."""
+
+    def __len__(self) -> int: ...
+    def fetch(self, lots: Iterator[Indices]) -> Iterator[tuple[Any, Any]]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class TensorExamples:
+    """Inputs and targets as tensors (or tuples, lists and dicts of them) with one row per example."""
+
+    inputs: Any
+    targets: Any
+
+    def __post_init__(self) -> None:
+        lengths = {len(tensor) for tensor in _leaves((self.inputs, self.targets))}
+        if len(lengths) != 1:
+            raise InvalidArgument(
+                "data must have one row per example in every tensor. Got "
+                f"{' and '.join(map(str, sorted(lengths)))} rows."
+            )
+
+    def __len__(self) -> int:
+        return len(_leaves(self.targets)[0])
+
+    def fetch(self, lots: Iterator[Indices]) -> Iterator[tuple[Any, Any]]:
+        """The rows of each lot."""
+        for indices in lots:
+            rows = torch.from_numpy(indices)
+            yield _rows(self.inputs, rows), _rows(self.targets, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetExamples:
+    """A map-style data set of (input, target) pairs, fetched by `workers` processes."""
+
+    dataset: Dataset[Any]
+    workers: int = 0
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def fetch(self, lots: Iterator[Indices]) -> Iterator[tuple[Any, Any]]:
+        """The examples of each lot, collated as torch does; workers read ahead."""
+        # Left alone, a loader would take its seed from torch's global generator, and change what dropout draws.
+        generator = torch.Generator()
+        generator.seed()
+        yield from DataLoader(
+            self.dataset,
+            batch_sampler=_Sampler(lots),
+            num_workers=self.workers,
+            collate_fn=_collate,
+            generator=generator,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampler:
+    """Lots of indices, as a loader wants them."""
+
+    lots: Iterator[Indices]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (indices.tolist() for indices in self.lots)
+
+
+def _collate(examples: list[Any]) -> tuple[Any, Any]:
+    if not examples:
+        return torch.empty(0), torch.empty(0)
+    inputs, targets = default_collate(examples)
+    return inputs, targets
+
+
+def examples_from(data: Any, *, workers: int, dtype: torch.dtype) -> Examples:
+    """Tensors, arrays or a map-style data set. Floating-point arrays take the model's `dtype`; tensors keep theirs."""
+    if isinstance(data, (tuple, list)) and len(data) == 2:
+        inputs, targets = (_each_array(part, dtype) for part in data)
+        return TensorExamples(inputs, targets)
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        return TensorExamples(*data.tensors)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return DatasetExamples(data, workers)
+    raise InvalidArgument(
+        f"data must be a pair (inputs, targets) of tensors or arrays, or a data set with a length. Got {type(data)!r}. "
+        "Lots are drawn by index, so a stream of examples will not do."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class NoGradients:
+    """The gradients of an empty lot: no model is asked to cope with no input."""
+
+    like: Tensors
+
+    def __len__(self) -> int:
+        return 0
+
+    def norms(self) -> Tensor:
+        """None."""
+        return next(iter(self.like.values())).new_zeros(0)
+
+    def layer_norms(self) -> dict[str, Tensor]:
+        """None, for every parameter."""
+        return {name: value.new_zeros(0) for name, value in self.like.items()}
+
+    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
+        """Zeros."""
+        return {name: torch.zeros_like(value) for name, value in self.like.items()}
+
+    def weighted_sum_by_layer(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Zeros."""
+        return {name: torch.zeros_like(value) for name, value in self.like.items()}
+
+    def dense(self) -> dict[str, Tensor]:
+        """No rows."""
+        return {name: value.new_zeros((0, *value.shape)) for name, value in self.like.items()}
+
+
+def on_device(tree: Any, device: torch.device) -> Any:
+    """Every tensor of a tree, on the device."""
+    return _each(tree, lambda tensor: tensor.to(device))
+
+
+def row_count(tree: Any) -> int:
+    """How many examples a tree of tensors holds."""
+    return len(_leaves(tree)[0])
+
+
+def _each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {key: _each(value, change) for key, value in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(_each(value, change) for value in tree)
+    raise InvalidArgument(f"Examples must be made of tensors. Got {type(tree)!r}.")
+
+
+def _rows(tree: Any, rows: Tensor | slice) -> Any:
+    return _each(tree, lambda tensor: tensor[rows])
+
+
+def _leaves(tree: Any) -> list[Tensor]:
+    if isinstance(tree, Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    return [leaf for part in tree for leaf in _leaves(part)]
+
+
+def _each_array(tree: Any, dtype: torch.dtype) -> Any:
+    if isinstance(tree, np.ndarray):
+        # Torch cannot promise to leave a read-only array alone, and warns: it gets a copy.
+        tensor = torch.from_numpy(np.require(tree, requirements=["C", "W"]))
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+    if isinstance(tree, dict):
+        return {key: _each_array(value, dtype) for key, value in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(_each_array(value, dtype) for value in tree)
+    return tree

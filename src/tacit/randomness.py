@@ -1,0 +1,175 @@
+"""Where noise and lots come from: a keystream that nobody can predict, or, for tests, a fixed seed.
+
+AES-256 in counter mode gives the bits, Box-Muller turns them into normal numbers. A `Source` hands out one
+`Stream` per purpose and step; no stream is ever handed out twice by a secure source, and its key lives in
+memory only. A seeded source gives the same stream for the same purpose and step, so a resumed run can draw
+what the lost one drew; whoever knows the seed can subtract the noise, so what it drew is not for release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import os
+import secrets
+from enum import IntEnum
+from typing import Any, NoReturn, Protocol, final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from tacit import arguments
+
+Indices = NDArray[np.int64]
+
+# Pairs of normal numbers drawn at a time: the scratch space stays in the processor's cache.
+_PAIRS = 16_384
+_ZEROS = bytes(_PAIRS * 16)
+
+
+class Purpose(IntEnum):
+    """What a stream is for. Two purposes never share bits."""
+
+    LOT = 1
+    NOISE = 2
+
+
+class Source(Protocol):
+    """Hands out streams; knows whether what they drew may be released."""
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether nobody can draw the same numbers again."""
+
+    def stream(self, purpose: Purpose, step: int) -> Stream:
+        """The stream for one purpose at one step."""
+
+
+@final
+class SecureSource:
+    """A fresh key from the operating system, kept in memory only. No two of its streams are alike."""
+
+    is_secret = True
+
+    def __init__(self) -> None:
+        self._renew()
+
+    def _renew(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._numbers = itertools.count()
+        self._process = os.getpid()
+
+    def stream(self, purpose: Purpose, step: int) -> Stream:
+        """A stream that was never handed out before, whatever the purpose and the step."""
+        # A forked process holds a copy of the key, and must not draw its parent's noise.
+        if os.getpid() != self._process:
+            self._renew()
+        return Stream(self._key, next(self._numbers))
+
+    def __repr__(self) -> str:
+        return "SecureSource()"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A secure source is neither copied nor saved: the same noise, drawn twice, cancels.")
+
+
+@final
+class SeededSource:
+    """The same streams for the same seed: for tests and reproductions, not for release."""
+
+    is_secret = False
+
+    def __init__(self, seed: int) -> None:
+        self.seed = arguments.count("seed", seed, at_least=0)
+        self._key = hashlib.sha256(f"tacit seed {self.seed}".encode()).digest()
+
+    def stream(self, purpose: Purpose, step: int) -> Stream:
+        """The one stream of this purpose and step."""
+        return Stream(self._key, (int(purpose) << 56) + step)
+
+    def __repr__(self) -> str:
+        return f"SeededSource({self.seed})"
+
+
+def source_for(seed: int | None) -> Source:
+    """A secure source, or a seeded one where a seed is given."""
+    return SecureSource() if seed is None else SeededSource(seed)
+
+
+@final
+class Stream:
+    """Random bits in order, each used once. `number` selects one of 2^64 streams under one key."""
+
+    def __init__(self, key: bytes, number: int) -> None:
+        start = number.to_bytes(8, "big") + bytes(8)
+        self._keystream = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A stream is neither copied nor saved: the same noise, drawn twice, cancels.")
+
+    def fill(self, out: NDArray[Any]) -> None:
+        """Overwrite an array with random bits."""
+        bits = memoryview(out).cast("B")  # type: ignore[arg-type]
+        for start in range(0, len(bits), len(_ZEROS)):
+            piece = bits[start : start + len(_ZEROS)]
+            zeros = _ZEROS if len(piece) == len(_ZEROS) else _ZEROS[: len(piece)]
+            self._keystream.update_into(zeros, piece)
+
+    def coins(self, n: int, rate: float) -> Indices:
+        """The indices below `n` whose coin came up heads: one coin for each, heads with probability `rate`.
+
+        The probability is `rate` rounded down to a multiple of 2^-32, which never costs privacy.
+        """
+        if rate >= 1:
+            return np.arange(n, dtype=np.int64)
+        bits = np.empty(n, dtype=np.uint32)
+        self.fill(bits)
+        return np.flatnonzero(bits < np.uint32(math.floor(rate * 2**32)))
+
+    def normal(self, size: int, *, wide: bool = False) -> NDArray[Any]:
+        """`size` independent standard normal numbers, in single precision or, if `wide`, in double.
+
+        The radius comes from 64 random bits, so the tails reach to 9.4 standard deviations, beyond which lies a
+        probability of 7e-21; the angle from 32 bits (64 in double precision).
+        """
+        out: NDArray[Any] = np.empty(size, dtype=np.float64 if wide else np.float32)
+        scratch = _Scratch(min(size // 2 + 1, _PAIRS), wide)
+        for start in range(0, size, 2 * _PAIRS):
+            scratch.box_muller(self, out[start : start + 2 * _PAIRS])
+        return out
+
+
+class _Scratch:
+    """Space for one piece of a draw. Numpy, because torch would wake its threads for every small piece."""
+
+    def __init__(self, pairs: int, wide: bool) -> None:
+        self._radius_bits = np.empty(pairs, dtype=np.uint64)
+        self._angle_bits = np.empty(pairs, dtype=np.int64 if wide else np.int32)
+        self._real = np.dtype(np.float64 if wide else np.float32)
+        self._radius = np.empty(pairs, dtype=self._real)
+        self._angle = np.empty(pairs, dtype=self._real)
+        self._turn = self._real.type(math.pi * 2.0 ** (-63 if wide else -31))
+
+    def box_muller(self, stream: Stream, out: NDArray[Any]) -> None:
+        """Fill `out` with normal numbers."""
+        pairs = (len(out) + 1) // 2
+        radius, angle = self._radius[:pairs], self._angle[:pairs]
+        stream.fill(self._radius_bits[:pairs])
+        stream.fill(self._angle_bits[:pairs])
+        # (k + 1/2) / 2^64 lies in (0, 1], evenly; -2 log of it is the squared radius.
+        radius[:] = self._radius_bits[:pairs]
+        radius += self._real.type(0.5)
+        radius *= self._real.type(2.0**-64)
+        np.log(radius, out=radius)
+        radius *= self._real.type(-2.0)
+        np.sqrt(radius, out=radius)
+        angle[:] = self._angle_bits[:pairs]
+        angle *= self._turn
+        first, second = out[:pairs], out[pairs:]
+        np.cos(angle, out=first)
+        first *= radius
+        other = len(second)
+        np.sin(angle[:other], out=second)
+        second *= radius[:other]

@@ -1,0 +1,102 @@
+"""Numbers and neighbours as text: what is promised from above is rounded up, what is promised from below down."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+
+from tacit.accounting import Adjacency
+
+_SMALLEST_PLAIN = -4
+
+
+def up(value: float, digits: int = 5) -> str:
+    """At least `value`, to so many significant digits.
+
+    >>> up(2.38159692), up(0.2244615, 3), up(161_234.5), up(0.0000123456)
+    ('2.3816', '0.225', '161240', '1.2346e-5')
+    """
+    return _text(value, digits, ROUND_CEILING)
+
+
+def down(value: float, digits: int = 5) -> str:
+    """At most `value`, to so many significant digits."""
+    return _text(value, digits, ROUND_FLOOR)
+
+
+def near(value: float, digits: int = 5) -> str:
+    """The nearest, for what promises nothing."""
+    return _text(value, digits, ROUND_HALF_EVEN)
+
+
+def percent_up(share: float, digits: int = 3) -> str:
+    """A share of at most this many per cent.
+
+    >>> percent_up(0.0402052), percent_up(1 - 0.99), percent_up(0.99999997)
+    ('4.03 %', '1 %', '100 %')
+    """
+    return f"{_trimmed(_text(share, digits, ROUND_CEILING, power=2))} %"
+
+
+def percent_near(share: float, digits: int = 2) -> str:
+    """About so many per cent.
+
+    >>> percent_near(0.0902), percent_near(0.264)
+    ('9.0 %', '26 %')
+    """
+    return f"{_text(share, digits, ROUND_HALF_EVEN, power=2)} %"
+
+
+def interval(lower: float, upper: float) -> tuple[str, str]:
+    """Both ends, rounded outwards, with as many digits as their distance deserves (5 to 7).
+
+    >>> interval(2.381596921400131, 2.38159692142134)
+    ('2.381596', '2.381597')
+    """
+    relative = (upper - lower) / upper if 0 < upper < math.inf else 1.0
+    wanted = math.ceil(-math.log10(relative)) + 1 if relative > 0 else 7
+    digits = min(max(wanted, 5), 7)
+    return down(lower, digits), up(upper, digits)
+
+
+def round_up(value: float, digits: int) -> float:
+    """The value that `up` shows, as a number."""
+    return float(up(value, digits))
+
+
+def neighbours(adjacency: Adjacency, group: int = 1) -> str:
+    """Which data sets are compared.
+
+    >>> neighbours(Adjacency.ADD_REMOVE), neighbours(Adjacency.REPLACE_ONE, 3)
+    ('add/remove one example', 'replace 3 examples')
+    """
+    words = str(adjacency)
+    return words if group == 1 else words.replace("one example", f"{group} examples")
+
+
+def step_words(steps: int) -> str:
+    """How many steps.
+
+    >>> step_words(14_062), step_words(1)
+    ('14,062 steps', '1 step')
+    """
+    return f"{steps:,} {'step' if steps == 1 else 'steps'}"
+
+
+def _text(value: float, digits: int, rounding: str, power: int = 0) -> str:
+    if math.isinf(value):
+        return "infinity"
+    if value == 0:
+        return "0"
+    # The shortest decimal that names this float: 0.1 is to be shown as 0.1, not as 0.10001.
+    exact = Decimal(repr(float(value))).scaleb(power)
+    # A rounding error of the arithmetic is no reason to move by a digit: 1 - 0.99 is shown as 0.01.
+    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 12), ROUND_HALF_EVEN)
+    rounded = rounded.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding)
+    if rounded.adjusted() > exact.adjusted():
+        rounded = rounded.quantize(Decimal(1).scaleb(rounded.adjusted() - digits + 1))
+    return f"{rounded:f}" if rounded.adjusted() >= _SMALLEST_PLAIN else f"{rounded:.{digits - 1}e}"
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text

@@ -1,0 +1,372 @@
+"""PrivateRun: lots out, noisy gradients in, and at any time the guarantee of what was released so far."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections import Counter
+from collections.abc import Iterator
+from functools import reduce
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from tacit import arguments, checkpoint
+from tacit.accounting.curve import curve
+from tacit.accounting.events import Event
+from tacit.errors import Asymptotic, CannotResume, InvalidArgument, NotAccountable, NotProven, OutOfOrder
+from tacit.gradients import per_example_gradients
+from tacit.gradients.losses import Loss
+from tacit.guarantee import FIXED_SEED, Claim, Guarantee
+from tacit.journal import Journal, lost_steps
+from tacit.ledger import Budget
+from tacit.lots import Lot, NoGradients, examples_from, on_device, row_count
+from tacit.mechanism import Mechanism, MechanismState, with_lot_size
+from tacit.plan import Plan, Schedule, total
+from tacit.randomness import Indices, Purpose, SeededSource, source_for
+from tacit.types import BoundedSum, Sampling, Tensors
+
+_ASSUMPTIONS = (
+    "Sums are divided by the public lot size, never by the number of examples that came.",
+    "Noise levels, lot sizes and the number of steps were fixed before the first lot was drawn.",
+    "The model's first weights, and all that was done to the data before, did not depend on the examples.",
+    "The noise is a normal number in floating point, rounded together with the sum to a public grid.",
+)
+_NOTHING_LEFT = (
+    "{count} lost steps were not charged, as whoever resumed declared that nothing of them left the process."
+)
+
+
+class Stateful(Protocol):
+    """An optimizer, a learning-rate schedule, or whatever else has a state to be saved."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
+
+
+class PrivateRun:
+    """A training run that releases nothing but noisy sums of bounded gradients, and counts what they cost.
+
+    Every privacy parameter is fixed here. `data` is a pair of tensors or arrays, or a map-style data set
+    of (input, target) pairs that `workers` processes may fetch. Without a `seed` the noise is cryptographic;
+    with one it can be drawn again, and the guarantee says that it is not for release. `micro_batch` bounds how
+    many examples go through the model at once. `schedule` varies noise and lot size over the steps.
+
+    >>> model = torch.nn.Linear(3, 2)
+    >>> data = (torch.randn(100, 3), torch.randint(2, (100,)))
+    >>> from tacit.methods import dpsgd
+    >>> from tacit.sampling import Poisson
+    >>> run = PrivateRun(model, torch.nn.functional.cross_entropy, data=data, mechanism=dpsgd(clip_norm=1.0),
+    ...                  sampling=Poisson(lot_size=10, population=100), steps=5, budget=Budget(epsilon=3, delta=1e-3))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> for lot in run:
+    ...     run.backward(lot)
+    ...     optimizer.step()
+    >>> 2.99 < run.guarantee().epsilon(delta=1e-3) <= 3
+    True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        *,
+        data: Any,
+        mechanism: Mechanism,
+        sampling: Sampling,
+        steps: int,
+        budget: Budget | None = None,
+        schedule: Schedule | None = None,
+        micro_batch: int | None = None,
+        workers: int = 0,
+        seed: int | None = None,
+    ) -> None:
+        _refuse_unless("mechanism", mechanism, Mechanism, "methods.dpsgd(clip_norm=1.0)")
+        _refuse_unless("sampling", sampling, Sampling, "Poisson(lot_size=256, population=60_000)")
+        like = _trainable(model)
+        state = mechanism.init(like, sampling.lot_size)
+        dimension = mechanism.sum(NoGradients(like), state).dimension
+        steps = arguments.count("steps", steps)
+        fixed = (schedule or Schedule()).over(steps)
+        plan = Plan(mechanism, sampling, steps, dimension, budget, fixed).settled()
+        self._begin(model, loss, data, plan, state, micro_batch=micro_batch, workers=workers, seed=seed)
+
+    def _begin(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        data: Any,
+        plan: Plan,
+        state: MechanismState,
+        *,
+        micro_batch: int | None,
+        workers: int,
+        seed: int | None,
+    ) -> None:
+        like = _trainable(model)
+        self.model, self.loss, self._plan, self._state = model, loss, plan, state
+        first = next(iter(like.values()))
+        self._examples = examples_from(data, workers=arguments.count("workers", workers, at_least=0), dtype=first.dtype)
+        self._micro_batch = None if micro_batch is None else arguments.count("micro_batch", micro_batch)
+        self._source = source_for(seed)
+        self._events: list[Event] = []
+        self._lost: Counter[int] = Counter()
+        self._forgiven = 0
+        self._pending: Lot | None = None
+        self._journal: Journal | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps are planned. Fewer than at first where a resumed run had lost some that were paid for."""
+        return self._plan.steps
+
+    @property
+    def step(self) -> int:
+        """How many steps were released."""
+        return len(self._events)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The mechanism, with the multiplier that was given or found."""
+        return self._plan.mechanism
+
+    @property
+    def sampling(self) -> Sampling:
+        """How lots are drawn."""
+        return self._plan.sampling
+
+    @property
+    def multiplier(self) -> float:
+        """The noise multiplier that was given, or found from the budget."""
+        multiplier = self.mechanism.noise.multiplier
+        assert multiplier is not None
+        return multiplier
+
+    def __len__(self) -> int:
+        """The number of steps that are left."""
+        return self.steps - self.step
+
+    def __iter__(self) -> Iterator[Lot]:
+        """The lots of the remaining steps. Each must be given to `backward` before the next one comes."""
+        following = self.step + (self._pending is not None)
+        drawn = self._examples.fetch(self._draw(following))
+        while self.step < self.steps:
+            if self._pending is None:
+                if self.step != following:
+                    raise OutOfOrder("Another loop over this run has taken lots meanwhile. Start this loop again.")
+                following += 1
+                inputs, targets = next(drawn)
+                self._pending = Lot(inputs, targets, self.step, row_count(targets))
+            yield self._pending
+            if self._pending is not None:
+                raise OutOfOrder(
+                    f"The lot of step {self._pending.step} was not given to run.backward. Leaving lots out by what "
+                    "they hold would make them no Poisson samples. Give every lot to run.backward, empty ones too."
+                )
+
+    def _draw(self, first: int) -> Iterator[Indices]:
+        for step in range(first, self.steps):
+            stream = self._source.stream(Purpose.LOT, step)
+            yield self._plan.sampling_at(step).lot(len(self._examples), stream, step)
+
+    def backward(self, lot: Lot) -> None:
+        """Put the noisy sum of the lot's bounded gradients, over the public lot size, into every trainable p.grad.
+
+        What stood in p.grad is replaced; parameters that the lot did not use get noise like all others, and
+        frozen ones are left alone. The lot is used up.
+        """
+        self._refuse_unless_due(lot)
+        like = _trainable(self.model)
+        lot_size = self._plan.sampling_at(lot.step).lot_size
+        mechanism, state = self._plan.mechanism_at(lot.step), with_lot_size(self._state, lot_size)
+        bounded = self._sum(lot, mechanism, state, like)
+        self._charge(lot.step)
+        release, self._state = mechanism.release(bounded, state, self._source.stream(Purpose.NOISE, lot.step))
+        event = self._plan.sampling_at(lot.step).amplify(release.event)
+        if event != self._events[-1]:
+            self._events[-1] = event
+        _write_gradients(self.model, release.values, lot_size)
+
+    def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
+        """The bounded sum over the pieces of the lot; zeros for whatever parameter they did not use."""
+        device = next(iter(like.values())).device
+        pieces = [
+            mechanism.sum(per_example_gradients(self.model, self.loss, *on_device(piece, device)), state)
+            for piece in lot.pieces(self._micro_batch)
+        ]
+        bounded = reduce(operator.add, pieces) if pieces else mechanism.sum(NoGradients(like), state)
+        unused = {name: torch.zeros_like(value) for name, value in like.items() if name not in bounded.values}
+        return BoundedSum({**bounded.values, **unused}, bounded.sensitivity) if unused else bounded
+
+    def _charge(self, step: int) -> None:
+        """Count the step before its noise is drawn, so that whatever happens then, it has been paid for."""
+        if self._journal is not None:
+            self._journal.begin(step)
+        self._pending = None
+        self._events.append(self._plan.event_at(step))
+
+    def _refuse_unless_due(self, lot: Lot) -> None:
+        if lot is self._pending:
+            return
+        if self.step >= self.steps:
+            raise OutOfOrder(
+                f"All {self.steps} planned steps are done. One more would cost more than was planned, and choosing the "
+                "number of steps by what was released is not covered. Start another run, with a budget of its own."
+            )
+        if lot.step < self.step:
+            raise OutOfOrder(
+                f"The lot of step {lot.step} was used already, and a second release from it is not paid for. "
+                "Take the next one."
+            )
+        raise OutOfOrder("backward needs the lot that `for lot in run` has just given. Got something else.")
+
+    def guarantee(self) -> Guarantee:
+        """What is proven about everything that was released so far."""
+        method, delta = self.mechanism.method, self._plan.delta
+        event = self._event()
+        forgiven = (_NOTHING_LEFT.format(count=self._forgiven),) if self._forgiven else ()
+        charged = f"{self._lost.total()} lost steps were drawn again and are charged twice." if self._lost else ""
+        return Guarantee(
+            event,
+            delta,
+            method=method.name,
+            mode=method.mode,
+            status=method.status,
+            claim=self._claim(event, delta),
+            assumptions=(self.sampling.assumption, *_ASSUMPTIONS, *forgiven),
+            unprotected=method.unprotected,
+            violations=(*method.violations, *(() if self._source.is_secret else (FIXED_SEED,))),
+            notes=(f"{self.step} of {self.steps} planned steps were released.", *([charged] if charged else [])),
+        )
+
+    def _event(self) -> Event:
+        return total(self.sampling, self._events, [self._plan.event_at(step) for step in self._lost.elements()])
+
+    def _claim(self, event: Event, delta: float) -> Claim | None:
+        by = self.mechanism.method.claims_by
+        if by is None or not self._events:
+            return None
+        try:
+            return Claim(curve(event, by=by).epsilon(delta), delta, self.mechanism.method.source)
+        except (Asymptotic, NotAccountable, NotProven):
+            return None
+
+    def save(
+        self, path: str | os.PathLike[str], optimizer: Stateful | None = None, scheduler: Stateful | None = None
+    ) -> None:
+        """Write all that `resume` needs into the folder `path`. Call it after optimizer.step().
+
+        A key of secure noise is never written. From now on the run notes in the same folder which steps it begins, so
+        that steps lost in a crash are not forgotten (tacit.journal).
+        """
+        folder = Path(path)
+        saved = {"optimizer": optimizer, "scheduler": scheduler}
+        seed = self._source.seed if isinstance(self._source, SeededSource) else None
+        tree = {
+            "plan": self._plan,
+            "events": [(event, len(list(same))) for event, same in groupby(self._events)],
+            "lost": dict(self._lost),
+            "forgiven": self._forgiven,
+            "micro_batch": self._micro_batch,
+            "seed": seed,
+            # Only a seeded run goes on as if nothing had happened, dropout included.
+            "torch_random": None if seed is None else torch.get_rng_state(),
+            "bound_state": dict(self._state.bound),
+            "post_states": [dict(state) for state in self._state.post],
+            "model": self.model.state_dict(),
+            **{name: part and part.state_dict() for name, part in saved.items()},
+        }
+        checkpoint.write(folder, tree)
+        self._follow(folder)
+        (folder / "guarantee.json").write_text(self.guarantee().to_json())
+
+    def _follow(self, folder: Path) -> None:
+        """Keep the journal where the newest save is."""
+        if self._journal is not None and self._journal.folder != folder:
+            self._journal.leave(self.step)
+            self._journal = None
+        if self._journal is None:
+            self._journal = Journal(folder, self.steps)
+        self._journal.settle()
+        checkpoint.sync_folder(folder)
+
+    @classmethod
+    def resume(
+        cls,
+        path: str | os.PathLike[str],
+        model: nn.Module,
+        loss: Loss,
+        *,
+        data: Any,
+        optimizer: Stateful | None = None,
+        scheduler: Stateful | None = None,
+        workers: int = 0,
+        nothing_left: bool = False,
+        stages: tuple[type, ...] = (),
+    ) -> Self:
+        """Go on with a run from where it was saved; model, optimizer and scheduler get their saved states.
+
+        A seeded run goes on bit for bit as if it had never stopped. Otherwise noise and lots are fresh, and steps
+        that were begun after the save are charged again, at the cost of as many steps at the end where there is a
+        budget. `nothing_left=True` declares that no number of those steps (weights, losses, accuracies) was seen by
+        anyone or written anywhere: then they were no release and cost nothing. `stages` names classes of your own.
+        """
+        folder = Path(path)
+        tree = checkpoint.read(folder, stages)
+        _load(model, tree["model"])
+        for name, part in (("optimizer", optimizer), ("scheduler", scheduler)):
+            _load_part(name, part, tree[name])
+        events = [event for event, times in tree["events"] for _ in range(times)]
+        lost = lost_steps(folder, len(events)) if tree["seed"] is None else Counter[int]()
+        forgiven = lost.total() if nothing_left else 0
+        charged = Counter(tree["lost"]) + (Counter[int]() if nothing_left else lost)
+        plan: Plan = tree["plan"]
+        plan = plan.shortened(len(events), [plan.event_at(step) for step in charged.elements()])
+        run = cls.__new__(cls)
+        state = MechanismState(tree["bound_state"], tuple(tree["post_states"]))
+        settings = {"micro_batch": tree["micro_batch"], "workers": workers, "seed": tree["seed"]}
+        run._begin(model, loss, data, plan, state, **settings)
+        run._events, run._lost, run._forgiven = events, charged, tree["forgiven"] + forgiven
+        run._journal = Journal(folder, plan.steps)
+        if tree["torch_random"] is not None:
+            torch.set_rng_state(tree["torch_random"])
+        return run
+
+
+def _refuse_unless(name: str, value: object, kind: type, example: str) -> None:
+    if isinstance(value, type) or not isinstance(value, kind):
+        raise InvalidArgument(f"{name} must be one such as {example}. Got {value!r}.")
+
+
+def _trainable(model: nn.Module) -> dict[str, Tensor]:
+    found = {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not found:
+        raise InvalidArgument("model has no trainable parameter: every one has requires_grad=False.")
+    return found
+
+
+def _write_gradients(model: nn.Module, values: Tensors, lot_size: float) -> None:
+    parameters = dict(model.named_parameters())
+    scaled = torch._foreach_div(list(values.values()), lot_size)
+    for name, gradient in zip(values, scaled, strict=True):
+        parameters[name].grad = gradient.to(parameters[name].dtype)
+
+
+def _load(model: nn.Module, state: dict[str, Tensor]) -> None:
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise CannotResume(f"The saved weights do not fit this model. {error}") from error
+
+
+def _load_part(name: str, part: Stateful | None, state: dict[str, Any] | None) -> None:
+    if (part is None) != (state is None):
+        raise CannotResume(
+            f"The run was saved {'without' if state is None else 'with'} the state of its {name}, and resume was "
+            f"called {'without' if part is None else 'with'} one. Treat both alike."
+        )
+    if part is not None and state is not None:
+        part.load_state_dict(state)

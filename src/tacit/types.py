@@ -1,0 +1,131 @@
+"""The values that travel down the line, and the stages between them.
+
+What may be done with a value is its type: only a `Bound` sees examples one by one, only a `Noise` takes a
+`BoundedSum`, and everything after it sees nothing but a `Release`. A wrong order does not pass the type checker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from tacit.accounting.events import Event
+from tacit.errors import InvalidArgument
+from tacit.randomness import Indices, Stream
+
+# By parameter name. Public, unless wrapped in a BoundedSum.
+Tensors = Mapping[str, Tensor]
+# What a stage remembers from one release to the next: tensors, so that every state can be saved.
+State = Mapping[str, Tensor]
+
+
+class PerExampleGradients(Protocol):
+    """The gradients of one lot, or of a piece of it. Private.
+
+    An example with weight 0 contributes exactly 0, even where its gradient is NaN or infinite.
+    """
+
+    def __len__(self) -> int: ...
+    def norms(self) -> Tensor: ...
+    def layer_norms(self) -> dict[str, Tensor]: ...
+    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]: ...
+    def weighted_sum_by_layer(self, weights: dict[str, Tensor]) -> dict[str, Tensor]: ...
+    def dense(self) -> dict[str, Tensor]: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BoundedSum:
+    """A sum to which one example contributes at most `sensitivity` in Euclidean norm. Private."""
+
+    values: Tensors
+    sensitivity: float
+
+    def __add__(self, other: BoundedSum) -> BoundedSum:
+        """The sum over both pieces of a lot. An example is in one piece only, so the sensitivity does not grow."""
+        if not isinstance(other, BoundedSum):
+            return NotImplemented
+        if self.values.keys() != other.values.keys():
+            raise InvalidArgument(
+                "Two pieces of one lot must sum over the same parameters. These differ in "
+                f"{', '.join(sorted(self.values.keys() ^ other.values.keys()))}."
+            )
+        values = {name: value + other.values[name] for name, value in self.values.items()}
+        return BoundedSum(values, max(self.sensitivity, other.sensitivity))
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers will be released."""
+        return sum(value.numel() for value in self.values.values())
+
+    def __repr__(self) -> str:
+        return f"BoundedSum({self.dimension} numbers, sensitivity={self.sensitivity:g})"
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Values that went through noise, with the event that pays for them. Public."""
+
+    values: Tensors
+    event: Event
+
+
+@runtime_checkable
+class Sampling(Protocol):
+    """Draws lots from public numbers and says what that is worth. It never sees an example."""
+
+    @property
+    def lot_size(self) -> float:
+        """The public number that sums are divided by: never the size of the lot that happened to come."""
+
+    @property
+    def population(self) -> int:
+        """The public number of examples that `lot_size` refers to."""
+
+    @property
+    def assumption(self) -> str:
+        """What the guarantee takes for granted about the lots, as a sentence."""
+
+    def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
+        """The examples, out of `n`, of the lot at `step`."""
+
+    def amplify(self, event: Event) -> Event:
+        """What one release costs when it was computed on such a lot."""
+
+    def total(self, events: list[Event]) -> Event:
+        """What the steps from the first on cost together, each already amplified."""
+
+
+@runtime_checkable
+class Bound(Protocol):
+    """The only stage that sees private gradients one by one.
+
+    `sum` is given private data and returns no state; `receive` returns state and is given only what was
+    released: so the state is public by construction.
+    """
+
+    def init(self, like: Tensors, lot_size: float) -> State: ...
+    def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum: ...
+    def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]: ...
+
+
+@runtime_checkable
+class Noise(Protocol):
+    """The only way from private to public. It draws the noise, so it emits the event."""
+
+    @property
+    def multiplier(self) -> float | None:
+        """Scale over sensitivity, the one knob that calibration turns; None until it has."""
+
+    def add(self, bounded: BoundedSum, rng: Stream) -> Tensors: ...
+    def event(self, dimension: int) -> Event: ...
+
+
+@runtime_checkable
+class Post(Protocol):
+    """Sees releases only, and is free of charge because of that."""
+
+    def init(self, like: Tensors) -> State: ...
+    def apply(self, values: Tensors, state: State) -> tuple[Tensors, State]: ...

@@ -1,0 +1,77 @@
+"""The command itself: help, version, interrupts, colours."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import tacit as package
+
+RUN = [sys.executable, "-c", "from tacit.cli import main; main()"]
+
+
+def test_no_command_shows_the_help(tacit):
+    run = tacit("")
+    assert run == tacit("--help")
+    assert run.code == 0
+    assert "epsilon" in run.out
+    assert "noise" in run.out
+    assert "completion" not in run.out
+
+
+def test_version_is_the_one_of_the_package(tacit):
+    assert tacit("--version").out == f"tacit {package.__version__}\n"
+
+
+@pytest.mark.parametrize("line", ["epsilon --help", "noise --help"])
+def test_the_help_names_every_word_that_it_uses(tacit, line):
+    out = tacit(line).out
+    for option in ("--multiplier", "--lot-size", "--population", "--rate", "--steps", "--delta", "--json", "--plot"):
+        assert option in out
+
+
+@pytest.mark.parametrize("line", ["epsilon", "nonsense", "epsilon --nonsense", "epsilon --delta 1e-5 --by guess"])
+def test_what_cannot_be_read_is_an_error_with_a_way_out(tacit, line):
+    run = tacit(line)
+    assert run.code == 2
+    assert run.out == ""
+    assert "--help" in run.err
+
+
+def test_an_interrupt_ends_quietly():
+    program = "\n".join(
+        [
+            "import tacit.cli.epsilon",
+            "from tacit.cli import main",
+            "import tacit.cli.findings as findings, time",
+            "def find(*args, **kwargs):",
+            "    print('working', flush=True)",
+            "    time.sleep(60)",
+            "findings.find = find",
+            "main()",
+        ]
+    )
+    line = ["epsilon", "--multiplier", "1", "--rate", "0.5", "--steps", "9", "--delta", "1e-5"]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "working\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+@pytest.mark.parametrize("line", ["epsilon --multiplier 1 --rate 1 --steps 1 --delta 1e-5", "epsilon --delta 0"])
+def test_colours_are_for_terminals_that_want_them(line):
+    names = ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE")
+    plain = {name: value for name, value in os.environ.items() if name not in names}
+    printed = {}
+    for setting in ("FORCE_COLOR", "NO_COLOR", ""):
+        run = subprocess.run(
+            [*RUN, *line.split()], capture_output=True, text=True, env={**plain, setting or "UNUSED": "1"}, check=False
+        )
+        printed[setting] = run.stdout + run.stderr
+    assert "\x1b[" in printed["FORCE_COLOR"]
+    assert "\x1b[" not in printed["NO_COLOR"] + printed[""]

@@ -1,0 +1,111 @@
+"""Guarantee: the proven statement first, the claim beside it and labelled."""
+
+import json
+import math
+
+import pytest
+
+from tacit.accounting import Adaptive, Adjacency, Gaussian, Unproven
+from tacit.errors import InvalidArgument
+from tacit.guarantee import Claim, Guarantee, Status
+
+MNIST = Gaussian(1.1).sampled(256 / 60_000) * 14_062
+UNPROVEN = Gaussian(1.0) + Unproven("(1, 1e-5)-DP", "its labels carry no noise")
+BU = Claim(2.3243, 1e-5, "Bu et al. 2019, central limit theorem")
+GUARANTEES = [
+    Guarantee(MNIST, 1e-5),
+    Guarantee(MNIST, 1e-5, method="noisy_sgd", status=Status.ASYMPTOTIC, claim=BU, assumptions=("One.", "Two.")),
+    Guarantee(UNPROVEN, 1e-6, mode="paper", status=Status.REFUTED, unprotected=("labels",), violations=("x",)),
+    Guarantee(
+        Gaussian(2.0, Adjacency.REPLACE_ONE), 1e-5, odometer=3.5, unit="person", notes=("A note.",), errors=("One.",)
+    ),
+    Guarantee(Gaussian(2.0) * 0, 1e-5, odometer=math.inf, claim=Claim(math.inf, 1e-5, "nobody")),
+]
+
+
+def test_numbers_are_those_of_the_methods_table():
+    lower, upper = Guarantee(MNIST, 1e-5).bounds(1e-5)
+    assert 2.3535 <= lower <= upper <= 2.3817
+    assert Guarantee(MNIST, 1e-5).epsilon(1e-5) == upper
+
+
+def test_epsilon_can_be_asked_for_at_every_delta():
+    guarantee = Guarantee(MNIST, 1e-5)
+    assert guarantee.epsilon(1e-7) > guarantee.epsilon(1e-5) > guarantee.epsilon(1e-3)
+
+
+@pytest.mark.parametrize("event", [UNPROVEN, Adaptive(Gaussian(1.0))])
+def test_nothing_proven_means_infinity_and_one_plain_sentence(event):
+    guarantee = Guarantee(event, 1e-5, status=Status.REFUTED, claim=Claim(1.0, 1e-5, "Someone 2020"))
+    assert guarantee.epsilon(1e-5) == math.inf
+    assert guarantee.bounds(1e-5) == (0.0, math.inf)
+    assert str(guarantee).startswith("Proven: nothing.")
+    assert json.loads(guarantee.to_json())["proven"] == {
+        "epsilon_upper": None, "kind": "none", "level": "worst_case", "assumptions": []
+    }  # fmt: skip
+
+
+def test_nothing_released_costs_nothing():
+    assert Guarantee(Gaussian(2.0) * 0, 1e-5).epsilon(1e-5) == 0
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES, ids=range(len(GUARANTEES)))
+def test_json_gives_back_an_equal_guarantee(guarantee):
+    assert Guarantee.from_json(guarantee.to_json()) == guarantee
+    assert str(Guarantee.from_json(guarantee.to_json())) == str(guarantee)
+
+
+def test_json_keeps_claim_proof_and_approximation_apart():
+    data = json.loads(GUARANTEES[1].to_json())
+    assert data["claim"] == {"epsilon": 2.3243, "delta": 1e-5, "source": BU.source}
+    assert data["status"] == "asymptotic"
+    assert data["proven"]["epsilon_upper"] == pytest.approx(2.3816, abs=1e-3)
+    assert data["lower_bound"]["epsilon"] <= data["proven"]["epsilon_upper"]
+    assert data["asymptotic"] == {"epsilon": pytest.approx(2.3243, abs=1e-3), "kind": "clt"}
+    assert data["adjacency"] == "add_remove"
+
+
+def test_json_is_json_for_everyone():
+    for guarantee in GUARANTEES:
+        assert "Infinity" not in guarantee.to_json()
+        assert "NaN" not in guarantee.to_json()
+
+
+def test_a_tampered_number_is_not_believed():
+    data = json.loads(GUARANTEES[0].to_json())
+    data["proven"]["epsilon_upper"] = 0.1
+    assert Guarantee.from_json(json.dumps(data)).epsilon(1e-5) == GUARANTEES[0].epsilon(1e-5)
+
+
+def test_an_unknown_version_is_refused():
+    with pytest.raises(InvalidArgument, match="version 1"):
+        Guarantee.from_json('{"version": 99}')
+
+
+def test_the_proven_statement_comes_first_and_the_claim_is_labelled():
+    first, *_, claimed, _ = str(GUARANTEES[1]).splitlines()
+    assert first == "Proven: epsilon 2.382 at delta 1e-05 (add/remove one example, noisy_sgd, PLD)."
+    assert claimed.startswith("Claimed (Bu et al. 2019, central limit theorem): epsilon 2.324 at delta 1e-05.")
+    assert "asymptotic; here it is below what is true" in claimed
+    assert claimed.endswith("A claim is not a guarantee.")
+
+
+def test_shown_numbers_are_never_below_the_proven_ones():
+    for multiplier in (0.5, 1.0, 3.3, 77.0):
+        guarantee = Guarantee(Gaussian(multiplier), 1e-5)
+        shown = float(str(guarantee).split("epsilon ")[1].split(" ")[0])
+        assert guarantee.epsilon(1e-5) <= shown <= guarantee.epsilon(1e-5) * 1.002
+
+
+def test_words_name_the_unit_and_what_is_compared():
+    assert "(replace one person, custom, PLD)" in str(GUARANTEES[3])
+    assert "whichever values any one person in the data has" in str(GUARANTEES[3])
+
+
+def test_what_is_not_protected_and_what_is_no_guarantee_is_said():
+    assert "Not protected: labels." in str(GUARANTEES[2])
+    assert "This run happened to spend epsilon 3.5. That is not a guarantee." in str(GUARANTEES[3])
+
+
+def test_a_guarantee_names_its_adjacency_from_its_event():
+    assert GUARANTEES[3].adjacency is Adjacency.REPLACE_ONE

@@ -1,0 +1,145 @@
+"""Noise that is what it says. Every statistical test has a fixed seed and a false-alarm probability of 1e-6."""
+
+import copy
+import math
+import os
+import pickle
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from scipy import stats
+
+from tacit.randomness import Purpose, SecureSource, SeededSource, Stream, source_for
+
+FALSE_ALARM = 1e-6
+SIZE = 1_000_000
+BOUND = stats.norm.isf(FALSE_ALARM / 2)
+
+
+def draw(size=SIZE, seed=0, step=0, wide=False):
+    return SeededSource(seed).stream(Purpose.NOISE, step).normal(size, wide=wide).astype(np.float64)
+
+
+@pytest.fixture(params=[False, True], ids=["single", "double"], scope="module")
+def numbers(request):
+    return draw(wide=request.param)
+
+
+@pytest.mark.parametrize(("power", "mean", "variance"), [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)])
+def test_moments_are_those_of_a_normal_number(numbers, power, mean, variance):
+    deviation = (np.mean(numbers**power) - mean) * math.sqrt(SIZE / variance)
+    # The sixth power is far from normal even in the mean over a million: it gets twice the room.
+    assert abs(deviation) < BOUND * (2 if power == 6 else 1)
+
+
+def test_the_distribution_is_normal(numbers):
+    assert stats.kstest(numbers, "norm").pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("threshold", [3.0, 4.0])
+def test_the_tails_are_normal(numbers, threshold):
+    expected = 2 * stats.norm.sf(threshold)
+    found = int((np.abs(numbers) > threshold).sum())
+    assert stats.binomtest(found, SIZE, expected).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("apart", [1, 2, 16_384, 32_768])
+def test_coordinates_are_independent(numbers, apart):
+    """Also those that Box-Muller draws as a pair (16,384 apart), in value and in size."""
+    one, other = numbers[:-apart], numbers[apart:]
+    assert abs((one * other).sum()) / math.sqrt(len(one)) < BOUND
+    assert abs(((one**2 - 1) * (other**2 - 1)).sum()) / (2 * math.sqrt(len(one))) < BOUND
+
+
+def test_the_tails_reach_beyond_what_32_bits_give():
+    """The smallest radius bits, drawn by hand: with k = 0 the radius is sqrt(2 ln 2^65)."""
+    assert math.sqrt(2 * math.log(2**65)) == pytest.approx(9.49, abs=0.01)
+    assert np.float32(np.sqrt(np.float32(-2) * np.log(np.float32(0.5) * np.float32(2.0**-64)))) == pytest.approx(
+        9.49, abs=0.01
+    )
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 1001, 32_767, 32_768, 32_769])
+def test_every_size_can_be_drawn(size):
+    numbers = draw(size)
+    assert numbers.shape == (size,)
+    assert np.isfinite(numbers).all()
+
+
+def test_no_stream_of_a_secure_source_comes_twice():
+    source = SecureSource()
+    draws = [source.stream(purpose, 0).normal(4).tobytes() for _ in range(100) for purpose in Purpose]
+    assert len(set(draws)) == 200
+
+
+def test_two_secure_sources_have_nothing_in_common():
+    assert not np.array_equal(
+        SecureSource().stream(Purpose.NOISE, 0).normal(4), SecureSource().stream(Purpose.NOISE, 0).normal(4)
+    )
+
+
+def test_a_seed_gives_the_same_numbers_again():
+    assert np.array_equal(draw(1000, seed=3, step=5), draw(1000, seed=3, step=5))
+
+
+def test_seeds_steps_and_purposes_give_different_numbers():
+    drawn = {draw(4, seed=seed, step=step).tobytes() for seed in range(10) for step in range(10)}
+    lot = SeededSource(0).stream(Purpose.LOT, 0).normal(4).astype(np.float64)
+    assert len(drawn) == 100
+    assert lot.tobytes() not in drawn
+
+
+def test_bits_are_those_of_aes_in_counter_mode():
+    key = bytes(range(32))
+    found = np.empty(1000, dtype=np.uint8)
+    Stream(key, 5).fill(found)
+    encryptor = Cipher(algorithms.AES(key), modes.CTR((5).to_bytes(8, "big") + bytes(8))).encryptor()
+    assert found.tobytes() == encryptor.update(bytes(1000))
+
+
+def test_a_stream_goes_on_where_it_stopped():
+    parts, whole = Stream(bytes(32), 0), Stream(bytes(32), 0)
+    pieces = [np.empty(size, dtype=np.uint8) for size in (3, 500_000, 17)]
+    for piece in pieces:
+        parts.fill(piece)
+    expected = np.empty(500_020, dtype=np.uint8)
+    whole.fill(expected)
+    assert np.array_equal(np.concatenate(pieces), expected)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_secure_sources_and_streams_are_neither_copied_nor_saved(duplicate):
+    for secret in (SecureSource(), SecureSource().stream(Purpose.NOISE, 0)):
+        with pytest.raises(TypeError, match="neither copied nor saved"):
+            duplicate(secret)
+
+
+def test_a_forked_process_does_not_draw_its_parents_noise(monkeypatch):
+    source = SecureSource()
+    key = source._key
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    source.stream(Purpose.NOISE, 0)
+    assert source._key != key
+
+
+def test_nothing_secret_is_shown():
+    source = SecureSource()
+    assert repr(source) == "SecureSource()"
+    assert source.is_secret
+    assert not SeededSource(0).is_secret
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.01, 256 / 60_000])
+def test_coins_come_up_at_the_rate(rate):
+    heads = SeededSource(0).stream(Purpose.LOT, 0).coins(SIZE, rate)
+    assert stats.binomtest(len(heads), SIZE, rate).pvalue > FALSE_ALARM
+
+
+def test_a_rate_below_what_coins_resolve_errs_on_the_private_side():
+    assert len(SeededSource(0).stream(Purpose.LOT, 0).coins(SIZE, 2.0**-33)) == 0
+
+
+def test_a_seed_makes_a_source_that_says_so():
+    assert isinstance(source_for(None), SecureSource)
+    assert isinstance(source_for(0), SeededSource)
