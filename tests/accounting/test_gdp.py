@@ -368,9 +368,9 @@ def lower_hull(points):
     """Corners of the largest convex function below the points, left to right (Andrew's monotone chain)."""
     hull = []
     for x, y in sorted(points):
-        while len(hull) > 1 and (hull[-1][0] - hull[-2][0]) * (y - hull[-2][1]) <= (
-            hull[-1][1] - hull[-2][1]
-        ) * (x - hull[-2][0]):
+        while len(hull) > 1 and (hull[-1][0] - hull[-2][0]) * (y - hull[-2][1]) <= (hull[-1][1] - hull[-2][1]) * (
+            x - hull[-2][0]
+        ):
             hull.pop()
         if not hull or x > hull[-1][0]:
             hull.append((x, y))

@@ -28,7 +28,7 @@ def largest_error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> floa
     return max(float((found[name] - values).abs().max()) for name, values in expected.items()) / scale
 
 
-@pytest.fixture(params=[name for name in zoo.MODELS], ids=lambda name: name.replace(" ", "-"))
+@pytest.fixture(params=list(zoo.MODELS), ids=lambda name: name.replace(" ", "-"))
 def case(request: pytest.FixtureRequest) -> tuple[str, nn.Module, Tensor, Tensor]:
     return (request.param, zoo.build(request.param), *zoo.lot_for(request.param))
 

@@ -1,4 +1,4 @@
-"""Models as people write them, each with a lot to run on: every rule, layout and oddity that a backend must get right."""
+"""Models as people write them, each with a lot to run on: every rule, layout and oddity for a backend to get right."""
 
 import torch
 import torch.nn.functional as F
@@ -232,11 +232,8 @@ _KINDS = (
 
 def lot_for(name: str, size: int = SIZE, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Inputs of the shape that the model takes, and targets, in double precision."""
-    position, kind = list(MODELS).index(name), ""
-    for kind, count in _KINDS:
-        if position < count:
-            break
-        position -= count
+    kinds = [kind for kind, count in _KINDS for _ in range(count)]
+    kind = kinds[list(MODELS).index(name)]
     generator = torch.Generator().manual_seed(seed)
     targets = torch.randint(2, (size,), generator=generator)
     if kind == "tokens":

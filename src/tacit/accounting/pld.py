@@ -256,12 +256,12 @@ class _Direction:
     def _atom_lines(
         self, c: float, epsilon: float, log_delta: float, tail: float, share: float, fineness: Fineness
     ) -> dict[Kind, Lines]:
-        return {
-            kind: _draw(
-                self._atoms(kind, tail, fineness.size, epsilon), c, epsilon, log_delta, fineness.tolerance, (share,)
-            )
-            for kind in _KINDS
-        }
+        shares = (share, *(other for other in (*_JUMPS, math.inf) if other != share))
+        lines: dict[Kind, Lines] = {}
+        for kind in _KINDS:
+            atoms = self._atoms(kind, tail, fineness.size, epsilon)
+            lines[kind] = _draw(atoms, c, epsilon, log_delta, fineness.tolerance, shares)
+        return lines
 
     def _exact(self) -> Composition | None:
         parts: list[tuple[Part, int]] = []
@@ -361,7 +361,8 @@ def _search(composition: Composition, delta: float) -> tuple[float, float, float
         c = saddle(composition, epsilon, c)
         if near:
             break
-    return c, epsilon, lines.share
+    shares = _shares(composition, c, epsilon, target, _SEARCH_TOLERANCE)
+    return c, epsilon, _draw(composition, c, epsilon, target, _SEARCH_TOLERANCE, shares).share
 
 
 def _draw(

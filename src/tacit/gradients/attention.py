@@ -18,7 +18,9 @@ _NAMES = (
 )  # fmt: skip
 
 
-def self_attention(args: tuple[Any, ...], kwargs: dict[str, Any], linear: Linear) -> tuple[Tensor, Tensor | None] | None:
+def self_attention(
+    args: tuple[Any, ...], kwargs: dict[str, Any], linear: Linear
+) -> tuple[Tensor, Tensor | None] | None:
     """What F.multi_head_attention_forward gives, with `linear` for its projections; None for its rarer forms."""
     given = dict(zip(_NAMES, args, strict=False)) | kwargs
     query: Tensor = given["query"]

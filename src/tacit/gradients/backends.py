@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tacit.gradients.layout import Batched, CallLayout, Unclear, apply, layout_of
+from tacit.gradients.layout import CallLayout, Unclear, apply, layout_of
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.gradients.pieces import DensePiece, Piece, merged
 from tacit.gradients.recording import Call, Derived, Record, Recorder, replaced, tensors_in
-from tacit.gradients.rules import RULES
+from tacit.gradients.rules import RULES, Batched
 
 Tensors = dict[str, Tensor]
 
@@ -64,7 +64,7 @@ class LotGradients:
         return self._norms
 
     def weighted_sum(self, weights: Tensor) -> Tensors:
-        """Sum over examples of weight times gradient. An example with weight zero contributes zero, even if not finite."""
+        """Sum over examples of weight times gradient. At weight zero an example adds zero, even if not finite."""
         return self.weighted_sum_by_layer(dict.fromkeys(self.parameters, weights))
 
     def weighted_sum_by_layer(self, weights: Tensors) -> Tensors:
@@ -132,7 +132,7 @@ def _collect(
     is_plain = not any(id(t) in record.derived for t in call.tensors())
     if rule is not None and is_plain and place is not None and len(grads) == 1 and grads[0] is not None:
         x = layout.arguments[0]
-        if x is not None and (place.axis == 0 and x.axis == 0 or call.function in _ANY_AXIS):
+        if x is not None and (place.axis == x.axis == 0 or call.function in _ANY_AXIS):
             found = rule(call, place.front(grads[0]), x.front)
     if found:
         for key, piece in found.items():
@@ -148,9 +148,7 @@ def _collect(
 _ANY_AXIS = {torch.nn.functional.linear, torch.nn.functional.embedding}
 
 
-def _by_vmap(
-    record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int
-) -> Tensors:
+def _by_vmap(record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int) -> Tensors:
     """Per-example gradients of any operation: its own vector-Jacobian product, vectorised over the examples."""
     leaves = _leaves(record, call)
     places = dict(zip((id(t) for t in call.tensors()), layout.arguments, strict=True))
@@ -168,13 +166,13 @@ def _by_vmap(
             result = list(tensors_in(_replay(record, call.function, call.args, call.kwargs, swap)))
             return tuple(result[i] for i, _, _ in cotangents)
 
-        _, pull = torch.func.vjp(run, {name: record_parameter(record, call, key) for name, key in leaves.items()})
-        return pull(tuple(wanted))[0]
+        return _pulled(run, _values(record, call, leaves), tuple(wanted))
 
     stacked = {key: _front(value.detach(), places[key]) for key, value in batched.items()}
     cotangent = tuple(_front(g, place) for _, g, place in cotangents)
     with _quiet():
-        return torch.func.vmap(alone, randomness="same")(stacked, cotangent)
+        gradients: Tensors = torch.func.vmap(alone, randomness="same")(stacked, cotangent)
+    return gradients
 
 
 def _by_cotangent(record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int) -> Tensors:
@@ -187,7 +185,7 @@ def _by_cotangent(record: Record, call: Call, layout: CallLayout, grads: list[Te
         result = list(tensors_in(_replay(record, call.function, call.args, call.kwargs, swap)))
         return tuple(result[i] for i, _, _ in cotangents)
 
-    _, pull = torch.func.vjp(run, {name: record_parameter(record, call, key) for name, key in leaves.items()})
+    values = _values(record, call, leaves)
 
     def alone(example: Tensor) -> Tensors:
         masked = []
@@ -197,18 +195,24 @@ def _by_cotangent(record: Record, call: Call, layout: CallLayout, grads: list[Te
             shape = [-1 if axis == place.axis else 1 for axis in range(grad.dim())]
             # Not a product: another example's gradient may be NaN.
             masked.append(torch.where(example.view(shape), grad, 0.0))
-        return pull(tuple(masked))[0]
+        return _pulled(run, values, tuple(masked))
 
     with _quiet():
-        return torch.func.vmap(alone)(torch.eye(size, dtype=torch.bool))
+        gradients: Tensors = torch.func.vmap(alone)(torch.eye(size, dtype=torch.bool))
+    return gradients
 
 
-def record_parameter(record: Record, call: Call, key: int) -> Tensor:
-    """The tracked parameter with this identity."""
-    for tensor in _ancestors(record, call):
-        if id(tensor) == key:
-            return tensor.detach()
-    raise KeyError(key)
+def _values(record: Record, call: Call, leaves: dict[str, int]) -> Tensors:
+    """The tracked parameters behind this call, by name."""
+    found = {id(tensor): tensor.detach() for tensor in _ancestors(record, call)}
+    return {name: found[key] for name, key in leaves.items()}
+
+
+def _pulled(run: Callable[[Tensors], tuple[Tensor, ...]], values: Tensors, cotangents: tuple[Tensor, ...]) -> Tensors:
+    """The vector-Jacobian product of `run`."""
+    pull = torch.func.vjp(run, values)[1]
+    gradients: Tensors = pull(cotangents)[0]
+    return gradients
 
 
 def _ancestors(record: Record, call: Call) -> list[Tensor]:
@@ -234,7 +238,7 @@ def _replay(
 ) -> Any:
     """The same operation on other values; derived tensors are derived anew."""
 
-    def change(tensor: Tensor) -> Tensor:
+    def change(tensor: Tensor) -> Any:
         if id(tensor) in swap:
             return swap[id(tensor)]
         source: Derived | None = record.derived.get(id(tensor))
@@ -297,9 +301,9 @@ def one_by_one(model: nn.Module, loss: Loss, inputs: Any, targets: Any, paramete
         with torch.enable_grad():
             outputs = apply(model, replaced(inputs, pick))
             value = per_example_losses(loss, outputs, replaced(targets, pick), 1)[0]
-            grads = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
+            found: tuple[Tensor | None, ...] = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
         losses.append(value.detach())
-        for (name, parameter), grad in zip(parameters.items(), grads, strict=True):
+        for (name, parameter), grad in zip(parameters.items(), found, strict=True):
             rows[name].append(torch.zeros_like(parameter) if grad is None else grad)
     if size == 0:
         return LotGradients(parameters, {}, torch.zeros(0))

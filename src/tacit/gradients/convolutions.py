@@ -19,7 +19,7 @@ _MANY_PATCHES = 50_000
 
 def convolution_piece(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Piece:
     """Gram matrices where the image is small beside the weight; explicit gradients elsewhere."""
-    stride, padding, dilation, groups = geometry
+    _, padding, _, groups = geometry
     size, positions = grads.shape[0], grads[0, 0].numel() if grads.shape[0] else 0
     if weight.dim() == 4 and size and 4 * _padded_area(inputs, padding) ** 2 <= weight.numel():
         norms = _gram_norms(inputs, grads, weight, geometry)
@@ -107,7 +107,8 @@ def weight_gradient(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geo
     """The ordinary gradient of the weight, summed over the examples given."""
     stride, padding, dilation, groups = geometry
     none = [0] * len(stride)
-    result = torch.ops.aten.convolution_backward(
+    _, result, _ = torch.ops.aten.convolution_backward(
         grads, inputs, weight, None, stride, padding, dilation, False, none, groups, [False, True, False]
     )
-    return result[1]
+    assert isinstance(result, Tensor)
+    return result

@@ -1,4 +1,4 @@
-"""Where the examples are in every tensor of a forward pass: found once per model, by running it on two and three of them."""
+"""Where the examples are in every tensor of a forward pass: found once per model, by a few runs on two or three."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def _refuse_hidden_mixing(outputs: Any, others: Any) -> None:
             continue
         if not torch.allclose(one[1], other[1], rtol=1e-3, atol=1e-5, equal_nan=True):
             raise MixesExamples(
-                "The model's output for one example changes when another example of the lot does, so its gradient is not "
-                "its own. Look for statistics over the first dimension (a mean, a norm, a softmax over the lot) and "
-                "compute them per example."
+                "The model's output for one example changes when another example of the lot does, so its gradient is "
+                "not its own. Look for statistics over the first dimension (a mean, a norm, a softmax over the lot) "
+                "and compute them per example."
             )
 
 

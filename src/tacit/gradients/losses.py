@@ -52,7 +52,7 @@ def _has_reduction(loss: Loss) -> bool:
 
 def _without_reduction(loss: nn.Module) -> nn.Module:
     bare = copy.copy(loss)
-    bare.reduction = "none"
+    vars(bare)["reduction"] = "none"
     return bare
 
 
@@ -68,8 +68,8 @@ def _one_by_one(loss: Loss, outputs: Any, targets: Any, total: Tensor, size: int
         candidates = torch.stack([values.detach().mean(), values.detach().sum()])
         if bool(found.isfinite()) and not bool(torch.isclose(candidates, found, rtol=1e-3, atol=1e-6).any()):
             raise MixesExamples(
-                f"The loss of the lot ({float(found):.6g}) is neither the mean nor the sum of the losses of its examples "
-                "taken alone, so one example's loss depends on others and has no gradient of its own. "
+                f"The loss of the lot ({float(found):.6g}) is neither the mean nor the sum of the losses of its "
+                "examples taken alone, so one example's loss depends on others and has no gradient of its own. "
                 "Write the loss per example."
             )
     return values

@@ -129,7 +129,9 @@ class EmbeddingPiece:
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         grads = self.grads * weights.to(self.grads.dtype)[:, None, None]
-        return torch.ops.aten.embedding_dense_backward(grads, self.tokens, self.rows, self.padding, False)
+        result = torch.ops.aten.embedding_dense_backward(grads, self.tokens, self.rows, self.padding, False)
+        assert isinstance(result, Tensor)
+        return result
 
     def dense(self) -> Tensor:
         size, _, width = self.grads.shape
@@ -145,7 +147,8 @@ class EmbeddingPiece:
 
 def row_squares(values: Tensor) -> Tensor:
     """The squared norm of each row."""
-    return torch.linalg.vector_norm(values, dim=1).square_()
+    norms: Tensor = torch.linalg.vector_norm(values, dim=1)
+    return norms.square_()
 
 
 def merged(pieces: list[Piece], shape: tuple[int, ...]) -> Piece:

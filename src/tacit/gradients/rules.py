@@ -32,8 +32,8 @@ class Batched:
         if self.fold == 1:
             return value
         if self.is_minor:
-            return value.unflatten(0, (self.fold, -1)).transpose(0, 1)
-        return value.unflatten(0, (-1, self.fold))
+            return value.reshape(self.fold, -1, *value.shape[1:]).transpose(0, 1)
+        return value.reshape(-1, self.fold, *value.shape[1:])
 
 
 Rule = Callable[[Call, Tensor, Callable[[Tensor], Tensor]], dict[int, Piece]]
@@ -120,9 +120,7 @@ def rms_norm(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> di
     return _gain_and_offset(call, (2, 99), grads, front(normal), len(shape))
 
 
-def _gain_and_offset(
-    call: Call, places: tuple[int, int], grads: Tensor, normal: Tensor, last: int
-) -> dict[int, Piece]:
+def _gain_and_offset(call: Call, places: tuple[int, int], grads: Tensor, normal: Tensor, last: int) -> dict[int, Piece]:
     weight, bias = _argument(call, places[0], "weight"), _argument(call, places[1], "bias")
     middle = tuple(range(1, grads.dim() - last))
     pieces: dict[int, Piece] = {}
