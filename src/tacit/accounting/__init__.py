@@ -1,5 +1,6 @@
 """Privacy accounting: events in, certified curves out. Needs numpy and scipy only."""
 
+from tacit.accounting import gdp, information
 from tacit.accounting.calibrate import calibrate, lot_size_for, multiplier_for, steps_for
 from tacit.accounting.clt import central_limit_mu
 from tacit.accounting.curve import ACCOUNTANTS, PrivacyCurve, claim_side, curve
@@ -60,6 +61,8 @@ __all__ = [
     "claim_side",
     "curve",
     "from_json",
+    "gdp",
+    "information",
     "lot_size_for",
     "multiplier_for",
     "register_density",
