@@ -388,7 +388,7 @@ def test_the_adjacency_travels_with_the_event(adjacency):
         (lambda: Laplace(-2.0), "multiplier must be a finite number above 0. Got -2.0. "),
         (lambda: StudentT(-9.0, 1.0), "dof must be a finite number above 0. Got -9.0"),
         (lambda: StudentT(9.0, 0.0), "scale must be a finite number above 0. Got 0.0"),
-        (lambda: StudentT(9.0, 1.0, (math.nan,)), "shifts must be a finite number of at least 0. Got nan"),
+        (lambda: StudentT(9.0, 1.0, (math.nan,)), "shifts must be a finite number. Got nan"),
         (lambda: StudentT(9.0, 1.0, ()), "shifts must hold at least one number"),
         (lambda: ProductNoise(1.0, (1.0,)), "density must be one of tacit.accounting's densities.*Got 1.0"),
         (lambda: LaplaceDensity(math.inf), "scale must be a finite number above 0. Got inf"),
@@ -420,20 +420,17 @@ def test_bad_input_is_named_with_its_value_and_range(make, said):
         make()
 
 
-@pytest.mark.xfail(reason="abs() runs before the check: a bool passes as 1, text raises a bare TypeError", strict=True)
 @pytest.mark.parametrize("shifts", [(True,), ("a",), (None,)], ids=str)
 def test_a_shift_that_is_no_number_is_named_with_its_value(shifts):
-    with pytest.raises(InvalidArgument, match=r"shifts must be a finite number of at least 0\. Got "):
+    with pytest.raises(InvalidArgument, match=r"shifts must be a finite number\. Got "):
         StudentT(9.0, 1.0, shifts)
 
 
-@pytest.mark.xfail(reason="densities keep the number as it was given: numpy's integers are not JSON", strict=True)
 def test_a_density_made_from_numpy_numbers_can_be_written():
     event = StudentT(np.int64(9), np.float32(1.0))
     assert from_json(event.to_json()) == StudentT(9.0, 1.0)
 
 
-@pytest.mark.xfail(reason="densities keep the number as given: 9 equals 9.0 but is written otherwise", strict=True)
 def test_equal_events_have_the_same_text():
     assert StudentT(9, 1).to_json() == StudentT(9.0, 1.0).to_json()
 

@@ -441,7 +441,6 @@ def test_cutting_keeps_every_atom_on_one_side(points, threshold):
     assert large is None or large.loss.min() > threshold
 
 
-@pytest.mark.xfail(reason="log(rate) + loss + log1p(...) cancels where the rate is small", strict=True)
 @pytest.mark.parametrize("rate", [1e-9, 1e-6, 1e-3])
 def test_the_loss_of_a_rarely_sampled_step_keeps_its_digits(rate):
     loss = 1.01

@@ -48,7 +48,7 @@ class GaussianDensity:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        arguments.positive("scale", self.scale)
+        object.__setattr__(self, "scale", arguments.positive("scale", self.scale))
 
     @property
     def typical_scale(self) -> float:
@@ -77,7 +77,7 @@ class LaplaceDensity:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        arguments.positive("scale", self.scale)
+        object.__setattr__(self, "scale", arguments.positive("scale", self.scale))
 
     @property
     def typical_scale(self) -> float:
@@ -108,8 +108,8 @@ class StudentTDensity:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        arguments.positive("dof", self.dof)
-        arguments.positive("scale", self.scale)
+        object.__setattr__(self, "dof", arguments.positive("dof", self.dof))
+        object.__setattr__(self, "scale", arguments.positive("scale", self.scale))
 
     @property
     def typical_scale(self) -> float:
@@ -143,7 +143,7 @@ class SechDensity:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        arguments.positive("scale", self.scale)
+        object.__setattr__(self, "scale", arguments.positive("scale", self.scale))
 
     @property
     def typical_scale(self) -> float:
@@ -176,7 +176,7 @@ class VarianceGammaDensity:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        arguments.positive("scale", self.scale)
+        object.__setattr__(self, "scale", arguments.positive("scale", self.scale))
 
     @property
     def typical_scale(self) -> float:

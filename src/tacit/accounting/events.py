@@ -97,7 +97,7 @@ class ProductNoise(Event):
     adjacency: Adjacency = Adjacency.ADD_REMOVE
 
     def __post_init__(self) -> None:
-        shifts = tuple(arguments.non_negative("shifts", abs(shift)) for shift in self.shifts)
+        shifts = tuple(abs(shift) for shift in arguments.reals("shifts", self.shifts).ravel().tolist())
         if not shifts:
             raise InvalidArgument("shifts must hold at least one number: how far one example moves each coordinate.")
         if not isinstance(self.density, Density):

@@ -148,11 +148,11 @@ def coin_sampled(atoms: LossAtoms, rate: float) -> LossAtoms:
 
 def _sampled_loss(loss: Floats, rate: float) -> Floats:
     """log(1 - rate + rate e^loss), without overflow or cancellation."""
-    small = np.log1p(rate * np.expm1(np.minimum(loss, 1.0)))
     if rate == 1:
         return loss
-    large = math.log(rate) + loss + np.log1p((1 - rate) / rate * np.exp(-np.maximum(loss, 1.0)))
-    return np.where(loss > 1, large, small)
+    small = np.log1p(rate * np.expm1(np.minimum(loss, 500.0)))
+    large = math.log(rate) + loss + np.log1p((1 - rate) / rate * np.exp(-np.maximum(loss, 500.0)))
+    return np.where(loss > 500, large, small)
 
 
 def convolve(first: LossAtoms, second: LossAtoms, kind: Kind, size: int) -> LossAtoms:

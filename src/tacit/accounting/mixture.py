@@ -187,7 +187,7 @@ def _step(mixture: GaussianMixture, c: float, reach: float) -> tuple[float, _Ali
         a = share * widest
         turned = tilt @ np.exp(1j * mixture.shift * a * j)
         swell = mixture.power(c) * (np.log(np.abs(turned)) + offset)
-        log_integral = float(special.logsumexp(log_weight + swell + reach * np.abs(np.angle(turned))))
+        log_integral = _log_sum(log_weight + swell + reach * np.abs(np.angle(turned)))
         # Beyond the nodes the integrand is e^-_FLOOR on the real line, and may have grown this much off it.
         outside = reach * min(mixture.most * mixture.shift * a, math.pi) + max(float(swell.max()), 0.0) + 8 - _FLOOR
         log_integral = a**2 / 2 + float(np.logaddexp(log_integral, outside))
@@ -195,6 +195,12 @@ def _step(mixture: GaussianMixture, c: float, reach: float) -> tuple[float, _Ali
         if step > best:
             best, alias = step, _Alias(a, log_integral)
     return min(best, _COARSE), alias
+
+
+def _log_sum(exponents: Floats) -> float:
+    """log of the sum of e^exponents: scipy's is ten times as slow for a hundred numbers."""
+    top = float(exponents.max())
+    return top + math.log(float(np.exp(exponents - top).sum()))
 
 
 @lru_cache(maxsize=64)

@@ -92,7 +92,8 @@ def boil_down(event: Event, group: int = 1) -> Steps:
     _count(event, 1, counts)
     precision = 0.0
     rest = []
-    for leaf, times in counts.items():
+    # In a fixed order, so that not even the last digit depends on the order of composition.
+    for leaf, times in sorted(counts.items(), key=repr):
         if times == 0:
             continue
         mu = gaussian_mu(leaf)

@@ -81,7 +81,8 @@ class NormalisedClip:
 
 def clip_weights(norms: Tensor, norm: float) -> Tensor:
     """By how much to scale gradients of these norms so that none is longer than `norm`."""
-    return finite_only(norms, (norm / at_least_single(norms)).clamp(max=1.0))
+    # An infinite norm gives 0 by itself, one that is not a number has to be told.
+    return (norm / at_least_single(norms)).clamp_(max=1.0).nan_to_num_(nan=0.0)
 
 
 def at_least_single(norms: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import typer
 
 from tacit.cli.epsilon import epsilon
 from tacit.cli.noise import noise
+from tacit.cli.train import train
 from tacit.errors import TacitError
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command()(epsilon)
 app.command()(noise)
+app.command()(train)
 
 
 @app.callback(invoke_without_command=True)

@@ -38,6 +38,11 @@ def complain(message: str) -> None:
     console.print(Text.assemble(("Error: ", "bold red"), message))
 
 
+def note(message: str) -> None:
+    """Print what is worth knowing, and is not the result, to standard error."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(message))
+
+
 def working(what: str) -> AbstractContextManager[object]:
     """A sign of life on standard error while something is being worked out, if someone is watching."""
     console = Console(stderr=True)

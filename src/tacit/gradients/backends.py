@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 
 from tacit.gradients.layout import CallLayout, Unclear, apply, layout_of
 from tacit.gradients.losses import Loss, per_example_losses
-from tacit.gradients.pieces import DensePiece, Piece, merged
+from tacit.gradients.pieces import DensePiece, Piece, column_norms, merged
 from tacit.gradients.recording import Call, Derived, Record, Recorder, replaced, tensors_in
 from tacit.gradients.rules import RULES, Batched
 
@@ -35,29 +37,27 @@ class LotGradients:
     @cached_property
     def _single(self) -> dict[str, Piece]:
         """One piece a parameter: several uses of one parameter are added up before their norm is taken."""
-        shapes = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
-        return {name: merged(pieces, shapes[name]) for name, pieces in self.pieces.items()}
+        return {name: merged(pieces, self.parameters[name].shape) for name, pieces in self.pieces.items()}
 
     @cached_property
-    def _squares(self) -> Tensors:
-        return {name: piece.squared_norms() for name, piece in self._single.items()}
+    def _norms_by_name(self) -> Tensors:
+        return {name: piece.norms() for name, piece in self._single.items()}
 
     def layer_norms(self) -> Tensors:
         """[B] for each parameter: the norm of its part of each example's gradient."""
         zero = self.losses.new_zeros(len(self))
-        return {name: self._squares.get(name, zero).clamp_min(0).sqrt() for name in self.parameters}
+        return {name: self._norms_by_name.get(name, zero) for name in self.parameters}
 
     @cached_property
     def _norms(self) -> Tensor:
-        squares = list(self._squares.values())
-        if not squares:
+        norms = list(self._norms_by_name.values())
+        if not norms:
             return self.losses.new_zeros(len(self))
-        total = squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
-        return total.clamp_min(0).sqrt_()
+        return norms[0] if len(norms) == 1 else column_norms(torch.stack(norms))
 
     @cached_property
     def _is_finite(self) -> bool:
-        return bool(self._norms.sum().isfinite())
+        return math.isfinite(self._norms.sum().item())
 
     def norms(self) -> Tensor:
         """[B]: each example's gradient norm over all trainable parameters; NaN or infinite if it is not finite."""
@@ -105,14 +105,24 @@ def bookkeeping(model: nn.Module, loss: Loss, inputs: Any, targets: Any, paramet
         if len(record.calls) != len(layout.calls):
             raise Unclear("the model did not do the same as in the probe")
         edges = [edge for call in record.calls for edge in call.edges if edge is not None]
-        grads = iter(torch.autograd.grad(values.sum(), edges, allow_unused=True) if edges else ())
+        grads = iter(_pulled_back(values, edges) if edges else ())
     pieces: dict[str, list[Piece]] = {}
-    with torch.no_grad(), torch.autocast(values.device.type, enabled=False):
+    with torch.no_grad(), _full_precision(values.device.type):
         for call, places in zip(record.calls, layout.calls, strict=True):
             given = [next(grads) if edge is not None else None for edge in call.edges]
             if any(grad is not None for grad in given):
                 _collect(record, call, places, given, pieces, size)
     return LotGradients(parameters, pieces, values.detach())
+
+
+def _pulled_back(values: Tensor, edges: list[GradientEdge]) -> tuple[Tensor | None, ...]:
+    """The gradients of the sum of all losses; from ones, which spares the sum."""
+    return torch.autograd.grad((values,), edges, (torch.ones_like(values),), allow_unused=True)
+
+
+def _full_precision(device: str) -> AbstractContextManager[Any]:
+    """Norms and sums are never taken in half precision. Leaving autocast takes time, so only if it is on."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def _collect(
@@ -129,7 +139,7 @@ def _collect(
     rule = RULES.get(call.function)
     found: dict[int, Piece] = {}
     place = layout.outputs[0]
-    is_plain = not any(id(t) in record.derived for t in call.tensors())
+    is_plain = not any(id(t) in record.derived for t in call.tensors)
     if rule is not None and is_plain and place is not None and len(grads) == 1 and grads[0] is not None:
         x = layout.arguments[0]
         if x is not None and (place.axis == x.axis == 0 or call.function in _ANY_AXIS):
@@ -151,8 +161,8 @@ _ANY_AXIS = {torch.nn.functional.linear, torch.nn.functional.embedding}
 def _by_vmap(record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int) -> Tensors:
     """Per-example gradients of any operation: its own vector-Jacobian product, vectorised over the examples."""
     leaves = _leaves(record, call)
-    places = dict(zip((id(t) for t in call.tensors()), layout.arguments, strict=True))
-    batched = {id(t): t for t in call.tensors() if places[id(t)] is not None}
+    places = dict(zip((id(t) for t in call.tensors), layout.arguments, strict=True))
+    batched = {id(t): t for t in call.tensors if places[id(t)] is not None}
     cotangents = [(i, g, layout.outputs[i]) for i, g in enumerate(grads) if g is not None]
     if any(place is None for _, _, place in cotangents):
         raise Unclear("an output without examples depends on a parameter")
@@ -218,7 +228,7 @@ def _pulled(run: Callable[[Tensors], tuple[Tensor, ...]], values: Tensors, cotan
 def _ancestors(record: Record, call: Call) -> list[Tensor]:
     """The tracked parameters from which this call's arguments come."""
     found: dict[int, Tensor] = {}
-    waiting = list(call.tensors())
+    waiting = list(call.tensors)
     while waiting:
         tensor = waiting.pop()
         if id(tensor) in record.names:

@@ -53,7 +53,7 @@ def _one_by_one(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometr
 
 
 def _gram_norms(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """Squared norms from Gram matrices; that of the patches is a sum of shifted pieces of that of the image."""
+    """Norms from Gram matrices; that of the patches is a sum of shifted pieces of that of the image."""
     stride, padding, dilation, groups = geometry
     size, (rows, columns) = grads.shape[0], grads.shape[2:]
     image = F.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
@@ -68,21 +68,21 @@ def _gram_norms(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometr
             patches += gram[:, down, right, down, right]
     outputs = grads.reshape(size * groups, -1, rows * columns)
     products = torch.bmm(outputs.transpose(1, 2), outputs).view_as(patches)
-    return products.mul_(patches).flatten(1).sum(1).view(size, groups).sum(1)
+    return products.mul_(patches).flatten(1).sum(1).view(size, groups).sum(1).clamp_min_(0).sqrt_()
 
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionPiece:
     """Norms known; the weighted sum is one ordinary weight gradient."""
 
-    norms: Tensor
+    known: Tensor
     inputs: Tensor
     grads: Tensor
     weight: Tensor
     geometry: Geometry
 
-    def squared_norms(self) -> Tensor:
-        return self.norms
+    def norms(self) -> Tensor:
+        return self.known
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         shape = (-1, *[1] * (self.grads.dim() - 1))
@@ -95,7 +95,7 @@ class ConvolutionPiece:
     def without(self, rows: Tensor) -> ConvolutionPiece:
         gone = rows.view(-1, *[1] * (self.grads.dim() - 1))
         return ConvolutionPiece(
-            self.norms.masked_fill(rows, 0.0),
+            self.known.masked_fill(rows, 0.0),
             self.inputs.masked_fill(gone, 0.0),
             self.grads.masked_fill(gone, 0.0),
             self.weight,

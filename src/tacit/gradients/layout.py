@@ -121,7 +121,7 @@ def _layout(small: Call, large: Call, changed: Call) -> CallLayout:
     if not small.function is large.function is changed.function:
         raise Unclear("the model does different things for different lots")
     arguments = []
-    for shape, other, a, b in zip(small.shapes, large.shapes, small.tensors(), changed.tensors(), strict=True):
+    for shape, other, a, b in zip(small.shapes, large.shapes, small.tensors, changed.tensors, strict=True):
         place = _place(shape, other)
         if place is not None and place.fold > 1:
             place = replace(place, is_minor=_is_minor(a, b, place))

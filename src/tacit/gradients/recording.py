@@ -6,7 +6,7 @@ runs, so a parameter is found however the model uses it: through a module, a fun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,18 +26,16 @@ class Call:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    shapes: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[int, ...], ...]
-    edges: tuple[GradientEdge | None, ...]
-    versions: tuple[int, ...]
-
-    def tensors(self) -> Iterator[Tensor]:
-        """The tensor arguments, parameters included, in a fixed order."""
-        yield from tensors_in((self.args, self.kwargs))
+    # The tensor arguments, parameters included, in a fixed order.
+    tensors: list[Tensor]
+    shapes: list[torch.Size] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    outputs: list[torch.Size] = field(default_factory=list)
+    edges: list[GradientEdge | None] = field(default_factory=list)
 
     def is_untouched(self) -> bool:
         """False if an argument was overwritten in place after this call."""
-        return all(t._version == v for t, v in zip(self.tensors(), self.versions, strict=True))
+        return [tensor._version for tensor in self.tensors] == self.versions
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:
@@ -108,56 +106,51 @@ class Recorder(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
+        kwargs = {} if kwargs is None else kwargs
         if func is F.multi_head_attention_forward:
             taken_apart = self_attention(args, kwargs, self._linear)
             if taken_apart is not None:
                 return taken_apart
         result = func(*args, **kwargs)
-        if self._is_tracked(args) or (kwargs and self._is_tracked(tuple(kwargs.values()))):
-            if isinstance(result, Tensor) and result._is_view() and not self._is_only_tracked(args, kwargs):
+        if self._is_tracked(args) or (kwargs and self._is_tracked(kwargs.values())):
+            tensors = list(tensors_in(args))
+            if kwargs:
+                tensors += tensors_in(kwargs)
+            is_derived = self._is_only_tracked(tensors)
+            if isinstance(result, Tensor) and not is_derived and result._is_view():
                 # An operation in place on a view would rewrite the history that the gradient edge points into.
                 result = torch.ops.aten._unsafe_view(result, result.shape)
-            self._note(func, args, kwargs, result)
+            outputs = [result] if isinstance(result, Tensor) else list(tensors_in(result))
+            if not outputs or (torch.is_grad_enabled() and all(out.grad_fn is None for out in outputs)):
+                return result
+            if not is_derived or self._derive(func, args, kwargs, result):
+                self._note(Call(func, args, kwargs, tensors), outputs)
         return result
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         result: Tensor = self.__torch_function__(F.linear, (), (x, weight, bias))
         return result
 
-    def _is_only_tracked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _is_only_tracked(self, tensors: list[Tensor]) -> bool:
         names, derived = self.record.names, self.record.derived
-        return all(id(tensor) in names or id(tensor) in derived for tensor in tensors_in((args, kwargs)))
+        return all(id(tensor) in names or id(tensor) in derived for tensor in tensors)
 
-    def _is_tracked(self, values: tuple[Any, ...] | list[Any]) -> bool:
+    def _is_tracked(self, values: Iterable[Any]) -> bool:
         names, derived = self.record.names, self.record.derived
         for value in values:
-            if isinstance(value, Tensor):
-                if id(value) in names or id(value) in derived:
-                    return True
-            elif isinstance(value, (tuple, list)) and self._is_tracked(value):
+            # Everything tracked is alive, so that nothing else has its identity.
+            if id(value) in names or id(value) in derived:
+                return True
+            if isinstance(value, (tuple, list)) and self._is_tracked(value):
                 return True
         return False
 
-    def _note(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        outputs = [out for out in tensors_in(result) if out.grad_fn is not None or not torch.is_grad_enabled()]
-        if not outputs:
-            return
-        given = list(tensors_in((args, kwargs)))
-        if self._is_only_tracked(args, kwargs) and not self._derive(func, args, kwargs, result):
-            return
-        everything = list(tensors_in(result))
-        self.record.calls.append(
-            Call(
-                function=func,
-                args=args,
-                kwargs=kwargs,
-                shapes=tuple(tuple(tensor.shape) for tensor in given),
-                outputs=tuple(tuple(out.shape) for out in everything),
-                edges=tuple(get_gradient_edge(out) if out.grad_fn is not None else None for out in everything),
-                versions=tuple(tensor._version for tensor in given),
-            )
-        )
+    def _note(self, call: Call, outputs: list[Tensor]) -> None:
+        call.shapes = [tensor.shape for tensor in call.tensors]
+        call.versions = [tensor._version for tensor in call.tensors]
+        call.outputs = [out.shape for out in outputs]
+        call.edges = [None if out.grad_fn is None else get_gradient_edge(out) for out in outputs]
+        self.record.calls.append(call)
 
     def _derive(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
         """Note derived tensors; True if the result is spread over the examples, which makes this a call."""

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from tacit import arguments
 from tacit.accounting.events import Gaussian
@@ -37,16 +36,19 @@ class GaussianNoise:
         """The sum with noise; all coordinates drawn at once."""
         std = self._known() * bounded.sensitivity
         wide = any(value.dtype == torch.float64 for value in bounded.values.values())
-        flat = torch.from_numpy(rng.normal(bounded.dimension, wide=wide)).mul_(std)
-        device = next((value.device for value in bounded.values.values()), flat.device)
-        flat = flat.to(device)
-        noisy, start = {}, 0
-        for name, value in bounded.values.items():
-            piece = flat[start : start + value.numel()].view(value.shape)
-            noisy[name] = piece.add_(value)
-            start += value.numel()
-        _round_to_grid(flat, std)
-        return noisy
+        values = list(bounded.values.values())
+        # In units of the grid, a power of two, nothing is rounded but where it should be.
+        grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
+        flat = torch.from_numpy(rng.normal(bounded.dimension, wide=wide)).mul_(std / grid)
+        if not values:
+            return {}
+        flat = flat.to(values[0].device)
+        pieces = flat.split([value.numel() for value in values])
+        noisy = [piece.view(value.shape) for piece, value in zip(pieces, values, strict=True)]
+        for piece, value in zip(noisy, values, strict=True):
+            piece.add_(value, alpha=1 / grid)
+        flat.round_().mul_(grid)
+        return dict(zip(bounded.values, noisy, strict=True))
 
     def event(self, dimension: int) -> Gaussian:
         """One Gaussian release, whatever its dimension."""
@@ -58,9 +60,3 @@ class GaussianNoise:
                 "This noise has no multiplier yet. Give one, or give PrivateRun a budget to find it from."
             )
         return self.multiplier
-
-
-def _round_to_grid(values: Tensor, std: float) -> None:
-    """In place, to multiples of a power of two, which floating point holds exactly."""
-    grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
-    values.mul_(1 / grid).round_().mul_(grid)

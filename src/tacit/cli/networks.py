@@ -1,0 +1,104 @@
+"""Small models for the data sets that have a name, their losses and optimizers, and how they are scored."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tacit.cli.recipes import MethodName, ModelName
+from tacit.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tacit.datasets import Data
+    from tacit.gradients.losses import Loss
+
+_HIDDEN = 32
+_IMAGE = (1, 28, 28)
+# Testing needs no gradients, so memory bounds a piece, not the time.
+_PIECE = 2_000
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a model does on public test examples: `name` is "accuracy" or "rmse"."""
+
+    name: str
+    value: float
+
+    def __str__(self) -> str:
+        if self.name == "accuracy":
+            return f"test accuracy {100 * self.value:.2f} %"
+        return f"root mean squared test error {self.value:.4g}"
+
+
+def network_for(name: ModelName, data: Data) -> nn.Module:
+    """A fresh model; its first weights come from torch's generator, and never from the data."""
+    outputs = data.classes or 1
+    inputs = math.prod(data.shape)
+    match name:
+        case "linear":
+            return nn.Sequential(nn.Flatten(), nn.Linear(inputs, outputs))
+        case "mlp":
+            return nn.Sequential(nn.Flatten(), nn.Linear(inputs, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, outputs))
+        case "cnn":
+            if data.shape != _IMAGE:
+                raise InvalidArgument(
+                    f"--model cnn is for images of 28 x 28 pixels. {data.name} has inputs of shape {data.shape}. "
+                    "Use --model mlp."
+                )
+            return _image_network(outputs)
+
+
+def _image_network(outputs: int) -> nn.Module:
+    """The network of Bu et al. 2019 for MNIST."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, kernel_size=8, stride=2, padding=3),
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Conv2d(16, 32, kernel_size=4, stride=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Flatten(),
+        nn.Linear(32 * 4 * 4, 32),
+        nn.ReLU(),
+        nn.Linear(32, outputs),
+    )
+
+
+def optimizer_for(method: MethodName, model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+    """The optimizer that makes the method what it is called; it costs no privacy."""
+    if method == "noisy_adam":
+        return torch.optim.Adam(model.parameters(), lr=learning_rate)
+    return torch.optim.SGD(model.parameters(), lr=learning_rate)
+
+
+def loss_for(data: Data) -> Loss:
+    """Cross entropy for classes, the squared error for a number."""
+    return F.mse_loss if data.classes is None else F.cross_entropy
+
+
+def score(model: nn.Module, data: Data) -> Score:
+    """Accuracy on the public test examples, or the error in the target's own unit."""
+    outputs, targets = _outputs(model, data.test[0]), torch.from_numpy(data.test[1])
+    if data.classes is None:
+        return Score("rmse", data.unit * float((outputs - targets).square().mean().sqrt()))
+    return Score("accuracy", float((outputs.argmax(1) == targets).double().mean()))
+
+
+def lot_loss(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> float | None:
+    """The mean loss of private examples, for the eyes of whoever trains. None for an empty lot."""
+    if not len(targets):
+        return None
+    with torch.no_grad():
+        return float(loss(model(inputs), targets))
+
+
+def _outputs(model: nn.Module, inputs: Any) -> Tensor:
+    with torch.no_grad():
+        rows = torch.from_numpy(inputs)
+        return torch.cat([model(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)])

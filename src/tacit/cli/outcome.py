@@ -1,0 +1,77 @@
+"""What `tacit train` says: the plan before, the result after, and how to go on if it was stopped."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tacit
+from tacit.accounting import curve
+from tacit.cli.statement import Paragraph
+from tacit.cli.training import Training
+from tacit.report.wording import interval, near, neighbours, step_words, up
+
+_NOT_FOR_RELEASE = "The seed makes this run repeatable, and its noise removable: what it trains is not for release."
+
+
+def plan(training: Training) -> Paragraph:
+    """What is about to happen, what it will cost, and what that takes for granted."""
+    settings, run = training.settings, training.run
+    event = settings.event(run.multiplier)
+    lower, upper = interval(*curve(event).epsilon_bounds(settings.delta))
+    found = "as given" if settings.multiplier is not None else f"found from the budget of epsilon {settings.epsilon:g}"
+    compared = f"({neighbours(event.adjacency)}, PLD, {step_words(settings.steps)})"
+    weights = sum(parameter.numel() for parameter in training.model.parameters())
+    size = "which you declared" if settings.is_declared else f"which follows from the published size of {settings.data}"
+    rate = settings.lot_size / settings.population
+    lines = [
+        f"multiplier {near(run.multiplier)}, {found}: epsilon {upper} at delta {settings.delta:g} {compared}",
+        f"Certified: the true epsilon lies in [{lower}, {upper}].",
+        f"{step_words(settings.steps)} with lots of {settings.lot_size:g} expected out of {settings.population:,} "
+        f"examples (rate {rate:.4g}, {settings.steps * rate:.3g} epochs).",
+        f"{settings.model} model with {weights:,} weights, clip norm {settings.clip_norm:g}, learning rate "
+        f"{settings.learning_rate:g}.",
+        f"Taken as public: the population of {settings.population:,}, {size} and is not counted from your copy "
+        "(--population declares another); how inputs are scaled; the test examples.",
+        f"The run lives in {training.folder}.",
+    ]
+    if run.step:
+        lines.insert(0, f"Going on after step {run.step:,} of {run.steps:,}: epsilon {training.spent()} is spent.")
+    if run.steps < settings.steps:
+        lost = settings.steps - run.steps
+        lines.insert(1, f"That is {step_words(lost)} fewer than planned, to pay for those lost since the last save.")
+    if settings.seed is not None:
+        lines.append(_NOT_FOR_RELEASE)
+    return f"Plan: {settings.method} on {settings.data}", lines
+
+
+def outcome(training: Training) -> list[Paragraph]:
+    """The score, the guarantee in sentences, and where everything is."""
+    tested = len(training.data.test[1])
+    return [
+        (f"{training.last_score} on {tested:,} public examples", []),
+        ("Guarantee", str(training.guarantee()).splitlines()),
+        ("Files", [f"{training.folder}: model.safetensors, guarantee.json, metrics.json"]),
+    ]
+
+
+def stopped(training: Training, command: str) -> str:
+    """Where the run was stopped, what that costs, and the command that goes on."""
+    run, settings = training.run, training.settings
+    return (
+        f"Stopped after step {run.step:,} of {run.steps:,} and saved. Spent so far: epsilon {training.spent()} of "
+        f"{up(settings.epsilon)} at delta {settings.delta:g}; if it was for what you saw that you stopped, count "
+        f"all of it. Go on with: {command}"
+    )
+
+
+def as_json(training: Training) -> dict[str, Any]:
+    """The same for machines."""
+    return {
+        "tacit": tacit.__version__,
+        "folder": str(training.folder),
+        **training.metrics(),
+        "score": {training.last_score.name: training.last_score.value},
+        "test_examples": len(training.data.test[1]),
+        "guarantee": json.loads(training.guarantee().to_json()),
+    }

@@ -1,0 +1,176 @@
+"""What was typed for a training run, made whole by defaults, and how it is kept beside the run for resuming."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit import arguments
+from tacit.accounting import curve
+from tacit.cli.plan import Plan
+from tacit.cli.recipes import RECIPES, MethodName, ModelName
+from tacit.errors import CannotResume, InvalidArgument
+
+if TYPE_CHECKING:
+    from tacit.accounting import Event
+
+FILE = "settings.json"
+MODEL, GUARANTEE, METRICS = "model.safetensors", "guarantee.json", "metrics.json"
+_FILES = (FILE, "run.safetensors", "journal.jsonl", MODEL, GUARANTEE, METRICS)
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The options of `tacit train`, None where nothing was typed."""
+
+    data_path: Path | None
+    method: MethodName | None
+    model: ModelName | None
+    epsilon: float | None
+    delta: float | None
+    multiplier: float | None
+    lot_size: float | None
+    population: float | None
+    steps: float | None
+    epochs: float | None
+    clip_norm: float | None
+    learning_rate: float | None
+    micro_batch: float | None
+    seed: float | None
+    out: Path | None
+
+    def given(self) -> list[str]:
+        """The options that were typed, as they are spelt."""
+        return [f"--{field.name.replace('_', '-')}" for field in fields(self) if getattr(self, field.name) is not None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that a run needs beside its data; nothing in it was learnt from them.
+
+    `epsilon` is the budget: the one typed, or what the typed multiplier costs, so that a resumed run never costs
+    more than was announced. `is_declared` says that the population was typed, and is not the published one.
+    """
+
+    data: str
+    data_path: str | None
+    method: MethodName
+    model: ModelName
+    epsilon: float
+    delta: float
+    multiplier: float | None
+    lot_size: float
+    population: int
+    is_declared: bool
+    steps: int
+    clip_norm: float
+    learning_rate: float
+    micro_batch: int | None
+    seed: int | None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many lots it takes until each example was in one, on average; rounded."""
+        return max(1, round(self.population / self.lot_size))
+
+    def event(self, multiplier: float) -> Event:
+        """All that the run will release."""
+        return Plan(multiplier, lot_size=self.lot_size, population=self.population, steps=self.steps).event()
+
+    def write(self, folder: Path) -> None:
+        """Keep the settings in the folder of the run."""
+        (folder / FILE).write_text(json.dumps({"version": _VERSION, **asdict(self)}, indent=1), encoding="utf-8")
+
+    @staticmethod
+    def read(folder: Path) -> Settings:
+        """The settings that `write` kept."""
+        try:
+            values: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            version = values.pop("version")
+            if version != _VERSION:
+                raise CannotResume(f"{folder / FILE} has version {version}; this tacit reads version {_VERSION}.")
+            return Settings(**values)
+        except OSError as error:
+            raise CannotResume(
+                f"There is no run to resume in {folder}: {FILE} cannot be read ({error.strerror}). "
+                "Give the folder that --out named."
+            ) from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CannotResume(f"{folder / FILE} was not written by tacit train: {error}.") from error
+
+
+def settle(data: str, published: int, typed: Typed) -> Settings:
+    """What was typed with what the data set's recipe adds; `InvalidArgument` for what means nothing."""
+    recipe = RECIPES[data]
+    method = typed.method or "dpsgd"
+    population = arguments.count("population", _either(typed.population, published))
+    # Smaller than the recipe's lots, a declared population is drawn from in tenths.
+    lot_size = _either(typed.lot_size, recipe.lot_size if recipe.lot_size <= population else population / 10)
+    epochs = typed.epochs if typed.epochs is not None or typed.steps is not None else recipe.epochs
+    plan = Plan(typed.multiplier, None, lot_size, population, typed.steps, epochs)
+    steps, delta = plan.step_count(), _delta(typed.delta, population)
+    default_rate = recipe.adam_rate if method == "noisy_adam" else recipe.learning_rate
+    plan.sampling_rate()
+    return Settings(
+        data=data,
+        data_path=None if typed.data_path is None else str(typed.data_path.absolute()),
+        method=method,
+        model=typed.model or recipe.model,
+        epsilon=_budget(plan, typed, delta),
+        delta=delta,
+        multiplier=typed.multiplier,
+        lot_size=float(lot_size),
+        population=population,
+        is_declared=typed.population is not None,
+        steps=steps,
+        clip_norm=arguments.positive("clip_norm", _either(typed.clip_norm, 1.0)),
+        learning_rate=arguments.positive("learning_rate", _either(typed.learning_rate, default_rate)),
+        micro_batch=None if typed.micro_batch is None else arguments.count("micro_batch", typed.micro_batch),
+        seed=None if typed.seed is None else arguments.count("seed", typed.seed, at_least=0),
+    )
+
+
+def _budget(plan: Plan, typed: Typed, delta: float) -> float:
+    if (typed.epsilon is None) == (plan.multiplier is None):
+        both = typed.epsilon is not None
+        raise InvalidArgument(
+            f"{'Both' if both else 'Neither'} of --epsilon and --multiplier were given, and one of them says how much "
+            "noise there is. Give a budget (--epsilon, and --delta) to have the multiplier found, or --multiplier."
+        )
+    if typed.epsilon is not None:
+        return arguments.positive("epsilon", typed.epsilon)
+    return curve(plan.event()).epsilon(delta)
+
+
+def _delta(typed: float | None, population: int) -> float:
+    """What was typed, or else 1e-5, but always below a tenth of 1 / population."""
+    return min(1e-5, 0.1 / population) if typed is None else arguments.open_unit("delta", typed)
+
+
+def _either(typed: float | None, default: float) -> float:
+    return default if typed is None else typed
+
+
+def refuse_unless_free(folder: Path | None) -> None:
+    """Raise `InvalidArgument`, before anything is worked out, if the folder cannot take a new run."""
+    if folder is None or not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InvalidArgument(f"--out must be a folder. {folder} is a file. Choose another.")
+    there = [name for name in _FILES if (folder / name).exists()]
+    if there:
+        raise InvalidArgument(
+            f"--out {folder} holds a run already ({', '.join(there)}). Go on with it by --resume {folder}, or choose "
+            "another folder."
+        )
+
+
+def free_folder(data: str) -> Path:
+    """A folder of that name that is not there yet."""
+    number = 1
+    while (folder := Path("runs") / f"{data}-{number}").exists():
+        number += 1
+    return folder

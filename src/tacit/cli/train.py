@@ -1,0 +1,143 @@
+"""`tacit train`: a private model, with its guarantee beside it."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tacit.cli import options
+
+if TYPE_CHECKING:
+    from tacit.cli.settings import Typed
+    from tacit.cli.training import Training
+
+Method = Literal["dpsgd", "noisy_sgd", "noisy_adam"]
+Model = Literal["linear", "mlp", "cnn"]
+
+
+def _number(meaning: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(parser=options.number, metavar="NUMBER", help=meaning)
+    return option
+
+
+def train(
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="adult, breast-cancer, diabetes, digits, fashion-mnist, iris, mnist or wine.", show_default=False
+        ),
+    ] = None,
+    data_path: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Your copy of mnist, fashion-mnist or adult: folder or .npz.")
+    ] = None,
+    method: Annotated[
+        Method | None, typer.Option("--method", help="dpsgd (the default) and noisy_sgd use SGD, noisy_adam Adam.")
+    ] = None,
+    model: Annotated[Model | None, typer.Option("--model", help="linear for tables, cnn for images, or mlp.")] = None,
+    epsilon: Annotated[float | None, _number("The epsilon that the run may cost; the noise is found from it.")] = None,
+    delta: Annotated[
+        float | None, _number("Probability with which epsilon may fail (1e-5, or less if the population asks for it).")
+    ] = None,
+    multiplier: options.Multiplier = None,
+    lot_size: options.LotSize = None,
+    population: Annotated[
+        float | None, _number("Public number of examples that lots are drawn from (the published size).")
+    ] = None,
+    steps: options.Steps = None,
+    epochs: options.Epochs = None,
+    clip_norm: Annotated[float | None, _number("Largest norm of one example's gradient (1).")] = None,
+    learning_rate: Annotated[float | None, _number("Step length of the optimizer.")] = None,
+    micro_batch: Annotated[float | None, _number("At most so many examples go through the model at once.")] = None,
+    seed: Annotated[float | None, _number("Fix the noise, to repeat a run: what it trains is not for release.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where model, guarantee and metrics go (runs/DATA-1, ...).")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Go on with the run in this folder; says all about it.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Train a private model: weights, guarantee and test accuracy.
+
+    Ctrl-C saves the run, and says how to go on.
+
+    \b
+    tacit train digits --epsilon 3 --out runs/first
+    tacit train mnist --data-path ~/mnist --multiplier 1.1 --epochs 15
+    tacit train --resume runs/first
+    """
+    from tacit.cli.settings import Typed
+
+    typed = Typed(
+        data_path,
+        method,
+        model,
+        epsilon,
+        delta,
+        multiplier,
+        lot_size,
+        population,
+        steps,
+        epochs,
+        clip_norm,
+        learning_rate,
+        micro_batch,
+        seed,
+        out,
+    )
+    training = _begun(data, typed) if resume is None else _resumed(data, typed, resume)
+    _finish(training, json)
+
+
+def _begun(data: str | None, typed: "Typed") -> "Training":
+    from tacit import datasets
+    from tacit.cli.output import working
+    from tacit.cli.settings import refuse_unless_free, settle
+    from tacit.errors import InvalidArgument
+
+    if data is None:
+        raise InvalidArgument(
+            f"Which data? Name one of {', '.join(datasets.NAMES)}; or go on with a saved run by --resume FOLDER."
+        )
+    refuse_unless_free(typed.out)
+    with working("Reading data"):
+        loaded = datasets.load(data, typed.data_path)
+    with working("Accounting"):
+        settings = settle(data, loaded.population, typed)
+
+        from tacit.cli.training import Training
+
+        return Training.begin(loaded, settings, typed.out)
+
+
+def _resumed(data: str | None, typed: "Typed", folder: Path) -> "Training":
+    from tacit.cli.output import working
+    from tacit.cli.training import Training
+    from tacit.errors import InvalidArgument
+
+    said = [*([data] if data is not None else []), *(name for name in typed.given() if name != "--data-path")]
+    if said:
+        raise InvalidArgument(
+            f"--resume goes on with a run as it was planned, but {', '.join(said)} came with it. Leave that out; "
+            "only --data-path, if the files have moved, and --json can be given."
+        )
+    with working("Reading the saved run"):
+        return Training.resume(folder, typed.data_path)
+
+
+def _finish(training: "Training", json: bool) -> None:
+    from tacit.cli.outcome import as_json, outcome, plan, stopped
+    from tacit.cli.output import note, say, say_json
+
+    if not json:
+        say([plan(training)])
+    if not training.go():
+        command = shlex.join(["tacit", "train", "--resume", str(training.folder), *(["--json"] if json else [])])
+        note(stopped(training, command))
+        raise typer.Exit(130)
+    if json:
+        say_json(as_json(training))
+    else:
+        print()
+        say(outcome(training))

@@ -1,0 +1,192 @@
+"""A run from its first lot to its last file: stepping, testing, saving, stopping and going on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Self, final
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tacit import datasets, methods
+from tacit.cli.networks import Score, loss_for, lot_loss, network_for, optimizer_for, score
+from tacit.cli.progress import Display, Every, stop_on_interrupt
+from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
+from tacit.datasets import Data
+from tacit.errors import TacitError
+from tacit.guarantee import Guarantee
+from tacit.ledger import Budget
+from tacit.lots import Lot
+from tacit.report.wording import up
+from tacit.run import PrivateRun
+from tacit.sampling import Poisson
+
+_SECONDS_BETWEEN_SAVES = 30.0
+_METHODS = {"dpsgd": methods.dpsgd, "noisy_sgd": methods.noisy_sgd, "noisy_adam": methods.noisy_adam}
+
+
+@final
+class Training:
+    """A private run on a data set with a name, and the folder that it lives in.
+
+    `scores` holds what was measured on public test examples, by step. Nothing else that was measured is kept: a loss
+    or a duration would tell about the private ones.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        settings: Settings,
+        folder: Path,
+        build: Callable[[nn.Module, torch.optim.Optimizer], PrivateRun],
+        scores: dict[int, Score] | None = None,
+    ) -> None:
+        self.data, self.settings, self.folder = data, settings, folder
+        self.model = network_for(settings.model, data)
+        self._optimizer = optimizer_for(settings.method, self.model, settings.learning_rate)
+        self.run = build(self.model, self._optimizer)
+        # What was scored after the last save is scored again, on weights that may differ.
+        self.scores = {step: one for step, one in (scores or {}).items() if step <= self.run.step}
+
+    @classmethod
+    def begin(cls, data: Data, settings: Settings, out: Path | None) -> Self:
+        """A run that has not made a step, saved once so that from now on no step is forgotten."""
+        if settings.seed is None:
+            torch.seed()
+        else:
+            torch.manual_seed(settings.seed % 2**63)
+
+        def build(model: nn.Module, _: torch.optim.Optimizer) -> PrivateRun:
+            return PrivateRun(
+                model,
+                loss_for(data),
+                data=data.train,
+                mechanism=_METHODS[settings.method](settings.clip_norm, settings.multiplier),
+                sampling=Poisson(settings.lot_size, settings.population),
+                steps=settings.steps,
+                budget=Budget(settings.epsilon, settings.delta),
+                micro_batch=settings.micro_batch,
+                seed=settings.seed,
+            )
+
+        training = cls(data, settings, out or free_folder(settings.data), build)
+        with _writing(training.folder):
+            training.folder.mkdir(parents=True, exist_ok=True)
+            settings.write(training.folder)
+        training.save()
+        return training
+
+    @classmethod
+    def resume(cls, folder: Path, data_path: Path | None) -> Self:
+        """The run that was saved in the folder, where it stopped."""
+        settings = Settings.read(folder)
+        data = datasets.load(settings.data, data_path or settings.data_path)
+
+        def build(model: nn.Module, optimizer: torch.optim.Optimizer) -> PrivateRun:
+            return PrivateRun.resume(folder, model, loss_for(data), data=data.train, optimizer=optimizer)
+
+        return cls(data, settings, folder, build, _read_scores(folder))
+
+    @property
+    def last_score(self) -> Score:
+        """The score of the weights as they are."""
+        if self.run.step not in self.scores:
+            self.scores[self.run.step] = score(self.model, self.data)
+        return self.scores[self.run.step]
+
+    def guarantee(self) -> Guarantee:
+        """What the run proves, with what the command took for granted beside it."""
+        settings, proven = self.settings, self.run.guarantee()
+        source = "declared by whoever trained"
+        if not settings.is_declared:
+            source = f"it follows from the published size of {settings.data}"
+        taken = (
+            f"The population of {settings.population:,} is public: {source}.",
+            f"Inputs were scaled without looking at them: {self.data.scaling}.",
+            "The test examples are public; only examples trained on are protected.",
+        )
+        return replace(proven, assumptions=(*proven.assumptions, *taken))
+
+    def go(self) -> bool:
+        """Make the steps that are left. False if Ctrl-C came first; the run is saved either way."""
+        saving = Every(_SECONDS_BETWEEN_SAVES)
+        display = Display(self.run.step, self.run.steps, self.settings.epsilon)
+        with stop_on_interrupt() as asked, display:
+            for lot in self.run:
+                self.run.backward(lot)
+                self._optimizer.step()
+                self._show(lot, display)
+                if asked() or saving.due():
+                    self.save()
+                if asked():
+                    break
+        if len(self.run):
+            return False
+        self._finish()
+        return True
+
+    def _show(self, lot: Lot, display: Display) -> None:
+        done, per_epoch = self.run.step, self.settings.steps_per_epoch
+        if done % per_epoch == 0:
+            display.epoch(done // per_epoch, done, str(self.last_score))
+        display.step(done, lambda: lot_loss(self.model, self.run.loss, lot.inputs, lot.targets), self.spent)
+
+    def spent(self) -> str:
+        """The epsilon of all steps so far, rounded up."""
+        return up(self.run.guarantee().epsilon(self.settings.delta), 4)
+
+    def save(self) -> None:
+        """Write all that is needed to go on, the guarantee so far and the scores so far."""
+        with _writing(self.folder):
+            self.run.save(self.folder, self._optimizer)
+            _write(self.folder / GUARANTEE, self.guarantee().to_json())
+            _write(self.folder / METRICS, json.dumps(self.metrics(), indent=1))
+
+    def _finish(self) -> None:
+        self.last_score  # noqa: B018 - it is measured now, to be among the metrics
+        self.save()
+        about = {"data": self.settings.data, "model": self.settings.model, "method": self.settings.method}
+        weights = {name: value.contiguous() for name, value in self.model.state_dict().items()}
+        with _writing(self.folder):
+            save_file(weights, self.folder / MODEL, metadata=about)
+
+    def metrics(self) -> dict[str, Any]:
+        """How well the model did on public examples, and with which settings."""
+        return {
+            "settings": asdict(self.settings),
+            "multiplier": self.run.multiplier,
+            "steps": self.run.step,
+            "is_finished": not len(self.run),
+            "test": [{"step": step, one.name: one.value} for step, one in self.scores.items()],
+        }
+
+
+def _read_scores(folder: Path) -> dict[int, Score]:
+    try:
+        rows = json.loads((folder / METRICS).read_text(encoding="utf-8"))["test"]
+    except (OSError, ValueError, KeyError):
+        # A crash while they were written costs the scores so far, and no more.
+        return {}
+    return {row.pop("step"): Score(*next(iter(row.items()))) for row in rows}
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TacitError(
+            f"The run cannot be written to {folder}: {error.strerror or error}. Make room or choose another --out; "
+            "steps after the last save will be charged when the run is resumed."
+        ) from error
+
+
+def _write(path: Path, text: str) -> None:
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
