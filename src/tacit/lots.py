@@ -38,6 +38,9 @@ class Lot:
     def pieces(self, micro_batch: int | None) -> Iterator[tuple[Any, Any]]:
         """The lot in pieces of at most `micro_batch` examples; an empty lot has none."""
         length = micro_batch or max(self.size, 1)
+        if 0 < self.size <= length:
+            yield self.inputs, self.targets
+            return
         for start in range(0, self.size, length):
             part = slice(start, start + length)
             yield _rows(self.inputs, part), _rows(self.targets, part)

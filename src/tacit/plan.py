@@ -99,8 +99,8 @@ class Plan:
         return self.mechanism.with_multiplier(multiplier * self.schedule.multiplier[step])
 
     def event_at(self, step: int) -> Event:
-        """What the step costs."""
-        return self.events[step]
+        """What the step costs. A shortened plan still knows the steps it was cut by: lost ones are charged."""
+        return self.events[step] if step < self.steps else self._event(step)
 
     @cached_property
     def events(self) -> list[Event]:

@@ -179,16 +179,17 @@ class PrivateRun:
         frozen ones are left alone. The lot is used up.
         """
         self._refuse_unless_due(lot)
-        like = _trainable(self.model)
-        lot_size = self._plan.sampling_at(lot.step).lot_size
+        sampling = self._plan.sampling_at(lot.step)
+        lot_size = sampling.lot_size
         mechanism, state = self._plan.mechanism_at(lot.step), with_lot_size(self._state, lot_size)
-        bounded = self._sum(lot, mechanism, state, like)
+        parameters = _trainable(self.model)
+        bounded = self._sum(lot, mechanism, state, parameters)
         self._charge(lot.step)
         release, self._state = mechanism.release(bounded, state, self._source.stream(Purpose.NOISE, lot.step))
-        event = self._plan.sampling_at(lot.step).amplify(release.event)
+        event = sampling.amplify(release.event)
         if event != self._events[-1]:
             self._events[-1] = event
-        _write_gradients(self.model, release.values, lot_size)
+        _write_gradients(parameters, release.values, lot_size)
 
     def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
         """The bounded sum over the pieces of the lot; zeros for whatever parameter they did not use."""
@@ -342,15 +343,14 @@ def _refuse_unless(name: str, value: object, kind: type, example: str) -> None:
 
 
 def _trainable(model: nn.Module) -> dict[str, Tensor]:
-    found = {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
+    found: dict[str, Tensor] = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not found:
         raise InvalidArgument("model has no trainable parameter: every one has requires_grad=False.")
     return found
 
 
-def _write_gradients(model: nn.Module, values: Tensors, lot_size: float) -> None:
-    parameters = dict(model.named_parameters())
-    scaled = torch._foreach_div(list(values.values()), lot_size)
+def _write_gradients(parameters: Tensors, values: Tensors, lot_size: float) -> None:
+    scaled = torch._foreach_mul(list(values.values()), 1 / lot_size)
     for name, gradient in zip(values, scaled, strict=True):
         parameters[name].grad = gradient.to(parameters[name].dtype)
 

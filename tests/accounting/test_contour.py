@@ -96,7 +96,7 @@ def test_the_line_brackets_a_gaussian(mu, log_delta):
     assert line.doubt(epsilon) < 1e-8
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.floats(-2, 1).map(lambda exponent: 10.0**exponent),
     st.integers(1, 60),

@@ -80,7 +80,9 @@ class GaussianMixture:
     def position(self, loss: Floats) -> Floats:
         """The x at which log A(x) is `loss` (positive), for a single example."""
         rate = self.weights[1]
-        return np.asarray(np.log1p(np.expm1(loss) / rate) / self.shift + self.shift / 2)
+        small = np.log1p(np.expm1(np.minimum(loss, 50.0)) / rate)
+        tilt = np.where(loss > 50, loss - math.log(rate), small)
+        return np.asarray(tilt / self.shift + self.shift / 2)
 
     def most_tilt(self) -> float:
         """The largest c at which the tilted integrand is worth summing: where outcomes that never occur do not rule it.

@@ -82,7 +82,7 @@ class NormalisedClip:
 def clip_weights(norms: Tensor, norm: float) -> Tensor:
     """By how much to scale gradients of these norms so that none is longer than `norm`."""
     # An infinite norm gives 0 by itself, one that is not a number has to be told.
-    return (norm / at_least_single(norms)).clamp_(max=1.0).nan_to_num_(nan=0.0)
+    return at_least_single(norms).reciprocal().mul_(norm).clamp_(max=1.0).nan_to_num_(nan=0.0)
 
 
 def at_least_single(norms: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch.autograd.graph import GradientEdge
 
 from tacit.gradients.layout import CallLayout, Unclear, apply, layout_of
 from tacit.gradients.losses import Loss, per_example_losses
-from tacit.gradients.pieces import DensePiece, Piece, column_norms, merged
+from tacit.gradients.pieces import DensePiece, Piece, merged
 from tacit.gradients.recording import Call, Derived, Record, Recorder, replaced, tensors_in
 from tacit.gradients.rules import RULES, Batched
 
@@ -53,7 +53,7 @@ class LotGradients:
         norms = list(self._norms_by_name.values())
         if not norms:
             return self.losses.new_zeros(len(self))
-        return norms[0] if len(norms) == 1 else column_norms(torch.stack(norms))
+        return norms[0] if len(norms) == 1 else torch.stack(norms).square_().sum(0).sqrt_()
 
     @cached_property
     def _is_finite(self) -> bool:

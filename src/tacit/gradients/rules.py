@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.gradients.convolutions import convolution_piece
-from tacit.gradients.pieces import DensePiece, EmbeddingPiece, Piece, matrix_piece
+from tacit.gradients.pieces import DensePiece, EmbeddingPiece, OuterPiece, Piece, matrix_piece
 from tacit.gradients.recording import Call
 
 
@@ -46,14 +46,15 @@ def _argument(call: Call, position: int, name: str, default: Any = None) -> Any:
 def linear(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
     """y = x W^T + b on the last dimension, whatever comes before it."""
     x, weight, bias = _argument(call, 0, "input"), _argument(call, 1, "weight"), _argument(call, 2, "bias")
-    size = grads.shape[0]
-    grads = grads.reshape(size, -1, weight.shape[0]).to(weight.dtype)
+    size, is_flat = grads.shape[0], grads.dim() == 2
+    grads = (grads if is_flat else grads.reshape(size, -1, weight.shape[0])).to(weight.dtype)
     pieces: dict[int, Piece] = {}
     if weight.requires_grad:
-        inputs = front(x.detach()).reshape(size, -1, weight.shape[1]).to(weight.dtype)
-        pieces[id(weight)] = matrix_piece(grads, inputs)
+        inputs = front(x.detach()).to(weight.dtype)
+        inputs = inputs if is_flat else inputs.reshape(size, -1, weight.shape[1])
+        pieces[id(weight)] = OuterPiece(grads, inputs) if is_flat else matrix_piece(grads, inputs)
     if bias is not None and bias.requires_grad:
-        pieces[id(bias)] = DensePiece(grads[:, 0] if grads.shape[1] == 1 else grads.sum(1))
+        pieces[id(bias)] = DensePiece(grads if is_flat else grads.sum(1))
     return pieces
 
 

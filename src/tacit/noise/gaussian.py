@@ -45,8 +45,7 @@ class GaussianNoise:
         flat = flat.to(values[0].device)
         pieces = flat.split([value.numel() for value in values])
         noisy = [piece.view(value.shape) for piece, value in zip(pieces, values, strict=True)]
-        for piece, value in zip(noisy, values, strict=True):
-            piece.add_(value, alpha=1 / grid)
+        torch._foreach_add_(noisy, values, alpha=1 / grid)
         flat.round_().mul_(grid)
         return dict(zip(bounded.values, noisy, strict=True))
 
