@@ -86,7 +86,7 @@ class PrivateRun:
     ) -> None:
         _refuse_unless("mechanism", mechanism, Mechanism, "methods.dpsgd(clip_norm=1.0)")
         _refuse_unless("sampling", sampling, Sampling, "Poisson(lot_size=256, population=60_000)")
-        like = _trainable(model)
+        like = {name: value.detach() for name, value in _trainable(model).items()}
         state = mechanism.init(like, sampling.lot_size)
         dimension = mechanism.sum(NoGradients(like), state).dimension
         steps = arguments.count("steps", steps)

@@ -23,7 +23,15 @@ from tacit.accounting.densities import Floats
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, ProductNoise, RandomizedResponse
 from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product
 from tacit.accounting.mixture import GaussianMixture
-from tacit.accounting.steps import Steps, as_add_remove, atoms_of, boil_down, exact_mixture, total_loss_ceiling
+from tacit.accounting.steps import (
+    Steps,
+    as_add_remove,
+    atoms_of,
+    boil_down,
+    dominating_mu,
+    exact_mixture,
+    total_loss_ceiling,
+)
 
 _KINDS: tuple[Kind, ...] = ("lower", "estimate", "upper")
 # The line stands a little left of the saddle, where fewer nodes do.
@@ -36,6 +44,8 @@ _ENOUGH = 100.0
 _JUMPS = (3.0, 0.4, 0.14)
 _LONG = 12_000.0
 _LOG_LEAST = -650.0
+# One example (or the group) moves the released value by this many standard deviations.
+_HOPELESS = 40.0
 # A whole curve is read off so many sets of lines.
 _ANCHORS = 10
 # Closed-form losses are used where smoothing would move epsilon by less than this fraction.
@@ -91,6 +101,9 @@ class LossProfile:
         if not self.steps.counts:
             value = gdp.epsilon(delta, self.steps.mu) if self.steps.mu > 0 else 0.0
             return _around(value, 1e-12)
+        if self._is_hopeless():
+            value = gdp.epsilon(delta, dominating_mu(self.steps))
+            return Bounds(0.0, value, value)
         bounds = _larger([direction.epsilon(delta) for direction in self.directions])
         return _capped(bounds, self._chained_epsilon(delta))
 
@@ -99,8 +112,16 @@ class LossProfile:
         if not self.steps.counts:
             value = float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0
             return _around(value, 1e-11)
+        if self._is_hopeless():
+            value = float(gdp.delta(epsilon, dominating_mu(self.steps)))
+            return Bounds(0.0, value, value)
         bounds = _larger([direction.delta(epsilon) for direction in self.directions])
         return _capped(bounds, self._chained_delta(epsilon))
+
+    def _is_hopeless(self) -> bool:
+        """Whether some step has next to no noise: its losses overflow, and the bound without sampling must do."""
+        mixtures = (exact_mixture(event, False, self.steps.group) for event, _ in self.steps.counts)
+        return any(mixture is not None and mixture.most * mixture.shift > _HOPELESS for mixture in mixtures)
 
     def _hops(self) -> tuple[_Direction, _Direction] | None:
         """Replacing one example of a Poisson lot as two hops: it is removed, then the other is added."""
@@ -132,7 +153,7 @@ class LossProfile:
 
     def deltas(self, epsilons: Floats) -> tuple[Floats, Floats]:
         """Lower and upper bounds of delta at many epsilons (ascending), with few lines: accurate to about 1e-10."""
-        if not self.steps.counts or self.steps.total == 1 or self._hops() is not None:
+        if not self.steps.counts or self.steps.total == 1 or self._hops() is not None or self._is_hopeless():
             found = [self.delta(float(epsilon)) for epsilon in epsilons]
             return np.array([b.lower for b in found]), np.array([b.upper for b in found])
         lower, upper = np.zeros(epsilons.size), np.zeros(epsilons.size)
@@ -187,7 +208,7 @@ class _Direction:
     def _exact_epsilon(self, delta: float) -> Bounds | None:
         """By the closed form of the losses; None where there is none, or where it is the harder way."""
         composition = self._exact()
-        if composition is None:
+        if composition is None or self._most_tilt() < 0.1:
             return None
         target = math.log(delta)
         c = saddle_for_delta(composition, target, self._most_tilt())
@@ -216,6 +237,10 @@ class _Direction:
         mixtures = (exact_mixture(event, self.added, self.steps.group) for event, _ in self.steps.counts)
         return min((mixture.most_tilt() for mixture in mixtures if mixture is not None), default=0.0)
 
+    def _size(self, fineness: Fineness) -> int:
+        """Atoms per kind of step: fewer each where there are many kinds, as their errors average out."""
+        return max(int(fineness.size / len(self.steps.counts) ** 0.6), 400)
+
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of delta(epsilon) in this direction."""
         if not self.steps.counts:
@@ -232,7 +257,7 @@ class _Direction:
             nothing = Lines((), 0.0, math.inf)
             return dict.fromkeys(_KINDS, nothing)
         composition = self._exact()
-        if composition is not None:
+        if composition is not None and self._most_tilt() > 0.1:
             c = saddle(composition, epsilon, most=self._most_tilt())
             log_delta = min(saddle_log_delta(composition, c, epsilon), 0.0)
             found = self._exact_lines(composition, c, epsilon, log_delta)
@@ -259,7 +284,7 @@ class _Direction:
         shares = (share, *(other for other in (*_JUMPS, math.inf) if other != share))
         lines: dict[Kind, Lines] = {}
         for kind in _KINDS:
-            atoms = self._atoms(kind, tail, fineness.size, epsilon)
+            atoms = self._atoms(kind, tail, self._size(fineness), epsilon)
             lines[kind] = _draw(atoms, c, epsilon, log_delta, fineness.tolerance, shares)
         return lines
 

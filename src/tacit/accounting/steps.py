@@ -42,6 +42,7 @@ from tacit.errors import NotAccountable, NotProven
 _MOST_SHIFTS = 256
 # Several losses on one lot are convolved atom by atom: the square of this many.
 _JOINED = 1000
+_MOST_JOINED_SHIFTS = 24
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,15 @@ def exact_mixture(event: Event, added: bool, group: int = 1) -> GaussianMixture 
 
 
 def atoms_of(
-    event: Event, kind: Kind, *, added: bool, tail: float, size: int, group: int = 1, focus: float = 0.0
+    event: Event,
+    kind: Kind,
+    *,
+    added: bool,
+    tail: float,
+    size: int,
+    group: int = 1,
+    focus: float = 0.0,
+    most_shifts: int = _MOST_SHIFTS,
 ) -> list[tuple[LossAtoms, int]]:
     """The losses of one step of this kind as atoms below, near or above the truth; several if independent.
 
@@ -189,7 +198,7 @@ def atoms_of(
         case ProductNoise(density=density, shifts=shifts):
             return [
                 (shifted(density, group * shift, kind, tail, size), times)
-                for shift, times in _rounded_shifts(shifts, kind)
+                for shift, times in _rounded_shifts(shifts, kind, most_shifts)
                 if shift > 0
             ]
         case RandomizedResponse(epsilon=epsilon, choices=choices) if group == 1:
@@ -209,22 +218,24 @@ def _joined(event: Event, kind: Kind, tail: float, size: int) -> LossAtoms:
     steps = boil_down(event)
     parts: list[tuple[LossAtoms, int]] = []
     for inner, times in steps.counts:
-        parts += [(atoms, n * times) for atoms, n in atoms_of(inner, kind, added=False, tail=tail, size=size)]
+        atoms = atoms_of(inner, kind, added=False, tail=tail, size=size, most_shifts=_MOST_JOINED_SHIFTS)
+        parts += [(one, number * times) for one, number in atoms]
     if steps.mu > 0:
         parts.append((shifted(GaussianDensity(1 / steps.mu), 1.0, kind, tail, size), 1))
     whole: LossAtoms | None = None
-    for atoms, times in parts:
-        power = convolve_power(atoms, times, kind, size)
+    size = size if len(parts) <= 4 else size // 2
+    for part, times in parts:
+        power = convolve_power(part, times, kind, size)
         whole = power if whole is None else convolve(whole, power, kind, size)
     return whole if whole is not None else LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
 
 
-def _rounded_shifts(shifts: tuple[float, ...], kind: Kind) -> list[tuple[float, int]]:
+def _rounded_shifts(shifts: tuple[float, ...], kind: Kind, most: int) -> list[tuple[float, int]]:
     """Different shifts with their numbers; rounded up (upper), down (lower) or in the mean square (estimate)."""
     values, counts = np.unique(np.array(shifts), return_counts=True)
-    if values.size <= _MOST_SHIFTS:
+    if values.size <= most:
         return [(float(v), int(n)) for v, n in zip(values, counts, strict=True)]
-    cell = np.ceil(values / values[-1] * _MOST_SHIFTS).astype(int)
+    cell = np.ceil(values / values[-1] * most).astype(int)
     result = []
     for index in np.unique(cell):
         inside = cell == index

@@ -50,6 +50,7 @@ class Training:
         self.model = network_for(settings.model, data)
         self._optimizer = optimizer_for(settings.method, self.model, settings.learning_rate)
         self.run = build(self.model, self._optimizer)
+        self._proven: tuple[int, Guarantee] | None = None
         # What was scored after the last save is scored again, on weights that may differ.
         self.scores = {step: one for step, one in (scores or {}).items() if step <= self.run.step}
 
@@ -101,6 +102,12 @@ class Training:
 
     def guarantee(self) -> Guarantee:
         """What the run proves, with what the command took for granted beside it."""
+        # Asked for several times after the last step, and each time it would be accounted for anew.
+        if self._proven is None or self._proven[0] != self.run.step:
+            self._proven = self.run.step, self._fresh_guarantee()
+        return self._proven[1]
+
+    def _fresh_guarantee(self) -> Guarantee:
         settings, proven = self.settings, self.run.guarantee()
         source = "declared by whoever trained"
         if not settings.is_declared:
@@ -138,7 +145,7 @@ class Training:
 
     def spent(self) -> str:
         """The epsilon of all steps so far, rounded up."""
-        return up(self.run.guarantee().epsilon(self.settings.delta), 4)
+        return up(self.guarantee().epsilon(self.settings.delta), 4)
 
     def save(self) -> None:
         """Write all that is needed to go on, the guarantee so far and the scores so far."""

@@ -36,11 +36,20 @@ def _padded_area(inputs: Tensor, padding: tuple[int, ...]) -> int:
 def _unfolded(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """Patches side by side, then one product an example."""
     stride, padding, dilation, groups = geometry
-    size, positions = grads.shape[0], grads[0, 0].numel()
-    patches = F.unfold(inputs, weight.shape[2:], dilation=dilation, padding=padding, stride=stride)
-    patches = patches.view(size * groups, weight[0].numel(), positions)
-    outputs = grads.reshape(size * groups, weight.shape[0] // groups, positions)
-    return torch.bmm(outputs, patches.transpose(1, 2)).view(size, *weight.shape)
+    size, (rows, columns) = grads.shape[0], grads.shape[2:]
+    _, channels, height, width = weight.shape
+    image = F.pad(inputs, (padding[1], padding[1], padding[0], padding[0])) if any(padding) else inputs
+    example, channel, down, right = image.stride()
+    # A view, and one copy with whole rows of a patch side by side: faster than F.unfold.
+    patches = image.as_strided(
+        (size, groups, rows, columns, channels, height, width),
+        (
+            example, channels * channel, down * stride[0], right * stride[1],
+            channel, down * dilation[0], right * dilation[1],
+        ),
+    ).reshape(size * groups, rows * columns, -1)  # fmt: skip
+    outputs = grads.reshape(size * groups, weight.shape[0] // groups, rows * columns)
+    return torch.bmm(outputs, patches).view(size, *weight.shape)
 
 
 def _one_by_one(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
