@@ -48,7 +48,7 @@ def serve(contender: str, network: str, questions: Connection) -> None:
 
 
 def weigh(contender: str, network: str, questions: Connection) -> None:
-    """Three steps, and how many megabytes they needed at most beyond model, lot and loaded code."""
+    """A few steps, and how many megabytes they needed at most beyond model, lot and loaded code."""
     _settle()
     steps = questions.recv()
     try:
@@ -189,7 +189,7 @@ def in_turns(network: Network, names: Sequence[str], effort: Effort) -> tuple[di
     workers = [Worker(name, network.name, effort.limit) for name in names]
     try:
         # The first steps warm up; the last of them says how many make a block.
-        warm = {worker.contender: worker.take(3) for worker in workers}
+        warm = {worker.contender: worker.take(2) for worker in workers}
         counts = {name: round(effort.block / steps[-1]) for name, steps in warm.items() if steps}
         started = time.perf_counter()
         for done in range(effort.rounds):
@@ -213,7 +213,7 @@ def memory_of(name: str, network: Network, limit: float, failures: dict[str, str
     finally:
         for key, value in kept.items():
             os.environ.pop(key) if value is None else os.environ.update({key: value})
-    found = worker.take(3)
+    found = worker.take(2)
     if worker.failure:
         failures[name] = f"memory: {worker.failure}"
     worker.stop()
@@ -232,7 +232,7 @@ def report(rows: Sequence[Row], names: Sequence[str]) -> str:
             time_table(rows, names),
             "\n".join(f"- {line}" for line in summary(rows, names)),
             "### Memory at the peak",
-            "Beyond model, lot and loaded code; the largest of three steps in a fresh process. In brackets: how many "
+            "Beyond model, lot and loaded code; the largest of two steps in a fresh process. In brackets: how many "
             f"times that of an ordinary step, where that is at least {VISIBLE:g} MB.",
             memory_table(rows, names),
             "### No answer",
@@ -321,7 +321,7 @@ def main() -> None:
         os.environ[name] = "1"
     started = time.perf_counter()
     names = [name for name in CONTENDERS if not (chosen.quick and name in PEERS)]
-    effort = Effort(chosen.limit, 0.1, 9, 6.0) if chosen.quick else Effort(chosen.limit, 0.15, 25, 25.0)
+    effort = Effort(chosen.limit, 0.1, 9, 6.0) if chosen.quick else Effort(chosen.limit, 0.15, 25, 15.0)
     rows = [compare(NETWORKS[name], names, effort) for name in chosen.only or NETWORKS]
     section = report(rows, names)
     if (chosen.quick or chosen.only) and chosen.output is None:

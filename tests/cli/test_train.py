@@ -242,9 +242,9 @@ def test_the_bar_shows_the_loss_as_private_and_no_file_holds_it(tacit, tmp_path,
 def test_a_log_gets_a_line_now_and_then(tacit, monkeypatch):
     for name in ("_SECONDS_BETWEEN_LINES", "_SECONDS_BETWEEN_EPSILONS"):
         monkeypatch.setattr(progress, name, 0.0)
-    lines = tacit("train iris --epsilon 3 --steps 40 --lot-size 5").err.splitlines()
+    lines = tacit("train iris --multiplier 4 --steps 3 --lot-size 40").err.splitlines()
     assert len(lines) == 1
-    assert re.fullmatch(r"epoch 1, test accuracy [\d.]+ %, epsilon [\d.]+ of 3, about \d+ s left", lines[0])
+    assert re.fullmatch(r"epoch 1, test accuracy [\d.]+ %, epsilon [\d.]+ of [\d.]+, about \d+ s left", lines[0])
 
 
 def test_the_model_says_what_it_is(tacit, tmp_path):

@@ -9,20 +9,13 @@ import numpy as np
 from scipy import optimize
 
 from tacit.accounting import gdp
-from tacit.accounting.composition import Composition, Measure, Part, separate
-from tacit.accounting.contour import (
-    Lines,
-    draw_line,
-    saddle,
-    saddle_epsilon,
-    saddle_for_delta,
-    saddle_log_delta,
-    try_line,
-)
+from tacit.accounting.composition import Composition, Part
+from tacit.accounting.contour import Lines, saddle, saddle_epsilon, saddle_for_delta, saddle_log_delta, try_line
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, ProductNoise, RandomizedResponse
 from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product
 from tacit.accounting.mixture import GaussianMixture
+from tacit.accounting.search import JUMPS, LEFT, SEARCH_TOLERANCE, draw, follow, search, settle, shares
 from tacit.accounting.steps import (
     Steps,
     as_add_remove,
@@ -34,15 +27,7 @@ from tacit.accounting.steps import (
 )
 
 _KINDS: tuple[Kind, ...] = ("lower", "estimate", "upper")
-# The line stands a little left of the saddle, where fewer nodes do.
-_LEFT = 0.85
-_SEARCH_TOLERANCE = 1e-4
 _SEARCH_SIZE = 480
-# Bounds of delta that differ by less than this many tolerances need no better lines.
-_ENOUGH = 100.0
-# A step is a jump if its loss is above one of these shares of epsilon (an infinite share: nothing is).
-_JUMPS = (3.0, 0.4, 0.14)
-_LONG = 12_000.0
 _LOG_LEAST = -650.0
 # One example (or the group) moves the released value by this many standard deviations.
 _HOPELESS = 40.0
@@ -201,9 +186,9 @@ class _Direction:
         if rough.infinite() >= delta:
             lower = self._atoms("lower", tail, _SEARCH_SIZE).infinite()
             return Bounds(math.inf if lower >= delta else 0.0, math.inf, math.inf)
-        c, epsilon, share = _search(rough, delta)
+        c, epsilon, share = search(rough, delta)
         lines = self._atom_lines(c, epsilon, math.log(delta), tail, share, _FINE)
-        return _ordered(*(_settle(lines[kind], epsilon, delta, kind) for kind in lines))
+        return _ordered(*(settle(lines[kind], epsilon, delta, kind) for kind in lines))
 
     def _exact_epsilon(self, delta: float) -> Bounds | None:
         """By the closed form of the losses; None where there is none, or where it is the harder way."""
@@ -219,9 +204,9 @@ class _Direction:
             lines = self._exact_lines(composition, c, epsilon, target)
             if lines is None:
                 return None
-            found = _follow(lines, epsilon, delta, "estimate")
+            found = follow(lines, epsilon, delta, "estimate")
             if abs(found - epsilon) <= 0.05 * found + 0.5 / c:
-                bounds = _ordered(*(_settle(lines, found, delta, kind) for kind in _KINDS))
+                bounds = _ordered(*(settle(lines, found, delta, kind) for kind in _KINDS))
                 return bounds if bounds.upper - bounds.lower <= 1e-5 * bounds.upper else None
             epsilon, c = found, saddle(composition, found, c)
         return None
@@ -229,7 +214,7 @@ class _Direction:
     def _exact_lines(self, composition: Composition, c: float, epsilon: float, log_delta: float) -> Lines | None:
         if not c < self._most_tilt():
             return None
-        line = try_line(composition, _LEFT * c, epsilon, log_delta, _EXACT_TOLERANCE)
+        line = try_line(composition, LEFT * c, epsilon, log_delta, _EXACT_TOLERANCE)
         return None if line is None else Lines((line,), 0.0, math.inf)
 
     def _most_tilt(self) -> float:
@@ -269,8 +254,8 @@ class _Direction:
             rough = self._atoms("estimate", tail, _SEARCH_SIZE)
             c = saddle(rough, epsilon)
             log_delta = min(max(saddle_log_delta(rough, c, epsilon), _LOG_LEAST), 0.0)
-            shares = _shares(rough, c, epsilon, log_delta, _SEARCH_TOLERANCE)
-            lines = _draw(rough, c, epsilon, log_delta, _SEARCH_TOLERANCE, shares)
+            order = shares(rough, c, epsilon, log_delta, SEARCH_TOLERANCE)
+            lines = draw(rough, c, epsilon, log_delta, SEARCH_TOLERANCE, order)
             size = lines.delta(epsilon, "estimate")
             # What was cut away must not be seen in the answer; a delta far below the guess needs a longer tail.
             if size > 1e-3 * guess or guess <= 1e-280:
@@ -281,11 +266,11 @@ class _Direction:
     def _atom_lines(
         self, c: float, epsilon: float, log_delta: float, tail: float, share: float, fineness: Fineness
     ) -> dict[Kind, Lines]:
-        shares = (share, *(other for other in (*_JUMPS, math.inf) if other != share))
+        order = (share, *(other for other in (*JUMPS, math.inf) if other != share))
         lines: dict[Kind, Lines] = {}
         for kind in _KINDS:
             atoms = self._atoms(kind, tail, self._size(fineness), epsilon)
-            lines[kind] = _draw(atoms, c, epsilon, log_delta, fineness.tolerance, shares)
+            lines[kind] = draw(atoms, c, epsilon, log_delta, fineness.tolerance, order)
         return lines
 
     def _exact(self) -> Composition | None:
@@ -369,124 +354,3 @@ def _sampled_delta(epsilon: float, mixture: GaussianMixture) -> float:
     if left <= 0:
         return 0.0
     return left * float(gdp.delta(math.log(rate / left) + epsilon, mixture.shift))
-
-
-def _search(composition: Composition, delta: float) -> tuple[float, float, float]:
-    """The saddle for the epsilon of `delta`, that epsilon, and how jumps were best kept apart: all estimated."""
-    target = math.log(delta)
-    c = saddle_for_delta(composition, target)
-    epsilon = max(saddle_epsilon(composition, c), 0.0)
-    for _ in range(30):
-        shares = _shares(composition, c, epsilon, target, _SEARCH_TOLERANCE)
-        lines = _draw(composition, c, epsilon, target, _SEARCH_TOLERANCE, shares)
-        found = _follow(lines, epsilon, delta, "estimate")
-        near = abs(found - epsilon) <= 0.1 * found + 0.5 / c
-        # Far from the root, lines drawn elsewhere see only their own aliases: go there in stages.
-        epsilon = found if near else min(max(found, epsilon / 8), 8 * epsilon + 8 / c)
-        c = saddle(composition, epsilon, c)
-        if near:
-            break
-    shares = _shares(composition, c, epsilon, target, _SEARCH_TOLERANCE)
-    return c, epsilon, _draw(composition, c, epsilon, target, _SEARCH_TOLERANCE, shares).share
-
-
-def _draw(
-    composition: Composition,
-    c: float,
-    epsilon: float,
-    log_delta: float,
-    tolerance: float,
-    shares: tuple[float, ...],
-) -> Lines:
-    """Lines for `composition` near epsilon; the first of these shares (see `_JUMPS`) that does well, or the best."""
-    best: Lines | None = None
-    for share in shares:
-        lines = _draw_apart(composition, c, epsilon, log_delta, tolerance, share)
-        if lines is None:
-            continue
-        if best is None or lines.doubt(epsilon) < best.doubt(epsilon):
-            best = lines
-        if best.doubt(epsilon) < _ENOUGH * tolerance:
-            break
-    if best is None:
-        best = _draw_apart(composition, c, epsilon, log_delta, tolerance, math.inf)
-        assert best is not None
-    return best
-
-
-def _draw_apart(
-    composition: Composition, c: float, epsilon: float, log_delta: float, tolerance: float, share: float
-) -> Lines | None:
-    """Two lines, for the core and for the jumps above share * epsilon; one for all where the share is infinite."""
-    measures: tuple[Measure, ...] = (composition,)
-    if math.isfinite(share):
-        apart = separate(composition, share * epsilon)
-        if apart is None:
-            return None
-        measures = apart
-    lines = []
-    for measure in measures:
-        place = c if measure is composition else saddle(measure, epsilon, c)
-        lines.append(draw_line(measure, _LEFT * place, epsilon, log_delta, tolerance))
-    return Lines(tuple(lines), composition.infinite(), share)
-
-
-def _shares(
-    composition: Composition, c: float, epsilon: float, log_delta: float, tolerance: float
-) -> tuple[float, ...]:
-    """In which order to try: one line first, unless it would be badly conditioned or very long."""
-    if epsilon <= 0:
-        return (math.inf,)
-    log_weight = composition.cumulants(c)[0] - c * epsilon - math.log(c * (c + 1))
-    length = (23 - log_delta) / math.sqrt(tolerance * c * max(epsilon, 1e-3 / c))
-    uneven = log_weight > log_delta + 4 or length > _LONG
-    return (*_JUMPS, math.inf) if uneven else (math.inf, *_JUMPS)
-
-
-def _follow(lines: Lines, epsilon: float, delta: float, kind: Kind) -> float:
-    """Newton's method on log delta along the same lines, kept within the bracket; 0 if delta(0) is below."""
-    target = math.log(delta)
-    low, high = -math.inf, math.inf
-    most = 4 * lines.scale
-    for _ in range(60):
-        value, slope = lines.delta_and_slope(epsilon, kind)
-        if value > delta:
-            low = epsilon
-        else:
-            high = epsilon
-            if epsilon == 0:
-                break
-        if 0 < value < 1 and slope < 0:
-            step = max(min((math.log(value) - target) * value / -slope, most), -most)
-        else:
-            step = most if value > delta else -most
-        after = max(epsilon + step, 0.0)
-        if not low < after < high:
-            if math.isinf(low) or math.isinf(high):
-                return epsilon
-            after = (low + high) / 2
-        if abs(after - epsilon) <= 1e-13 * max(epsilon, 1e-3 * lines.scale):
-            return after
-        epsilon = after
-    return epsilon
-
-
-def _settle(lines: Lines, start: float, delta: float, kind: Kind) -> float:
-    """The root on the side of `kind`, moved by a few roundings so that the bound there really holds."""
-    if lines.infinite >= delta:
-        return math.inf
-    epsilon = _follow(lines, start, delta, kind)
-    if kind == "estimate":
-        return epsilon
-    # The losses themselves are rounded (relatively, to 1e-16 each), which moves epsilon by less than this.
-    epsilon *= 1 + 1e-12 if kind == "upper" else 1 - 1e-12
-    nudge = 1e-13 * max(epsilon, 1e-3 * lines.scale)
-    for _ in range(60):
-        value = lines.delta(epsilon, kind)
-        if value <= delta if kind == "upper" else value >= delta:
-            return epsilon
-        if kind == "lower" and epsilon == 0:
-            return 0.0
-        epsilon = max(epsilon + (nudge if kind == "upper" else -nudge), 0.0)
-        nudge *= 2
-    return math.inf if kind == "upper" else 0.0

@@ -110,7 +110,7 @@ class EmbeddingPiece:
     padding: int
 
     def norms(self) -> Tensor:
-        size, count, width = self.grads.shape
+        size, count, _ = self.grads.shape
         if count == 0:
             return self.grads.new_zeros(size)
         if count == 1:
@@ -128,7 +128,7 @@ class EmbeddingPiece:
         return squares.new_zeros(size).index_add_(0, offsets // count, squares).sqrt_()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        size, count, width = self.grads.shape
+        _, count, width = self.grads.shape
         weights = weights.to(self.grads.dtype)
         result = self.grads.new_zeros(self.rows, width)
         if count <= 1:

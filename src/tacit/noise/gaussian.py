@@ -43,7 +43,7 @@ class GaussianNoise:
         if not values:
             return {}
         flat = flat.to(values[0].device)
-        pieces = flat.split([value.numel() for value in values])
+        pieces = flat.split_with_sizes([value.numel() for value in values])
         noisy = [piece.view(value.shape) for piece, value in zip(pieces, values, strict=True)]
         torch._foreach_add_(noisy, values, alpha=1 / grid)
         flat.round_().mul_(grid)
