@@ -22,8 +22,9 @@ test: $(INSTALLED)  ## lint, check the types, run every test
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest
 
-bench: $(BENCH_INSTALLED)  ## measure accounting beside its peers (installs torch)
+bench: $(BENCH_INSTALLED)  ## measure accounting and training beside their peers
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/training.py
 
 format: $(INSTALLED)  ## repair what ruff can repair
 	$(BIN)/python -m ruff check --fix .

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 LEARNING_RATE, CLIP_NORM, MULTIPLIER = 0.01, 1.0, 1.0
 # More steps than will ever be taken: a run refuses to take more than were planned.
-PLANNED = 1_000_000
+PLANNED = 10_000
 
 # Takes one step, and says how much processor time it took.
 Step = Callable[[], float]

@@ -188,9 +188,12 @@ def in_turns(network: Network, names: Sequence[str], effort: Effort) -> tuple[di
     """Blocks of steps, one contender after the other, round after round."""
     workers = [Worker(name, network.name, effort.limit) for name in names]
     try:
-        # The first steps warm up; the last of them says how many make a block.
-        warm = {worker.contender: worker.take(2) for worker in workers}
-        counts = {name: round(effort.block / steps[-1]) for name, steps in warm.items() if steps}
+        # The first steps warm up, and say how many make a block.
+        warm = {worker.contender: worker.take(1) for worker in workers}
+        for worker in workers:
+            if sum(warm[worker.contender]) < 1:
+                warm[worker.contender] = worker.take(3)
+        counts = {name: round(effort.block / min(steps)) for name, steps in warm.items() if steps}
         started = time.perf_counter()
         for done in range(effort.rounds):
             if done >= 3 and time.perf_counter() - started > effort.patience:

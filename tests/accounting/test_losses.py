@@ -450,7 +450,6 @@ def test_the_loss_of_a_rarely_sampled_step_keeps_its_digits(rate):
         assert abs(mpmath.mpf(float(remove_sampled(atoms, rate).loss[0])) / exact - 1) < 1e-15
 
 
-@pytest.mark.xfail(reason="1 - (1 - a)(1 - b) loses a + b below 1e-16, and digits of it above", strict=True)
 @pytest.mark.parametrize("mass", [1e-18, 1.7e-16, 1e-10])
 def test_composition_keeps_the_probability_of_an_infinite_loss(mass):
     atoms = LossAtoms(np.zeros(1), np.ones(1), np.ones(1), mass, mass)

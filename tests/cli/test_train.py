@@ -145,6 +145,7 @@ def test_a_seed_gives_the_same_model_and_is_not_for_release(tacit, tmp_path):
         assert "NOT FOR RELEASE" in said
     assert same_weights(tmp_path / "one", tmp_path / "two")
     assert json.loads((tmp_path / "one/guarantee.json").read_text())["violations"] == ["fixed_seed"]
+    assert "seed" not in json.loads((tmp_path / "one/metrics.json").read_text())["settings"]
 
 
 def test_without_a_seed_no_two_models_are_alike(tacit, tmp_path):

@@ -107,6 +107,36 @@ def test_layer_norms_make_up_the_norm(case):
     torch.testing.assert_close(joined, gradients.norms(), rtol=1e-10, atol=1e-13)
 
 
+def test_many_tokens_of_32_bits_are_told_apart():
+    """More rows times tokens than 32 bits can count."""
+    model = nn.Sequential(nn.Embedding(70_000, 1), nn.Flatten(), nn.Linear(200, 2))
+    tokens = torch.randint(70_000, (200, 200), generator=torch.Generator().manual_seed(0))
+    targets, ones = torch.zeros(200, dtype=torch.int64), torch.ones(200)
+    found = per_example_gradients(model, F.cross_entropy, tokens.int(), targets).weighted_sum(ones)["0.weight"]
+    F.cross_entropy(model(tokens), targets, reduction="sum").backward()
+    torch.testing.assert_close(found, model[0].weight.grad)
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_a_lot_of_hardly_any_tokens_is_an_ordinary_lot(length):
+    class Bag(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(7, 3, padding_idx=2), nn.Linear(3, 2)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.head(self.table(tokens).sum(1))
+
+    model = Bag().double()
+    tokens, targets = torch.tensor([2, 2, 5, 0, 5])[:, None][:, :length], torch.tensor([0, 1, 0, 1, 1])
+    expected = zoo.one_by_one(model, tokens, targets)
+    gradients = per_example_gradients(model, F.cross_entropy, tokens, targets)
+    sums = {key: values.sum(0) for key, values in expected.items()}
+    norms = torch.stack([values.flatten(1).norm(dim=1) for values in expected.values()]).norm(dim=0)
+    torch.testing.assert_close(gradients.norms(), norms)
+    assert largest_error(gradients.weighted_sum(torch.ones(5, dtype=torch.float64)), sums) < 1e-11
+
+
 def test_batch_norm_is_refused_with_every_layer_named():
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.ReLU(), nn.BatchNorm2d(4)))
     with pytest.raises(MixesExamples, match=r"BatchNorm2d at '1', BatchNorm2d at '2\.1'.*replace_batch_norm"):

@@ -240,10 +240,12 @@ def _powers(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
     """Rows base^0 .. base^(count-1), by doubling."""
     rows = np.empty((count, base.size), dtype=np.complex128)
     rows[0] = 1.0
-    filled, power = 1, base
+    # Of modulus one by construction, and kept so: rounding would otherwise grow with the exponent.
+    filled, power = 1, base / np.abs(base)
     while filled < count:
         take = min(filled, count - filled)
         rows[filled : filled + take] = rows[:take] * power
         filled += take
         power = power * power
+        power /= np.abs(power)
     return rows

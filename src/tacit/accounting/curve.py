@@ -69,11 +69,19 @@ class GroupProfile:
 
     def delta(self, epsilon: float) -> Bounds:
         """The chained delta."""
-        share = epsilon / self.size
-        factor = self.size if share == 0 else math.expm1(min(epsilon, 700.0)) / math.expm1(share)
-        bounds = self.single.delta(share)
-        value = min(bounds.upper * factor, 1.0)
+        # What holds at a smaller epsilon holds at this one.
+        value = min(self._chained(part * epsilon / self.size) for part in (1.0, 0.9, 0.75, 0.6, 0.4, 0.2, 0.0))
         return Bounds(self.single.delta(epsilon).lower, value, value)
+
+    def _chained(self, share: float) -> float:
+        single = self.single.delta(share).upper
+        if single == 0:
+            return 0.0
+        # (e^{k s} - 1) / (e^s - 1) = 1 + e^s + ... + e^{(k - 1) s}
+        log_factor = math.log(self.size) + (self.size - 1) * share
+        if log_factor < 600:
+            log_factor = math.log(sum(math.exp(power * share) for power in range(self.size)))
+        return math.exp(min(math.log(single) + log_factor, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +224,7 @@ class PrivacyCurve:
 
     def _whole_mu(self) -> float:
         if self.by == "clt":
-            return float(gdp.mu(0.0, self.delta(0.0)))
+            return self.group_size * central_limit_mu(self.event)
         steps = boil_down(self.event, self.group_size)
         return dominating_mu(steps)
 

@@ -184,7 +184,11 @@ class Adaptive(Event):
 @final
 @dataclass(frozen=True)
 class Sampled(Event):
-    """The mechanism inside, run on a Poisson lot."""
+    """The mechanism inside, run on a Poisson lot: an example that is not drawn contributes nothing.
+
+    Under replace-one this means that each example contributes at most half the sensitivity, as
+    clipping to a norm sees to: replacing one then moves a sum by at most twice that norm.
+    """
 
     inside: Event
     rate: float

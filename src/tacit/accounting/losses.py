@@ -155,14 +155,19 @@ def _sampled_loss(loss: Floats, rate: float) -> Floats:
     return np.where(loss > 500, large, small)
 
 
+def _either(a: float, b: float) -> float:
+    """The probability that at least one of two independent things happens, accurate for tiny ones."""
+    return a + b - a * b
+
+
 def convolve(first: LossAtoms, second: LossAtoms, kind: Kind, size: int) -> LossAtoms:
     """Atoms of the composition of two pairs, cut back to about `size` atoms on the side of `kind`."""
     product = LossAtoms(
         np.add.outer(first.loss, second.loss).ravel(),
         np.multiply.outer(first.p, second.p).ravel(),
         np.multiply.outer(first.q, second.q).ravel(),
-        1 - (1 - first.only_p) * (1 - second.only_p),
-        1 - (1 - first.only_q) * (1 - second.only_q),
+        _either(first.only_p, second.only_p),
+        _either(first.only_q, second.only_q),
     )
     return thin(product, kind, size)
 
@@ -208,8 +213,8 @@ def exact_product(first: LossAtoms, second: LossAtoms, kind: Kind) -> LossAtoms:
         loss[last_of] if kind == "upper" else loss[first_of],
         p,
         q,
-        1 - (1 - first.only_p) * (1 - second.only_p),
-        1 - (1 - first.only_q) * (1 - second.only_q),
+        _either(first.only_p, second.only_p),
+        _either(first.only_q, second.only_q),
     )
 
 

@@ -178,7 +178,7 @@ def _step(mixture: GaussianMixture, c: float, reach: float) -> tuple[float, _Ali
     x = _coarse_grid(*_extent(mixture, c))
     j = np.arange(len(mixture.weights))
     # Within this strip every term of A has a positive real part (k > 1), or A avoids (-inf, 0] (k = 1).
-    widest = min((3.0 if mixture.most == 1 else 1.5) / (mixture.most * mixture.shift), 6.0)
+    widest = min((2.0 if mixture.most == 1 else 1.3) / (mixture.most * mixture.shift), 6.0)
     with np.errstate(divide="ignore"):
         tilt = mixture.shift * np.multiply.outer(x, j) - (mixture.shift * j) ** 2 / 2 + np.log(mixture.weights)
         log_weight = np.log(coarse.weight)

@@ -84,8 +84,7 @@ class LossProfile:
     def epsilon(self, delta: float) -> Bounds:
         """Bounds of the smallest epsilon >= 0 for which the event is (epsilon, delta)-DP."""
         if not self.steps.counts:
-            value = gdp.epsilon(delta, self.steps.mu) if self.steps.mu > 0 else 0.0
-            return _around(value, 1e-12)
+            return self._gaussian_epsilon(delta)
         if self._is_hopeless():
             value = gdp.epsilon(delta, dominating_mu(self.steps))
             return Bounds(0.0, value, value)
@@ -102,6 +101,15 @@ class LossProfile:
             return Bounds(0.0, value, value)
         bounds = _larger([direction.delta(epsilon) for direction in self.directions])
         return _capped(bounds, self._chained_delta(epsilon))
+
+    def _gaussian_epsilon(self, delta: float) -> Bounds:
+        """In closed form; the formula for delta is trusted to eleven digits, and so is epsilon's own rounding."""
+        mu = self.steps.mu
+        if mu == 0:
+            return Bounds(0.0, 0.0, 0.0)
+        lower = gdp.epsilon(min(delta * (1 + 1e-11), 1 - 1e-16), mu) * (1 - 1e-13)
+        upper = gdp.epsilon(delta * (1 - 1e-11), mu) * (1 + 1e-13)
+        return _ordered(lower, gdp.epsilon(delta, mu), upper)
 
     def _is_hopeless(self) -> bool:
         """Whether some step has next to no noise: its losses overflow, and the bound without sampling must do."""
@@ -161,7 +169,7 @@ def _capped(bounds: Bounds, upper: float) -> Bounds:
 
 
 def _around(value: float, relative: float) -> Bounds:
-    return Bounds(value * (1 - relative), value, value * (1 + relative))
+    return Bounds(value * (1 - relative), value, min(value * (1 + relative), 1.0))
 
 
 def _larger(bounds: list[Bounds]) -> Bounds:
@@ -312,17 +320,17 @@ class _Direction:
         return whole
 
     def _single_delta(self, epsilon: float, kind: Kind, tail: float) -> float:
+        outward = {"lower": 1 - 1e-11, "estimate": 1.0, "upper": 1 + 1e-11}[kind]
         listed = self._listed(kind)
         if listed is not None:
-            return listed.delta(epsilon)
+            return min(listed.delta(epsilon) * outward, 1.0)
         ((event, _),) = self.steps.counts
         mixture = exact_mixture(event, self.added, self.steps.group)
         if mixture is not None and mixture.most == 1:
-            exact = _sampled_delta(epsilon, mixture)
-            return exact * {"lower": 1 - 1e-11, "estimate": 1.0, "upper": 1 + 1e-11}[kind]
+            return min(_sampled_delta(epsilon, mixture, kind) * outward, 1.0)
         size, group = 2 * _FINE.size, self.steps.group
         ((atoms, _),) = atoms_of(event, kind, added=self.added, tail=tail, size=size, group=group)
-        return atoms.delta(epsilon)
+        return min(atoms.delta(epsilon) * outward, 1.0)
 
     def _single_epsilon(self, delta: float, kind: Kind, tail: float) -> float:
         """Where the (decreasing, convex in e^epsilon) curve of one step crosses delta."""
@@ -345,12 +353,13 @@ class _Direction:
         return root
 
 
-def _sampled_delta(epsilon: float, mixture: GaussianMixture) -> float:
+def _sampled_delta(epsilon: float, mixture: GaussianMixture, kind: Kind) -> float:
     """One Poisson-sampled Gaussian release, in closed form: the hockey stick of a mixture is a scaled hockey stick."""
     rate = mixture.weights[1]
     if not mixture.added:
         return rate * float(gdp.delta(math.log1p(math.expm1(epsilon) / rate), mixture.shift))
-    left = rate - (1 - rate) * math.expm1(epsilon)
+    # What is left of 1 at (1 - rate) e^epsilon; near the end of the curve only rounding is left of it.
+    left = rate - (1 - rate) * math.expm1(epsilon) + {"lower": -1e-15, "estimate": 0.0, "upper": 1e-15}[kind]
     if left <= 0:
         return 0.0
     return left * float(gdp.delta(math.log(rate / left) + epsilon, mixture.shift))

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import optimize
 
 from tacit.accounting.composition import Composition, Part
-from tacit.accounting.events import Event
+from tacit.accounting.events import Event, Sampled
 from tacit.accounting.pld import Bounds
 from tacit.accounting.steps import Steps, atoms_of, boil_down, exact_mixture
 from tacit.errors import InvalidArgument, NotAccountable
@@ -111,8 +111,13 @@ def _composition(steps: Steps, c: float) -> Composition | None:
                 return None
             parts.append((mixture, times))
             continue
+        if isinstance(event, Sampled) and boil_down(event.inside).mu > 0:
+            raise NotAccountable(
+                "Gaussian noise together with other noise on one lot has no closed form here, and atoms cannot reach "
+                "the tails that high orders live in. Use the accountant 'pld'."
+            )
         for atoms, number in atoms_of(event, "upper", added=False, tail=1e-300, size=_SIZE):
-            if atoms.only_p > 1e-290:
+            if atoms.only_p > 0:
                 raise NotAccountable(
                     f"The Rényi divergences of {type(event).__name__} are infinite, as it has outcomes that only one "
                     "of two neighbouring data sets can produce. Use the accountant 'pld'."

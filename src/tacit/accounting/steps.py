@@ -321,4 +321,4 @@ def _largest_loss(density: Density, shift: float) -> float:
 
 def _pure_mu(epsilon: float) -> float:
     """The smallest mu for which epsilon-DP implies mu-GDP: both touch where the two errors are equal."""
-    return 2 * float(special.ndtri(1 / (1 + math.exp(-epsilon)))) if epsilon < 700 else math.inf
+    return -2 * float(special.ndtri(1 / (1 + math.exp(epsilon)))) if epsilon < 700 else math.inf

@@ -164,8 +164,10 @@ class Training:
 
     def metrics(self) -> dict[str, Any]:
         """How well the model did on public examples, and with which settings."""
+        # These files may be given away; a seed would take the noise along, and a path says who trained.
+        kept = {name: value for name, value in asdict(self.settings).items() if name not in ("seed", "data_path")}
         return {
-            "settings": asdict(self.settings),
+            "settings": kept,
             "multiplier": self.run.multiplier,
             "steps": self.run.step,
             "is_finished": not len(self.run),

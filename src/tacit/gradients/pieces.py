@@ -12,10 +12,13 @@ from typing import Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.sparse import csc_array
 from torch import Tensor
 
 # Explicit gradients are kept if they are no larger than this many times the tensors they are made of.
 _LARGER = 1.5
+# How many numbers of token gradients are added up at a time: few enough to stay in the cache and to weigh nothing.
+_ADDED = 400_000
 
 
 class Piece(Protocol):
@@ -110,35 +113,36 @@ class EmbeddingPiece:
     padding: int
 
     def norms(self) -> Tensor:
-        size, count, _ = self.grads.shape
-        if count == 0:
+        size, count, width = self.grads.shape
+        if size == 0 or count == 0:
             return self.grads.new_zeros(size)
         if count == 1:
             norms = row_norms(self.grads[:, 0])
             return norms * (self.tokens[:, 0] != self.padding) if self.padding >= 0 else norms
-        tokens, order = _grouped(self.tokens)
+        at_a_time = max(1, _ADDED // (count * width))
+        return torch.cat([self._several_norms(slice(i, i + at_a_time)) for i in range(0, size, at_a_time)])
+
+    def _several_norms(self, part: slice) -> Tensor:
+        """The norms of some examples: the gradients of equal tokens of an example are added up first."""
+        tokens, order = _grouped(self.tokens[part])
+        size, count = tokens.shape
         order += torch.arange(size, device=order.device)[:, None] * count
         starts = torch.ones_like(tokens, dtype=torch.bool)
         torch.ne(tokens[:, 1:], tokens[:, :-1], out=starts[:, 1:])
         offsets = starts.flatten().nonzero().flatten()
-        sums = _sums(self.grads, order.flatten(), offsets)
-        squares = row_norms(sums).square_()
+        squares = row_norms(_sums(self.grads[part], order.flatten(), offsets)).square_()
         if self.padding >= 0:
             squares.masked_fill_(tokens.flatten()[offsets] == self.padding, 0.0)
         return squares.new_zeros(size).index_add_(0, offsets // count, squares).sqrt_()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         _, count, width = self.grads.shape
-        weights = weights.to(self.grads.dtype)
-        result = self.grads.new_zeros(self.rows, width)
-        if count <= 1:
-            result.index_add_(0, self.tokens.flatten(), self.grads.flatten(0, 1) * weights[:, None])
+        grads, tokens = self.grads.reshape(-1, width), self.tokens.flatten()
+        weights = weights.to(grads.dtype).repeat_interleave(count)
+        if count > 1 and grads.device.type == "cpu" and grads.dtype in (torch.float32, torch.float64):
+            result = _scattered(grads, tokens, weights, self.rows)
         else:
-            tokens, order = _grouped(self.tokens.reshape(1, -1))
-            starts = torch.ones_like(tokens[0], dtype=torch.bool)
-            torch.ne(tokens[0, 1:], tokens[0, :-1], out=starts[1:])
-            offsets = starts.nonzero().flatten()
-            result[tokens[0][offsets]] = _sums(self.grads, order[0], offsets, weights[order[0] // count])
+            result = grads.new_zeros(self.rows, width).index_add_(0, tokens, grads * weights[:, None])
         if self.padding >= 0:
             result[self.padding] = 0.0
         return result
@@ -159,17 +163,26 @@ def _grouped(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Every row sorted, so that equal tokens stand together, and where each of them was."""
     count = tokens.shape[1]
     # Token and position in one number: sorting these is much faster than finding the order of the tokens.
-    packed = (tokens * count).add_(torch.arange(count, device=tokens.device))
+    packed = (tokens.long() * count).add_(torch.arange(count, device=tokens.device))
     # On a CPU numpy sorts ten times as fast as torch.
     packed = torch.from_numpy(np.sort(packed.numpy())) if packed.device.type == "cpu" else packed.sort().values
     tokens = packed.div(count, rounding_mode="floor")
     return tokens, packed.sub_(tokens * count)
 
 
-def _sums(grads: Tensor, order: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+def _sums(grads: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     """The gradients [B, T, D] of all tokens in this order, summed from each offset to the next."""
-    rows = grads.reshape(-1, grads.shape[2])
-    return F.embedding_bag(order, rows, offsets, mode="sum", per_sample_weights=weights)
+    return F.embedding_bag(order, grads.reshape(-1, grads.shape[2]), offsets, mode="sum")
+
+
+def _scattered(grads: Tensor, tokens: Tensor, weights: Tensor, rows: int) -> Tensor:
+    """Weight times gradient of every token, added to its row: a product with a matrix that has one entry a column.
+
+    Six times as fast as torch's own way, which also needs a copy of the gradients for the weights.
+    """
+    count = tokens.shape[0]
+    entries = (weights.numpy(), tokens.numpy(), np.arange(count + 1, dtype=tokens.numpy().dtype))
+    return torch.from_numpy(csc_array(entries, shape=(rows, count)) @ grads.numpy())
 
 
 def row_norms(values: Tensor) -> Tensor:
