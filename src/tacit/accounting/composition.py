@@ -100,7 +100,7 @@ class Composition:
             log_scale += times * tilted.log_total
             phi = characteristic(tilted.weight, tilted.loss, spacing, rows, stride)
             log_moment += times * np.log(phi + 1e-300)
-            error = tilted.error + _ROUNDING
+            error = tilted.error + _ROUNDING * max(1.0, stride / 200)
             relative += times * error / np.maximum(np.abs(phi), error)
         values = np.exp(log_moment)
         return Moments(log_scale, values, np.abs(values) * relative)
