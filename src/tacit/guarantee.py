@@ -45,7 +45,7 @@ class Guarantee:
     """What is proven about everything that was released, for one `unit` of the data.
 
     `event` is all that was released, and every proven number is read off it. `delta` is the one that `str` and
-    `to_json` speak about. `status` rates the method's own claim, not the proven statement.
+    `to_json` speak about. `status` rates the method's own claim, not the proven statement; `because` says why.
     `odometer` is what this run happened to spend where parameters depended on releases: not a guarantee.
     `violations` says what keeps the claim, or a release, from being sound; `errors` what a person has to resolve,
     such as a measured lower bound above the proven one.
@@ -62,6 +62,7 @@ class Guarantee:
     mode: str = "rigorous"
     status: Status = Status.PROVEN
     claim: Claim | None = None
+    because: str = ""
     unit: str = "example"
     assumptions: tuple[str, ...] = ()
     unprotected: tuple[str, ...] = ()
@@ -115,6 +116,7 @@ class Guarantee:
             "delta": self.delta,
             "claim": None if self.claim is None else {**asdict(self.claim), "epsilon": _finite(self.claim.epsilon)},
             "status": self.status.value,
+            "because": self.because,
             "proven": {**proven, "level": "worst_case", "assumptions": list(self.assumptions)},
             "odometer": None if self.odometer is None else {"epsilon": _finite(self.odometer), "dp_guarantee": False},
             "lower_bound": {"epsilon": lower, "kind": "pld_optimistic"},
@@ -157,14 +159,21 @@ class Guarantee:
         ]
 
     def _claim_lines(self) -> list[str]:
+        why = f" {self.because} The argument is in {ARGUMENTS}." if self.because else ""
         if self.claim is None:
-            return []
-        side = claim_side(self.claim.epsilon, self.bounds(self.claim.delta))
-        verdict = {"under": "below what is true", "inside": "within the certified interval", "over": "on the safe side"}
+            return [] if self.status is Status.PROVEN else [f"Status of the method's own claim: {self.status}.{why}"]
         return [
             f"Claimed ({self.claim.source}): epsilon {self.claim.epsilon:.4g} at delta {self.claim.delta:g}. Status of "
-            f"this claim: {self.status}; here it is {verdict[side]}. A claim is not a guarantee."
+            f"this claim: {self.status}; {self._verdict(self.claim)}.{why} A claim is not a guarantee."
         ]
+
+    def _verdict(self, claim: Claim) -> str:
+        """Where the claim lies beside the certified interval, if there is one."""
+        bounds = self.bounds(claim.delta)
+        if math.isinf(bounds[1]):
+            return "no proven number stands beside it"
+        words = {"under": "below what is true", "inside": "within the certified interval", "over": "on the safe side"}
+        return f"here it is {words[claim_side(claim.epsilon, bounds)]}"
 
     def _other_lines(self) -> list[str]:
         lines = []
@@ -181,6 +190,8 @@ class Guarantee:
         return [*lines, *self.notes]
 
 
+# Where every method's claim is proven, or refuted by a pair of neighbouring data sets.
+ARGUMENTS = "docs/guarantees.md"
 FIXED_SEED = "fixed_seed"
 _WORDS = {
     FIXED_SEED: "the noise came from a fixed seed, and whoever knows the seed can take it off again.",
@@ -201,6 +212,7 @@ def _read(data: dict[str, Any]) -> Guarantee:
         mode=data["mode"],
         status=Status(data["status"]),
         claim=None if claim is None else Claim(_infinite(claim["epsilon"]), claim["delta"], claim["source"]),
+        because=data.get("because", ""),
         unit=data["unit"],
         assumptions=tuple(data["proven"]["assumptions"]),
         unprotected=tuple(data["unprotected"]),

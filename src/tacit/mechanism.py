@@ -2,27 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Literal, Protocol, cast
 
-from tacit.accounting.curve import AccountantName
+from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
-from tacit.guarantee import Status
+from tacit.guarantee import Claim, Status
+from tacit.ledger import Budget
 from tacit.randomness import Stream
-from tacit.types import Bound, BoundedSum, Noise, PerExampleGradients, Post, Release, State, Tensors
+from tacit.types import Bound, BoundedSum, Metered, Noise, PerExampleGradients, Post, Release, State, Tensors
+
+Mode = Literal["rigorous", "paper"]
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """The public numbers of a run that a paper's own formula may read.
+
+    `steps` is how many are planned, `budget` what the paper claims to keep, if one was given. `gaussian` gives, for any
+    multiplier, what the steps so far (all planned ones, before the first) would cost if each were a Gaussian release
+    on the lots that were drawn.
+    """
+
+    lot_size: float
+    population: int
+    steps: int
+    delta: float
+    mechanism: Mechanism
+    budget: Budget | None
+    gaussian: Callable[[float], Event]
+
+    @property
+    def rate(self) -> float:
+        """The share of the population that a lot is expected to hold."""
+        return self.lot_size / self.population
+
+    @property
+    def multiplier(self) -> float | None:
+        """The mechanism's nominal multiplier; None before there is one."""
+        return self.mechanism.noise.multiplier
+
+    @property
+    def nominal(self) -> Event:
+        """What was released, read as Gaussian releases of the nominal multiplier: what most papers account for."""
+        if self.multiplier is None:
+            raise InvalidArgument("There is no multiplier yet, so nothing can be said of what it costs.")
+        return self.gaussian(self.multiplier)
+
+
+class Claims(Protocol):
+    """A paper's own formula, in both directions. Frozen values, so that a saved run can be read back."""
+
+    def claim(self, settings: Settings, event: Event) -> Claim | None:
+        """What the paper says that the releases of `event` cost; None where its formula has no answer."""
+
+    def calibrated(self, settings: Settings, budget: Budget) -> Mechanism:
+        """The mechanism with as much noise as the paper prescribes for the budget. Used in paper mode only."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """What is published about a mechanism: its name, and by which accountant its authors state their claim."""
+    """What is published about a mechanism, and how far that is true.
+
+    `claims` is the paper's formula, `status` how well it stands in this `mode`, and `because` says in one sentence why
+    it is not proven (docs/guarantees.md has the argument). What is proven is no matter of the method: it is
+    read off the events that its noise emits, and a noise without a proof emits `Unproven` ones.
+    In paper mode a budget is what the paper claims to keep, and the noise is the paper's.
+    """
 
     name: str = "custom"
     source: str = ""
-    mode: str = "rigorous"
+    mode: Mode = "rigorous"
     status: Status = Status.PROVEN
-    claims_by: AccountantName | None = None
+    claims: Claims | None = None
+    because: str = ""
     unprotected: tuple[str, ...] = ()
     violations: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("rigorous", "paper"):
+            raise InvalidArgument(f"mode must be 'rigorous' or 'paper'. Got {self.mode!r}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +122,13 @@ class Mechanism:
         """Noise, then whatever may see what has noise."""
         noisy = self.noise.add(bounded, rng)
         event = self.noise.event(bounded.dimension)
+        realised = self.noise.realised(bounded) if isinstance(self.noise, Metered) else None
         values, bound_state = self.bound.receive(noisy, state.bound)
         post_states = []
         for post, before in zip(self.post, state.post, strict=True):
             values, after = post.apply(values, before)
             post_states.append(after)
-        return Release(values, event), MechanismState(bound_state, tuple(post_states))
+        return Release(values, event, realised), MechanismState(bound_state, tuple(post_states))
 
     def step(
         self, gradients: PerExampleGradients, state: MechanismState, rng: Stream

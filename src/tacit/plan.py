@@ -12,11 +12,11 @@ from tacit import arguments
 from tacit.accounting import gdp
 from tacit.accounting.calibrate import calibrate
 from tacit.accounting.curve import curve
-from tacit.accounting.events import Event
+from tacit.accounting.events import Event, Gaussian
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.events import add_up
 from tacit.ledger import Budget
-from tacit.mechanism import Mechanism
+from tacit.mechanism import Mechanism, Settings
 from tacit.sampling import Poisson
 from tacit.types import Sampling
 
@@ -111,6 +111,27 @@ class Plan:
     def _event(self, step: int) -> Event:
         return self.sampling_at(step).amplify(self.mechanism_at(step).noise.event(self.dimension))
 
+    def settings(self, done: int | None = None, lost: Sequence[int] = ()) -> Settings:
+        """What a paper's formula may read: of the first `done` steps and those `lost`, or of all that is planned."""
+
+        def gaussian(multiplier: float) -> Event:
+            steps = range(self.steps if done is None else done)
+            return total(self.sampling, self._gaussians(multiplier, steps), self._gaussians(multiplier, lost))
+
+        return Settings(
+            lot_size=self.sampling.lot_size,
+            population=self.sampling.population,
+            steps=self.steps,
+            delta=self.delta,
+            mechanism=self.mechanism,
+            budget=self.budget,
+            gaussian=gaussian,
+        )
+
+    def _gaussians(self, multiplier: float, steps: Sequence[int]) -> list[Event]:
+        factors = self.schedule.multiplier
+        return [self.sampling_at(i).amplify(Gaussian(multiplier * (factors[i] if factors else 1))) for i in steps]
+
     def total(self, steps: int, lost: Sequence[Event] = ()) -> Event:
         """What the first `steps` steps cost, and those that were lost on the way."""
         return total(self.sampling, self.events[:steps], lost)
@@ -125,6 +146,8 @@ class Plan:
                     "give a budget, as in budget=Budget(epsilon=3, delta=1e-5), to find it from."
                 )
             return self._checked()
+        if self.mechanism.method.mode == "paper":
+            return self._claimed(self.budget)
         if given is None:
             return self._with(self._calibrated(self.budget))
         if self._epsilon(given) > self.budget.epsilon:
@@ -135,6 +158,17 @@ class Plan:
             )
         return self
 
+    def _claimed(self, budget: Budget) -> Plan:
+        """This plan with the noise that the method's paper prescribes: the budget is what the paper claims to keep."""
+        claims, given = self.mechanism.method.claims, self.mechanism.noise.multiplier
+        if given is not None:
+            return self._checked()
+        if claims is None:
+            raise InvalidArgument(
+                f"The paper of {self.mechanism.method.name} has no rule for the noise. Give a multiplier instead."
+            )
+        return replace(self, mechanism=claims.calibrated(self.settings(), budget))._checked()
+
     def _checked(self) -> Plan:
         """This plan, refused now if any of its steps means nothing."""
         self.events  # noqa: B018 - a wrong lot size at step 1000 is better known before step 1
@@ -143,7 +177,8 @@ class Plan:
     def shortened(self, done: int, lost: Sequence[Event]) -> Plan:
         """The plan with as many steps as the budget still pays for, at least those `done`, after `lost` ones."""
         budget = self.budget
-        if budget is None or not lost:
+        # What a paper claims to keep says nothing about how many steps it still pays for.
+        if budget is None or not lost or self.mechanism.method.mode == "paper":
             return self
 
         def fits(steps: int) -> bool:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from tacit import arguments, checkpoint
 from tacit.accounting.curve import curve
 from tacit.accounting.events import Event
-from tacit.errors import Asymptotic, CannotResume, InvalidArgument, NotAccountable, NotProven, OutOfOrder
+from tacit.errors import CannotResume, InvalidArgument, OutOfOrder
+from tacit.events import add_up
 from tacit.gradients import per_example_gradients
 from tacit.gradients.losses import Loss
 from tacit.guarantee import FIXED_SEED, Claim, Guarantee
@@ -113,6 +114,7 @@ class PrivateRun:
         self._micro_batch = None if micro_batch is None else arguments.count("micro_batch", micro_batch)
         self._source = source_for(seed)
         self._events: list[Event] = []
+        self._realised: list[Event] = []
         self._lost: Counter[int] = Counter()
         self._forgiven = 0
         self._pending: Lot | None = None
@@ -189,6 +191,8 @@ class PrivateRun:
         event = sampling.amplify(release.event)
         if event != self._events[-1]:
             self._events[-1] = event
+        if release.realised is not None:
+            self._realised.append(sampling.amplify(release.realised))
         _write_gradients(parameters, release.values, lot_size)
 
     def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
@@ -236,24 +240,31 @@ class PrivateRun:
             method=method.name,
             mode=method.mode,
             status=method.status,
-            claim=self._claim(event, delta),
+            claim=self._claim(event),
+            because=method.because,
             assumptions=(self.sampling.assumption, *_ASSUMPTIONS, *forgiven),
             unprotected=method.unprotected,
+            odometer=self._odometer(),
             violations=(*method.violations, *(() if self._source.is_secret else (FIXED_SEED,))),
-            notes=(f"{self.step} of {self.steps} planned steps were released.", *([charged] if charged else [])),
+            notes=(
+                f"{self.step} of {self.steps} planned steps were released.",
+                *([charged] if charged else []),
+                *method.notes,
+            ),
         )
 
     def _event(self) -> Event:
         return total(self.sampling, self._events, [self._plan.event_at(step) for step in self._lost.elements()])
 
-    def _claim(self, event: Event, delta: float) -> Claim | None:
-        by = self.mechanism.method.claims_by
-        if by is None or not self._events:
+    def _claim(self, event: Event) -> Claim | None:
+        claims = self.mechanism.method.claims
+        if claims is None or not self._events:
             return None
-        try:
-            return Claim(curve(event, by=by).epsilon(delta), delta, self.mechanism.method.source)
-        except (Asymptotic, NotAccountable, NotProven):
-            return None
+        return claims.claim(self._plan.settings(self.step, list(self._lost.elements())), event)
+
+    def _odometer(self) -> float | None:
+        """What the releases happened to cost, where the noise says that this differs from one to the next."""
+        return curve(add_up(self._realised)).epsilon(self._plan.delta) if self._realised else None
 
     def save(
         self, path: str | os.PathLike[str], optimizer: Stateful | None = None, scheduler: Stateful | None = None
@@ -269,6 +280,7 @@ class PrivateRun:
         tree = {
             "plan": self._plan,
             "events": [(event, len(list(same))) for event, same in groupby(self._events)],
+            "realised": self._realised,
             "lost": dict(self._lost),
             "forgiven": self._forgiven,
             "micro_batch": self._micro_batch,
@@ -330,6 +342,7 @@ class PrivateRun:
         state = MechanismState(tree["bound_state"], tuple(tree["post_states"]))
         settings = {"micro_batch": tree["micro_batch"], "workers": workers, "seed": tree["seed"]}
         run._begin(model, loss, data, plan, state, **settings)
+        run._realised = tree["realised"]
         run._events, run._lost, run._forgiven = events, charged, tree["forgiven"] + forgiven
         run._journal = Journal(folder, plan.steps)
         if tree["torch_random"] is not None:

@@ -66,10 +66,15 @@ class BoundedSum:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Values that went through noise, with the event that pays for them. Public."""
+    """Values that went through noise, with the event that pays for them. Public.
+
+    `realised` is what the release happened to cost where its noise depended on earlier releases: no
+    guarantee comes of adding such events up.
+    """
 
     values: Tensors
     event: Event
+    realised: Event | None = None
 
 
 @runtime_checkable
@@ -121,6 +126,13 @@ class Noise(Protocol):
 
     def add(self, bounded: BoundedSum, rng: Stream) -> Tensors: ...
     def event(self, dimension: int) -> Event: ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A noise whose scale, over the sensitivity, differs with earlier releases: it says what each release came to."""
+
+    def realised(self, bounded: BoundedSum) -> Event: ...
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ is what Bu et al. print. That doubles the sensitivity, and is refuted (epsilon 1
 from __future__ import annotations
 
 from tacit.bounds import Clip, NormalisedClip, QuantileClip
+from tacit.claims import ByAccountant
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
 from tacit.mechanism import Mechanism, Method
@@ -16,10 +17,12 @@ from tacit.noise import GaussianNoise
 from tacit.types import Bound
 
 _BOUNDS = ("flat", "per_layer", "normalised", "quantile")
-_ABADI = Method("dpsgd", "Abadi et al. 2016, moments accountant", claims_by="moments")
-_BU_SOURCE = "Bu et al. 2019, central limit theorem"
-_NOISY_SGD = Method("noisy_sgd", _BU_SOURCE, status=Status.ASYMPTOTIC, claims_by="clt")
-_NOISY_ADAM = Method("noisy_adam", _BU_SOURCE, status=Status.ASYMPTOTIC, claims_by="clt")
+_LIMIT = "It is the limit of many small steps, on either side of the truth for any finite number of them."
+_MOMENTS = ByAccountant("moments", "Abadi et al. 2016, moments accountant")
+_LIMIT_THEOREM = ByAccountant("clt", "Bu et al. 2019, central limit theorem")
+_ABADI = Method("dpsgd", "Abadi et al. 2016", claims=_MOMENTS)
+_NOISY_SGD = Method("noisy_sgd", "Bu et al. 2019", status=Status.ASYMPTOTIC, claims=_LIMIT_THEOREM, because=_LIMIT)
+_NOISY_ADAM = Method("noisy_adam", "Bu et al. 2019", status=Status.ASYMPTOTIC, claims=_LIMIT_THEOREM, because=_LIMIT)
 
 
 def dpsgd(clip_norm: float = 1.0, multiplier: float | None = None, *, clipping: str = "flat") -> Mechanism:
