@@ -88,9 +88,6 @@ def test_the_guess_does_not_matter(guess):
     assert found == pytest.approx(multiplier_for(epsilon=1.5, delta=1e-6, rate=0.02, steps=200), rel=1e-4)
 
 
-@pytest.mark.xfail(
-    reason="with next to no noise a line needs e^{eta^2 / 8} beyond floats", strict=True, raises=OverflowError
-)
 def test_a_guess_far_too_small_does_not_matter():
     found = calibrate(lambda x: sampled(x, 0.02, 200), epsilon=1.5, delta=1e-6, guess=1e-3)
     assert found == pytest.approx(multiplier_for(epsilon=1.5, delta=1e-6, rate=0.02, steps=200), rel=1e-4)
@@ -104,9 +101,6 @@ def test_one_laplace_release_is_calibrated_to_its_closed_form(delta):
     assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-4)
 
 
-@pytest.mark.xfail(
-    reason="certified by delta(epsilon), whose bound is tighter than that of epsilon(delta)", strict=True
-)
 def test_student_t_is_calibrated_within_its_budget():
     def event(scale):
         return StudentT(9.0, scale, (0.6, 0.8)).sampled(0.05) * 20

@@ -251,3 +251,8 @@ def test_a_gaussian_with_company_on_its_lot_is_refused():
     # Atoms end at 37 standard deviations, and high orders live beyond.
     with pytest.raises(NotAccountable, match="together with other noise on one lot"):
         curve((Gaussian(1.0) + Laplace(100.0)).sampled(0.5), by="rdp").epsilon(1e-5)
+
+
+@pytest.mark.parametrize(("multiplier", "rate", "delta"), [(16.0, 0.001, 1e-4), (3.0, 0.01, 1e-7), (6.0, 0.001, 1e-6)])
+def test_the_search_for_the_best_order_copes_with_orders_out_of_reach(multiplier, rate, delta):
+    assert math.isfinite(curve(Gaussian(multiplier).sampled(rate), "rdp").epsilon(delta))

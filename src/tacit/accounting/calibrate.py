@@ -49,13 +49,14 @@ def calibrate(
 def _by_delta(event_of: Callable[[float], Event], epsilon: float, delta: float, guess: float) -> float | None:
     """The answer by a secant search on log delta at the wanted epsilon, which needs no search for epsilon.
 
-    Mostly one direction decides; the answer is then certified in both. None where that does not
-    come to an end soon: the slower way always does.
+    Mostly one direction decides; the answer is then certified in both, by the epsilon that anyone who asks will be
+    told. None where that does not come to an end soon: the slower way always does.
     """
     target = math.log(delta)
 
     def excess(log_x: float) -> float:
-        bound = LossProfile.of(event_of(math.exp(log_x))).directions[0].delta(epsilon).upper
+        profile = LossProfile.of(event_of(math.exp(log_x)))
+        bound = 1.0 if profile.is_hopeless() else profile.directions[0].delta(epsilon).upper
         return math.log(bound) - target if bound > 0 else -math.inf
 
     here = math.log(min(max(guess, _LEAST_MULTIPLIER), _MOST_MULTIPLIER))
@@ -69,7 +70,7 @@ def _by_delta(event_of: Callable[[float], Event], epsilon: float, delta: float, 
             return None
         if at_there <= 0 and at_there / slope <= _PRECISION:
             x = math.exp(there)
-            return x if LossProfile.of(event_of(x)).delta(epsilon).upper <= delta else None
+            return x if LossProfile.of(event_of(x)).epsilon(delta).upper <= epsilon else None
         step = max(min(-at_there / slope + 0.2 * _PRECISION, 0.5), -0.5)
         here, at_here, there = there, at_there, there + step
         if there < math.log(_LEAST_MULTIPLIER):

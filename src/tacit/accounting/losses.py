@@ -101,8 +101,10 @@ def split(cells: Cells) -> LossAtoms:
     """Two atoms a cell, at its ends, shared with the neighbours: dominates the true pair."""
     left, right = cells.ends[:-1], cells.ends[1:]
     low, high = np.minimum(left, right), np.maximum(left, right)
-    excess = np.maximum(cells.p - cells.q * np.exp(low), 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # Beyond e^700 by logarithms: where q underflowed, all of p may lie at the upper end.
+        least = np.where(low < 700, cells.q * np.exp(np.minimum(low, 700)), np.exp(np.log(cells.q) + low))
+        excess = np.maximum(cells.p - least, 0.0)
         up = np.where(high > low, excess / -np.expm1(low - high), 0.0)
     up = np.clip(np.nan_to_num(up), 0.0, cells.p)
     q_up = up * np.exp(-high)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import optimize
@@ -12,10 +12,11 @@ from tacit.accounting import gdp
 from tacit.accounting.composition import Composition, Part
 from tacit.accounting.contour import Lines, saddle, saddle_epsilon, saddle_for_delta, saddle_log_delta, try_line
 from tacit.accounting.densities import Floats
-from tacit.accounting.events import Adjacency, EpsilonDelta, Event, ProductNoise, RandomizedResponse
+from tacit.accounting.events import Adjacency, EpsilonDelta, Event, ProductNoise, RandomizedResponse, ShuffledReports
 from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product
 from tacit.accounting.mixture import GaussianMixture
 from tacit.accounting.search import JUMPS, LEFT, SEARCH_TOLERANCE, draw, follow, search, settle, shares
+from tacit.accounting.shuffle import report_delta
 from tacit.accounting.steps import (
     Steps,
     as_add_remove,
@@ -29,6 +30,7 @@ from tacit.accounting.steps import (
 _KINDS: tuple[Kind, ...] = ("lower", "estimate", "upper")
 _SEARCH_SIZE = 480
 _LOG_LEAST = -650.0
+_LEAST_DELTA = 1e-300
 # One example (or the group) moves the released value by this many standard deviations.
 _HOPELESS = 40.0
 # A whole curve is read off so many sets of lines.
@@ -85,7 +87,7 @@ class LossProfile:
         """Bounds of the smallest epsilon >= 0 for which the event is (epsilon, delta)-DP."""
         if not self.steps.counts:
             return self._gaussian_epsilon(delta)
-        if self._is_hopeless():
+        if self.is_hopeless():
             value = gdp.epsilon(delta, dominating_mu(self.steps))
             return Bounds(0.0, value, value)
         bounds = _larger([direction.epsilon(delta) for direction in self.directions])
@@ -96,11 +98,25 @@ class LossProfile:
         if not self.steps.counts:
             value = float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0
             return _around(value, 1e-11)
-        if self._is_hopeless():
+        if self.is_hopeless():
             value = float(gdp.delta(epsilon, dominating_mu(self.steps)))
             return Bounds(0.0, value, value)
         bounds = _larger([direction.delta(epsilon) for direction in self.directions])
-        return _capped(bounds, self._chained_delta(epsilon))
+        bounds = _capped(bounds, self._chained_delta(epsilon))
+        if self.steps.total > 1 and bounds.upper > 1.001 * bounds.lower:
+            bounds = _capped(bounds, self._summed_advantage())
+        if bounds.upper == 0 or bounds.lower >= _LEAST_DELTA:
+            return bounds
+        # Nothing is computed below what a float can hold with all its digits.
+        return Bounds(0.0, bounds.estimate, max(bounds.upper, _LEAST_DELTA))
+
+    def _summed_advantage(self) -> float:
+        """Advantages at most add up, and none of delta(epsilon) is above them: tight where steps are rare and few."""
+        total = float(gdp.delta(0.0, self.steps.mu)) if self.steps.mu > 0 else 0.0
+        for event, times in self.steps.counts:
+            alone = LossProfile(replace(self.steps, counts=((event, 1),), mu=0.0))
+            total += times * alone.delta(0.0).upper
+        return total * (1 + 1e-11)
 
     def _gaussian_epsilon(self, delta: float) -> Bounds:
         """In closed form; the formula for delta is trusted to eleven digits, and so is epsilon's own rounding."""
@@ -111,7 +127,7 @@ class LossProfile:
         upper = gdp.epsilon(delta * (1 - 1e-11), mu) * (1 + 1e-13)
         return _ordered(lower, gdp.epsilon(delta, mu), upper)
 
-    def _is_hopeless(self) -> bool:
+    def is_hopeless(self) -> bool:
         """Whether some step has next to no noise: its losses overflow, and the bound without sampling must do."""
         mixtures = (exact_mixture(event, False, self.steps.group) for event, _ in self.steps.counts)
         return any(mixture is not None and mixture.most * mixture.shift > _HOPELESS for mixture in mixtures)
@@ -146,7 +162,7 @@ class LossProfile:
 
     def deltas(self, epsilons: Floats) -> tuple[Floats, Floats]:
         """Lower and upper bounds of delta at many epsilons (ascending), with few lines: accurate to about 1e-10."""
-        if not self.steps.counts or self.steps.total == 1 or self._hops() is not None or self._is_hopeless():
+        if not self.steps.counts or self.steps.total == 1 or self._hops() is not None or self.is_hopeless():
             found = [self.delta(float(epsilon)) for epsilon in epsilons]
             return np.array([b.lower for b in found]), np.array([b.upper for b in found])
         lower, upper = np.zeros(epsilons.size), np.zeros(epsilons.size)
@@ -184,6 +200,11 @@ class _Direction:
     added: bool
 
     def epsilon(self, delta: float) -> Bounds:
+        """Bounds of epsilon(delta) in this direction."""
+        ceiling = total_loss_ceiling(self.steps, added=self.added)
+        return _capped(self._found_epsilon(delta), ceiling * (1 + 1e-12))
+
+    def _found_epsilon(self, delta: float) -> Bounds:
         tail = 1e-9 * delta / self.steps.total
         if self._is_single():
             return _ordered(*(self._single_epsilon(delta, kind, tail) for kind in _KINDS))
@@ -325,6 +346,8 @@ class _Direction:
         if listed is not None:
             return min(listed.delta(epsilon) * outward, 1.0)
         ((event, _),) = self.steps.counts
+        if isinstance(event, ShuffledReports) and self.steps.group == 1:
+            return min(report_delta(event, epsilon, kind) * outward, 1.0)
         mixture = exact_mixture(event, self.added, self.steps.group)
         if mixture is not None and mixture.most == 1:
             return min(_sampled_delta(epsilon, mixture, kind) * outward, 1.0)

@@ -91,7 +91,9 @@ class RenyiProfile:
         best = int(np.argmin(values))
         if not math.isfinite(values[best]):
             return math.inf
-        around = [math.log(_SCAN[max(best - 1, 0)]), math.log(_SCAN[min(best + 1, _SCAN.size - 1)])]
+        # Orders out of reach are infinite, and the search subtracts what it is given.
+        near = [i for i in (best - 1, best, best + 1) if 0 <= i < _SCAN.size and math.isfinite(values[i])]
+        around = (math.log(_SCAN[near[0]]), math.log(_SCAN[near[-1]]))
         found = optimize.minimize_scalar(lambda u: at(math.exp(u)), bounds=around, method="bounded")
         return min(values[best], float(found.fun))
 
