@@ -7,9 +7,11 @@
     ├── AdjacencyMismatch
     ├── NotAccountable
     ├── NotAchievable
+    ├── NotConverged
     ├── BudgetExceeded
     ├── OutOfOrder
     ├── CannotResume
+    ├── BadLedger
     └── MixesExamples
 
 A message says what was wrong, with the value; why it matters; and what to do.
@@ -47,6 +49,10 @@ class NotAchievable(TacitError):
     """Calibration has no solution: no setting within reach meets the budget."""
 
 
+class NotConverged(TacitError):
+    """A solver did not come as close to the minimiser as the guarantee needs."""
+
+
 class BudgetExceeded(TacitError):
     """A release, or a plan of them, would cost more than the budget allows."""
 
@@ -57,6 +63,10 @@ class OutOfOrder(TacitError):
 
 class CannotResume(TacitError):
     """A saved run does not fit what it is to be resumed with."""
+
+
+class BadLedger(TacitError):
+    """A file that is no ledger, or one that is damaged, was edited, or was written by a newer tacit."""
 
 
 class MixesExamples(TacitError):
