@@ -22,6 +22,13 @@ class SlowGradients:
     def norms(self):
         return torch.cat([flat(rows) for rows in self._rows.values()], dim=1).norm(dim=1)
 
+    def scaled_norms(self, scale):
+        scaled = [flat(rows * scale[name]) for name, rows in self._rows.items()]
+        return torch.cat(scaled, dim=1).norm(dim=1)
+
+    def products(self, vectors):
+        return sum((rows * vectors[name]).flatten(1).sum(1) for name, rows in self._rows.items())
+
     def weighted_sum(self, weights):
         return self.weighted_sum_by_layer(dict.fromkeys(self._rows, weights))
 

@@ -151,6 +151,14 @@ class NoGradients:
         """None, for every parameter."""
         return {name: value.new_zeros(0) for name, value in self.like.items()}
 
+    def scaled_norms(self, scale: Tensors) -> Tensor:
+        """None."""
+        return self.norms()
+
+    def products(self, vectors: Tensors) -> Tensor:
+        """None."""
+        return self.norms()
+
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
         """Zeros."""
         return {name: torch.zeros_like(value) for name, value in self.like.items()}

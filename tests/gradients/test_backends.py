@@ -48,6 +48,25 @@ def test_norms_sums_and_gradients_agree_with_single_passes(backend, case):
     assert largest_error(gradients.weighted_sum(weights), sums) < 1e-11
 
 
+@pytest.mark.parametrize("backend", ["auto", "vmap"])
+def test_scaled_norms_and_products_agree_with_single_passes(backend, case):
+    name, model, inputs, targets = case
+    if backend == "vmap" and name in NOT_BY_VMAP:
+        return
+    expected = zoo.one_by_one(model, inputs, targets)
+    gradients = per_example_gradients(model, F.cross_entropy, inputs, targets, backend=backend)
+    generator = torch.Generator().manual_seed(0)
+    vectors = {
+        key: torch.randn(rows.shape[1:], generator=generator, dtype=rows.dtype) for key, rows in expected.items()
+    }
+    # Every third parameter has a single number for all of its coordinates.
+    scale = {key: v.flatten()[0] if i % 3 == 0 else v for i, (key, v) in enumerate(vectors.items())}
+    scaled = [(rows * scale[key]).flatten(1).norm(dim=1) for key, rows in expected.items()]
+    torch.testing.assert_close(gradients.scaled_norms(scale), torch.stack(scaled).norm(dim=0), rtol=1e-10, atol=1e-13)
+    products = sum((rows * vectors[key]).flatten(1).sum(1) for key, rows in expected.items())
+    torch.testing.assert_close(gradients.products(vectors), products, rtol=1e-9, atol=1e-12)
+
+
 def test_the_model_is_left_as_it_was(case):
     _, model, inputs, targets = case
     before = {name: (p.clone(), p.requires_grad, p.grad) for name, p in model.named_parameters()}
@@ -89,6 +108,8 @@ def test_a_lot_of_one_and_an_empty_lot_are_ordinary_lots(case):
         if parameter.requires_grad:
             assert torch.equal(empty.weighted_sum(torch.zeros(0))[name], torch.zeros_like(parameter))
             assert empty.dense()[name].shape == (0, *parameter.shape)
+    ones = {name: torch.ones_like(p) for name, p in model.named_parameters()}
+    assert empty.scaled_norms(ones).shape == empty.products(ones).shape == (0,)
 
 
 def test_pieces_of_a_lot_add_up_to_the_whole(case):

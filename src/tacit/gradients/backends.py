@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,6 +62,21 @@ class LotGradients:
     def norms(self) -> Tensor:
         """[B]: each example's gradient norm over all trainable parameters; NaN or infinite if it is not finite."""
         return self._norms
+
+    def scaled_norms(self, scale: Mapping[str, Tensor]) -> Tensor:
+        """[B]: the norms of gradients whose every coordinate is multiplied by its scale: a number for each coordinate
+        of a parameter, or a single one. The gradients are not formed, or only some examples' at a time."""
+        squares = self.losses.new_zeros(len(self))
+        for name, piece in self._single.items():
+            by, single = scale[name], self.parameters[name].numel() > scale[name].numel()
+            norms = self._norms_by_name[name] * by.abs() if single else piece.scaled_norms(by)
+            squares = squares + norms.square()
+        return squares.sqrt_()
+
+    def products(self, vectors: Mapping[str, Tensor]) -> Tensor:
+        """[B]: the inner product of each example's gradient with one vector."""
+        each = (piece.products(vectors[name]) for name, piece in self._single.items())
+        return sum(each, self.losses.new_zeros(len(self)))
 
     def weighted_sum(self, weights: Tensor) -> Tensors:
         """Sum over examples of weight times gradient. At weight zero an example adds zero, even if not finite."""

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.gradients.pieces import DensePiece, Piece
+from tacit.gradients.pieces import DensePiece, Piece, in_turn
 
 # Stride, padding, dilation, groups.
 Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
@@ -100,6 +100,20 @@ class ConvolutionPiece:
 
     def norms(self) -> Tensor:
         return self.known
+
+    def scaled_norms(self, scale: Tensor) -> Tensor:
+        pairs = zip(in_turn(self.inputs), in_turn(self.grads), strict=True)
+        formed = (DensePiece(_one_by_one(inputs, grads, self.weight, self.geometry)) for inputs, grads in pairs)
+        return torch.cat([piece.scaled_norms(scale) for piece in formed])
+
+    def products(self, vector: Tensor) -> Tensor:
+        stride, padding, dilation, groups = self.geometry
+        weight = vector.to(self.grads.dtype).view_as(self.weight)
+        none = [0] * len(stride)
+        outputs: Tensor = torch.ops.aten.convolution(
+            self.inputs, weight, None, stride, padding, dilation, False, none, groups
+        )
+        return outputs.mul_(self.grads).flatten(1).sum(1)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         shape = (-1, *[1] * (self.grads.dim() - 1))

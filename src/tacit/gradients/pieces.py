@@ -1,7 +1,8 @@
 """What one use of one parameter contributes to every example's gradient, in the form that is cheapest to keep.
 
 A piece knows three things: the norm of each example's contribution, any weighted sum of
-them, and the contributions one by one. Norms and sums never need the last.
+them, and the contributions one by one. Norms and sums never need the last. Norms can be taken of contributions
+whose coordinates were multiplied by a `scale` each, and products with one vector, as whitened clipping needs.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from torch import Tensor
 _LARGER = 1.5
 # How many numbers of token gradients are added up at a time: few enough to stay in the cache and to weigh nothing.
 _ADDED = 400_000
+# Where scaled norms do need the contributions one by one, they are formed for this many examples at a time.
+_FORMED = 32
 
 
 class Piece(Protocol):
     """One use of one parameter in one lot."""
 
     def norms(self) -> Tensor: ...
+    def scaled_norms(self, scale: Tensor) -> Tensor: ...
+    def products(self, vector: Tensor) -> Tensor: ...
     def weighted_sum(self, weights: Tensor) -> Tensor: ...
     def dense(self) -> Tensor: ...
     def without(self, rows: Tensor) -> Piece: ...
@@ -38,6 +43,14 @@ class DensePiece:
 
     def norms(self) -> Tensor:
         return row_norms(self.values if self.values.dim() == 2 else self.values.flatten(1))
+
+    def scaled_norms(self, scale: Tensor) -> Tensor:
+        flat = self.values.flatten(1)
+        scale = scale.reshape(-1)
+        return torch.cat([row_norms(rows * scale) for rows in in_turn(flat)]) if len(flat) else self.norms()
+
+    def products(self, vector: Tensor) -> Tensor:
+        return self.values.flatten(1) @ vector.reshape(-1).to(self.values.dtype)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         flat = self.values.flatten(1)
@@ -60,6 +73,14 @@ class OuterPiece:
     def norms(self) -> Tensor:
         return row_norms(self.inputs).mul_(row_norms(self.grads))
 
+    def scaled_norms(self, scale: Tensor) -> Tensor:
+        # sum_ij (s_ij g_i x_j)^2 is a bilinear form of the squares.
+        squares = scale.to(self.grads.dtype).reshape(self.grads.shape[1], self.inputs.shape[1]).square()
+        return (self.grads.square() @ squares).mul_(self.inputs.square()).sum(1).sqrt_()
+
+    def products(self, vector: Tensor) -> Tensor:
+        return _bilinear(self.grads, vector, self.inputs).sum(1)
+
     def weighted_sum(self, weights: Tensor) -> Tensor:
         return (self.grads.T * weights.to(self.grads.dtype)) @ self.inputs
 
@@ -81,6 +102,14 @@ class GramPiece:
         left = torch.bmm(self.grads, self.grads.transpose(1, 2))
         right = torch.bmm(self.inputs, self.inputs.transpose(1, 2))
         return left.mul_(right).sum((1, 2)).clamp_min_(0).sqrt_()
+
+    def scaled_norms(self, scale: Tensor) -> Tensor:
+        pairs = zip(in_turn(self.grads), in_turn(self.inputs), strict=True)
+        formed = (DensePiece(GramPiece(grads, inputs).dense()) for grads, inputs in pairs)
+        return torch.cat([piece.scaled_norms(scale) for piece in formed])
+
+    def products(self, vector: Tensor) -> Tensor:
+        return _bilinear(self.grads, vector, self.inputs).sum((1, 2))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         grads = self.grads * weights.to(self.grads.dtype)[:, None, None]
@@ -113,16 +142,26 @@ class EmbeddingPiece:
     padding: int
 
     def norms(self) -> Tensor:
+        return self._norms(None)
+
+    def scaled_norms(self, scale: Tensor) -> Tensor:
+        return self._norms(scale.view(self.rows, -1))
+
+    def products(self, vector: Tensor) -> Tensor:
+        each = torch.einsum("btd,btd->bt", self.grads, vector.view(self.rows, -1).to(self.grads.dtype)[self.tokens])
+        return (each * (self.tokens != self.padding) if self.padding >= 0 else each).sum(1)
+
+    def _norms(self, scale: Tensor | None) -> Tensor:
         size, count, width = self.grads.shape
         if size == 0 or count == 0:
             return self.grads.new_zeros(size)
-        if count == 1:
+        if count == 1 and scale is None:
             norms = row_norms(self.grads[:, 0])
             return norms * (self.tokens[:, 0] != self.padding) if self.padding >= 0 else norms
         at_a_time = max(1, _ADDED // (count * width))
-        return torch.cat([self._several_norms(slice(i, i + at_a_time)) for i in range(0, size, at_a_time)])
+        return torch.cat([self._several_norms(slice(i, i + at_a_time), scale) for i in range(0, size, at_a_time)])
 
-    def _several_norms(self, part: slice) -> Tensor:
+    def _several_norms(self, part: slice, scale: Tensor | None) -> Tensor:
         """The norms of some examples: the gradients of equal tokens of an example are added up first."""
         tokens, order = _grouped(self.tokens[part])
         size, count = tokens.shape
@@ -130,7 +169,8 @@ class EmbeddingPiece:
         starts = torch.ones_like(tokens, dtype=torch.bool)
         torch.ne(tokens[:, 1:], tokens[:, :-1], out=starts[:, 1:])
         offsets = starts.flatten().nonzero().flatten()
-        squares = row_norms(_sums(self.grads[part], order.flatten(), offsets)).square_()
+        sums = _sums(self.grads[part], order.flatten(), offsets)
+        squares = row_norms(sums if scale is None else sums * scale[tokens.flatten()[offsets]]).square_()
         if self.padding >= 0:
             squares.masked_fill_(tokens.flatten()[offsets] == self.padding, 0.0)
         return squares.new_zeros(size).index_add_(0, offsets // count, squares).sqrt_()
@@ -185,6 +225,12 @@ def _scattered(grads: Tensor, tokens: Tensor, weights: Tensor, rows: int) -> Ten
     return torch.from_numpy(csc_array(entries, shape=(rows, count)) @ grads.numpy())
 
 
+def in_turn(values: Tensor) -> tuple[Tensor, ...]:
+    """The rows of a lot, a bounded number of examples at a time."""
+    pieces: tuple[Tensor, ...] = torch.split(values, _FORMED)
+    return pieces
+
+
 def row_norms(values: Tensor) -> Tensor:
     """The norm of each row."""
     norms: Tensor = torch.linalg.vector_norm(values, dim=1)
@@ -204,6 +250,11 @@ def merged(pieces: list[Piece], shape: tuple[int, ...]) -> Piece:
     for piece in pieces[1:]:
         total += piece.dense().view_as(total)
     return DensePiece(total)
+
+
+def _bilinear(grads: Tensor, matrix: Tensor, inputs: Tensor) -> Tensor:
+    """The terms of grads^T matrix inputs, still to be summed."""
+    return (grads @ matrix.to(grads.dtype).reshape(grads.shape[-1], inputs.shape[-1])).mul_(inputs)
 
 
 def _zeroed(values: Tensor, rows: Tensor) -> Tensor:
