@@ -1,6 +1,6 @@
 """Privacy accounting: events in, certified curves out. Needs numpy and scipy only."""
 
-from tacit.accounting import gdp, information
+from tacit.accounting import gdp, information, shuffle
 from tacit.accounting.calibrate import calibrate, lot_size_for, multiplier_for, steps_for
 from tacit.accounting.clt import central_limit_mu
 from tacit.accounting.curve import ACCOUNTANTS, PrivacyCurve, claim_side, curve
@@ -26,6 +26,7 @@ from tacit.accounting.events import (
     RandomizedResponse,
     Repeated,
     Sampled,
+    ShuffledReports,
     StudentT,
     Unproven,
     from_json,
@@ -51,6 +52,7 @@ __all__ = [
     "Repeated",
     "Sampled",
     "SechDensity",
+    "ShuffledReports",
     "StudentT",
     "StudentTDensity",
     "Unproven",
@@ -66,5 +68,6 @@ __all__ = [
     "lot_size_for",
     "multiplier_for",
     "register_density",
+    "shuffle",
     "steps_for",
 ]

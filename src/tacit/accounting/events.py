@@ -207,6 +207,36 @@ class Sampled(Event):
 
 @final
 @dataclass(frozen=True)
+class ShuffledReports(Event):
+    """The mechanism inside, run by each of `population` people on their own example; then the reports are shuffled.
+
+    What comes after sees the reports without an order, or is a symmetric function of them. `inside` states what a
+    report guarantees by itself, whatever value its example is replaced by (local privacy), so it is about
+    replace-one; and so is the whole, with `population` public and the same in both worlds.
+    """
+
+    inside: Event
+    population: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "population", arguments.count("population", self.population))
+        if self.inside.adjacency is not Adjacency.REPLACE_ONE:
+            raise AdjacencyMismatch(
+                "A report is made from one example and compares any two values of it, so what is inside shuffled "
+                f"reports must be stated under replace one example. This is about {self.inside.adjacency}."
+            )
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return Adjacency.REPLACE_ONE
+
+    def walk(self) -> Iterator[Event]:
+        yield self
+        yield from self.inside.walk()
+
+
+@final
+@dataclass(frozen=True)
 class Repeated(Event):
     """The mechanism inside, run `times` times with fresh noise (and fresh lots)."""
 
@@ -286,6 +316,11 @@ _WRITERS: dict[type[Event], Callable[[Any], dict[str, Any]]] = {
     ProductNoise: _write_product,
     Adaptive: lambda e: {"event": "adaptive", "inside": _inner(e.inside)},
     Sampled: lambda e: {"event": "sampled", "rate": e.rate, "inside": _inner(e.inside)},
+    ShuffledReports: lambda e: {
+        "event": "shuffled_reports",
+        "population": e.population,
+        "inside": _inner(e.inside),
+    },
     Repeated: lambda e: {"event": "repeated", "times": e.times, "inside": _inner(e.inside)},
     Composed: lambda e: {"event": "composed", "parts": [_inner(part) for part in e.parts]},
 }
@@ -344,6 +379,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Event]] = {
     "product_noise": _read_product,
     "adaptive": lambda data: Adaptive(_read(data["inside"])),
     "sampled": lambda data: Sampled(_read(data["inside"]), data["rate"]),
+    "shuffled_reports": lambda data: ShuffledReports(_read(data["inside"]), data["population"]),
     "repeated": lambda data: Repeated(_read(data["inside"]), data["times"]),
     "composed": lambda data: Composed(tuple(_read(part) for part in data["parts"])),
 }

@@ -22,6 +22,7 @@ from tacit.accounting.events import (
     RandomizedResponse,
     Repeated,
     Sampled,
+    ShuffledReports,
     Unproven,
 )
 from tacit.accounting.losses import (
@@ -188,6 +189,7 @@ def atoms_of(
         return [(mixture_atoms(mixture, kind, tail, size, 0.0 if added else focus), 1)]
     match event:
         case Sampled(inside=inside, rate=rate) if group == 1:
+            _refuse_shuffled(inside)
             if event.adjacency is Adjacency.REPLACE_ONE and kind != "upper" and isinstance(inside, Gaussian):
                 return [(replaced_atoms(1 / inside.multiplier, rate, kind, tail, size), 1)]
             whole = _joined(inside, kind, tail, min(size, _JOINED))
@@ -205,11 +207,24 @@ def atoms_of(
             return [(_response_atoms(epsilon, choices), 1)]
         case EpsilonDelta(epsilon=epsilon, delta=delta) if group == 1:
             return [(_epsilon_delta_atoms(epsilon, delta), 1)]
+        case ShuffledReports() if group == 1:
+            # It boils down the reports itself.
+            from tacit.accounting.shuffle import report_atoms
+
+            return [(report_atoms(event, kind, tail, size), 1)]
     raise NotAccountable(
         f"The losses of {type(event).__name__} for {group} example(s) together are not known in closed form. Known "
-        "are Gaussian, Laplace, StudentT, ProductNoise, RandomizedResponse and EpsilonDelta, sampled, repeated and "
-        "composed; for groups, Gaussian noise (sampled or not) and unsampled product noise."
+        "are Gaussian, Laplace, StudentT, ProductNoise, RandomizedResponse and EpsilonDelta, sampled, shuffled, "
+        "repeated and composed; for groups, Gaussian noise (sampled or not) and unsampled product noise."
     )
+
+
+def _refuse_shuffled(event: Event) -> None:
+    if any(isinstance(inner, ShuffledReports) for inner in event.walk()):
+        raise NotAccountable(
+            "Shuffled reports on a Poisson lot: fewer reports than the declared population would hide each other, so "
+            "the amplification that is stated does not hold. Shuffle the reports of everyone."
+        )
 
 
 @lru_cache(maxsize=64)
@@ -282,7 +297,7 @@ def dominating_mu(steps: Steps) -> float:
 
 
 def _unsampled_mu(event: Event) -> float:
-    if isinstance(event, Sampled):
+    if isinstance(event, (Sampled, ShuffledReports)):
         inside = boil_down(event.inside)
         return dominating_mu(inside)
     mu = gaussian_mu(event)
@@ -309,6 +324,8 @@ def total_loss_ceiling(steps: Steps, *, added: bool) -> float:
                 total += times * steps.group * epsilon
             case ProductNoise(density=density, shifts=shifts):
                 total += times * sum(_largest_loss(density, steps.group * shift) for shift in shifts)
+            case ShuffledReports(inside=inside):
+                total += times * steps.group * total_loss_ceiling(boil_down(inside), added=False)
             case _:
                 return math.inf
     return total

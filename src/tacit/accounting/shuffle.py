@@ -1,0 +1,310 @@
+"""Shuffling: how private many noisy reports are once nobody can tell whose is whose.
+
+Each of `population` people sends a report that protects its maker alone, by local privacy. Mixed, the reports of the
+others hide it further: every report looks, with some probability, as if one of the two worlds had made it (a clone).
+Feldman, McMillan and Talwar 2021 reduce the whole to two counts, which is what is computed here, rounded outwards.
+The smaller numbers of the same authors' 2023 paper are not used: by their own erratum they hold for some reports only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy import special
+
+from tacit import arguments
+from tacit.accounting import gdp
+from tacit.accounting.densities import Floats, GaussianDensity
+from tacit.accounting.events import EpsilonDelta, Event, ProductNoise, RandomizedResponse, ShuffledReports
+from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product, shifted
+from tacit.accounting.steps import atoms_of, boil_down, total_loss_ceiling
+from tacit.errors import NotAccountable
+
+# Numbers of clones are rounded down to so many values: fewer clones hide less, so this is the safe side.
+_BUCKETS = 240
+_REACH = 12.0
+# What a closed form for delta may be wrong by, relatively.
+_ROUNDING = 1e-11
+# Below this, what the reports' own delta adds does not matter to anyone.
+_NEGLIGIBLE = 1e-18
+_SPLITS = 64
+_POINTS = 400
+_NOTHING = LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
+
+
+def clone_delta(epsilon: float, *, local_epsilon: float, population: int) -> float:
+    """A certified upper bound of delta at `epsilon`, for shuffled reports that are each local_epsilon-DP.
+
+    The number of clones is binomial with rate e^-local_epsilon; given it, the two counts of Feldman, McMillan and
+    Talwar 2021 (theorem 3.1) are compared exactly. Holds for every local randomizer, and for every local_epsilon.
+
+    >>> clone_delta(0.0608, local_epsilon=2.0, population=45_222) < 5e-6
+    True
+    """
+    epsilon = arguments.non_negative("epsilon", epsilon)
+    local_epsilon = arguments.positive("local_epsilon", local_epsilon)
+    return _clone_delta(epsilon, local_epsilon, arguments.count("population", population))
+
+
+def clone_epsilon(delta: float, *, local_epsilon: float, population: int) -> float:
+    """The smallest epsilon at which `clone_delta` is at most `delta`; never above local_epsilon.
+
+    >>> round(clone_epsilon(5e-6, local_epsilon=2.0, population=45_222), 4)
+    0.0608
+    """
+    delta = arguments.open_unit("delta", delta)
+    local_epsilon = arguments.positive("local_epsilon", local_epsilon)
+    population = arguments.count("population", population)
+    return _least_epsilon(lambda epsilon: _clone_delta(epsilon, local_epsilon, population), delta, local_epsilon)
+
+
+def closed_form_epsilon(delta: float, *, local_epsilon: float, population: int) -> float:
+    """The closed form of Feldman, McMillan and Talwar 2021 (theorem 3.1): certified, several times `clone_epsilon`.
+
+    It needs local_epsilon <= log(population / (16 log(2 / delta))); where that fails, shuffling is not made use of, and
+    the answer is local_epsilon.
+
+    >>> round(closed_form_epsilon(5e-6, local_epsilon=2.0, population=45_222), 6)
+    0.253189
+    """
+    delta = arguments.open_unit("delta", delta)
+    local_epsilon = arguments.positive("local_epsilon", local_epsilon)
+    population = arguments.count("population", population)
+    if local_epsilon > math.log(population / (16 * math.log(2 / delta))):
+        return local_epsilon
+    growth = math.exp(local_epsilon)
+    spread = 8 * math.sqrt(growth * math.log(4 / delta) / population) + 8 * growth / population
+    return min(math.log1p(math.tanh(local_epsilon / 2) * spread), local_epsilon)
+
+
+def optimistic_epsilon(delta: float, *, local_epsilon: float, population: int) -> float:
+    """The closed form of Feldman, McMillan and Talwar 2023: NOT certified, for comparison only.
+
+    Its authors' erratum says that a lemma behind it is wrong, so it holds for some local randomizers only.
+    """
+    delta = arguments.open_unit("delta", delta)
+    local_epsilon = arguments.positive("local_epsilon", local_epsilon)
+    population = arguments.count("population", population)
+    growth = math.exp(local_epsilon)
+    spread = 4 * math.sqrt(2 * math.log(4 / delta) / ((growth + 1) * population)) + 4 / population
+    return math.log1p((growth - 1) * spread)
+
+
+def added_delta(epsilon: float, *, local_epsilon: float, local_delta: float, population: int) -> float:
+    """What reports that are only (local_epsilon, local_delta)-DP add to delta at `epsilon`.
+
+    Each report is within (1 + e^-local_epsilon / 2) local_delta of one that is local_epsilon-DP and has the clones, in
+    total variation; all reports together therefore within `population` times that, in both worlds.
+    """
+    return (math.exp(epsilon) + 1) * (1 + math.exp(-local_epsilon) / 2) * population * local_delta
+
+
+def report_delta(event: ShuffledReports, epsilon: float, kind: Kind) -> float:
+    """delta of shuffled reports at `epsilon`, below or above the truth.
+
+    From above: the best, over many splits of the report's own guarantee into (local_epsilon, local_delta), of the clone
+    bound; never more than one report costs by itself. From below: the sum of all reports, in which Gaussian noise
+    averages out.
+    """
+    reports = _reports(event)
+    if kind == "lower":
+        spread = reports.mu / math.sqrt(event.population)
+        return float(gdp.delta(epsilon, spread)) * (1 - _ROUNDING) if spread > 0 else 0.0
+    return _upper_delta(event, epsilon)
+
+
+@lru_cache(maxsize=4096)
+def _upper_delta(event: ShuffledReports, epsilon: float) -> float:
+    reports = _reports(event)
+    return min(reports.amplified(epsilon), reports.delta(epsilon), 1.0)
+
+
+@lru_cache(maxsize=16)
+def report_atoms(event: ShuffledReports, kind: Kind, tail: float, size: int) -> LossAtoms:
+    """The losses of shuffled reports as atoms, for composing them with other releases.
+
+    The true delta is convex in e^epsilon, so straight lines between points above it stay above it.
+    """
+    reports = _reports(event)
+    if kind == "lower":
+        spread = reports.mu / math.sqrt(event.population)
+        return shifted(GaussianDensity(1 / spread), 1.0, "lower", tail, size) if spread > 0 else _NOTHING
+    most = float(reports.splits[-1])
+    rough = np.concatenate([[0.0], np.geomspace(1e-5 * most, most, 60)])
+    found = np.array([_upper_delta(event, float(epsilon)) for epsilon in rough])
+    alive = int(np.searchsorted(-found, -max(1e-15, 4 * found.min())))
+    losses = np.union1d(rough, np.linspace(0.0, rough[min(alive, rough.size - 1)], _POINTS))
+    deltas = np.array([_upper_delta(event, float(epsilon)) for epsilon in losses])
+    return _mirrored(losses, np.minimum.accumulate(deltas))
+
+
+@dataclass(frozen=True, eq=False)
+class _Reports:
+    """What one report guarantees by itself: Gaussian DP with `mu` and, apart from it, a handful of losses.
+
+    Its guarantee reads (splits[i], deltas[i])-DP for every i; beyond the last split nothing matters any more.
+    """
+
+    mu: float
+    atoms: LossAtoms
+    population: int
+    splits: Floats
+    deltas: Floats
+
+    def delta(self, epsilon: float) -> float:
+        """delta of one report, from above: given the other losses, the Gaussian's delta at what they leave."""
+        return _local_delta(self.mu, self.atoms, epsilon)
+
+    def amplified(self, epsilon: float) -> float:
+        """The clone bound at the best split of the report's own guarantee that a search finds. Every split is valid."""
+        first, last = int(np.searchsorted(self.splits, epsilon, side="right")), self.splits.size - 1
+        if first > last:
+            return 1.0
+        # The bound falls and then rises with the split: compare neighbours, and keep the half that holds the lower one.
+        while first < last:
+            middle = (first + last) // 2
+            if self._at(middle, epsilon) <= self._at(middle + 1, epsilon):
+                last = middle
+            else:
+                first = middle + 1
+        return self._at(first, epsilon)
+
+    def _at(self, index: int, epsilon: float) -> float:
+        split, population = float(self.splits[index]), self.population
+        added = added_delta(epsilon, local_epsilon=split, local_delta=float(self.deltas[index]), population=population)
+        return _clone_delta(epsilon, split, population) + added
+
+
+@lru_cache(maxsize=64)
+def _reports(event: ShuffledReports) -> _Reports:
+    steps = boil_down(event.inside)
+    atoms = _NOTHING
+    for inner, times in steps.counts:
+        power = exact_power(_few_losses(inner), times, "upper")
+        if power is None or atoms.loss.size * power.loss.size > 100_000:
+            raise NotAccountable(
+                f"A report of {times} times {type(inner).__name__} has too many different losses to be shuffled. "
+                "State it as one EpsilonDelta."
+            )
+        atoms = exact_product(atoms, power, "upper")
+    splits = _splits(steps.mu, float(atoms.loss.max()), event.population)
+    deltas = np.array([_local_delta(steps.mu, atoms, float(split)) for split in splits])
+    return _Reports(steps.mu, atoms, event.population, splits, deltas)
+
+
+def _few_losses(event: Event) -> LossAtoms:
+    """Losses that dominate those of a part of a report: no pure mechanism says more than binary randomized response."""
+    match event:
+        case RandomizedResponse() | EpsilonDelta():
+            ((atoms, _),) = atoms_of(event, "upper", added=False, tail=0.0, size=0)
+            return atoms
+        case ProductNoise():
+            ceiling = total_loss_ceiling(boil_down(event), added=False)
+            if math.isfinite(ceiling):
+                return _few_losses(EpsilonDelta(ceiling, 0.0, event.adjacency))
+    raise NotAccountable(
+        f"What shuffling does for reports made by {type(event).__name__} is not known here. Known are Gaussian noise, "
+        "randomized response, noise with bounded losses such as Laplace, and EpsilonDelta."
+    )
+
+
+def _splits(mu: float, ceiling: float, population: int) -> Floats:
+    """Epsilons of one report from where its delta, times all reports, is far too large to where it is negligible.
+
+    `ceiling` is the largest loss apart from the Gaussian's: with nothing but bounded losses it is the last split,
+    and adds no delta.
+    """
+    if mu == 0:
+        return np.linspace(0.0, max(ceiling, 1e-300), _SPLITS + 1)[1:]
+    first, last = (gdp.epsilon(min(least / population, 0.5), mu) for least in (1e-2, _NEGLIGIBLE))
+    return np.linspace(max(first, 1e-3 * last), ceiling + last, _SPLITS)
+
+
+def _local_delta(mu: float, atoms: LossAtoms, epsilon: float) -> float:
+    if mu == 0:
+        return atoms.delta(epsilon) * (1 + _ROUNDING)
+    left = gdp.delta(epsilon - atoms.loss, mu)
+    return (float(atoms.p @ left) + atoms.only_p) * (1 + _ROUNDING)
+
+
+def _clone_delta(epsilon: float, local_epsilon: float, population: int) -> float:
+    if epsilon >= local_epsilon:
+        return 0.0
+    clones, mass = _clones(local_epsilon, population)
+    # With c clones one count is k of c + 1, and the likelihood ratio exceeds e^epsilon from this share of them on.
+    odds = math.expm1(-local_epsilon - epsilon) / math.expm1(epsilon - local_epsilon) * math.exp(epsilon)
+    first = np.floor((clones + 1) * (odds / (1 + odds))) + 1
+    likely = 1 / (1 + math.exp(-local_epsilon))
+    above, from_there = _survival(first - 1, clones), _survival(first - 2, clones)
+    with_it = likely * from_there + (1 - likely) * above
+    without = math.exp(epsilon) * ((1 - likely) * from_there + likely * above)
+    rounding = (1e-12 + 2e-15 * np.sqrt(clones)) * (with_it + without)
+    return float(mass @ np.clip(with_it - without + rounding, 0.0, 1.0)) * (1 + 1e-9)
+
+
+@lru_cache(maxsize=512)
+def _clones(local_epsilon: float, population: int) -> tuple[Floats, Floats]:
+    """How many clones there are, rounded down to few values, with their probabilities (which add up to 1)."""
+    others, rate = population - 1, math.exp(-local_epsilon)
+    middle, width = others * rate, math.sqrt(others * rate * (1 - rate))
+    low, high = max(middle - _REACH * width, 0.0), min(middle + _REACH * width, float(others))
+    bottoms = np.unique(np.concatenate([[0.0], np.floor(np.linspace(low, high, _BUCKETS))]))
+    # P(C < bottom) below the middle and P(C >= bottom) above it, each accurate where it is small.
+    below = np.where(bottoms > 0, special.betainc(others - bottoms + 1, np.maximum(bottoms, 1), 1 - rate), 0.0)
+    above = np.where(bottoms > 0, special.betainc(np.maximum(bottoms, 1), others - bottoms + 1, rate), 1.0)
+    lower = np.diff(np.append(below, 1.0))
+    upper = -np.diff(np.append(above, 0.0))
+    mass = np.where(bottoms < middle, lower, upper)
+    return bottoms, np.maximum(mass, 0.0)
+
+
+def _survival(k: Floats, coins: Floats) -> Floats:
+    """P(more than k heads of so many fair coins), by the incomplete beta function."""
+    inside = (k >= 0) & (k < coins)
+    value = special.betainc(np.where(inside, k + 1, 1.0), np.where(inside, coins - k, 1.0), 0.5)
+    return np.where(inside, value, np.where(k < 0, 1.0, 0.0))
+
+
+def _least_epsilon(delta_at: Callable[[float], float], delta: float, most: float) -> float:
+    """The smallest epsilon up to `most`, where delta_at is at most `delta`, from above."""
+    low, high = 0.0, most
+    if delta_at(0.0) <= delta:
+        return 0.0
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
+    return high
+
+
+def _mirrored(losses: Floats, deltas: Floats) -> LossAtoms:
+    """The symmetric pair whose delta runs straight (in e^epsilon) between these points: first loss 0, ascending."""
+    keep = _hull(np.exp(losses), deltas)
+    x, losses, deltas = np.exp(losses[keep]), losses[keep], deltas[keep]
+    slopes = np.append(np.diff(deltas) / np.diff(x), 0.0)
+    q = np.maximum(np.diff(slopes), 0.0)
+    p, only = q * x[1:], float(deltas[-1])
+    middle = max(1 - float(p.sum() + q.sum()) - only, 0.0)
+    return LossAtoms(
+        np.concatenate([-losses[:0:-1], [0.0], losses[1:]]),
+        np.concatenate([q[::-1], [middle], p]),
+        np.concatenate([p[::-1], [middle], q]),
+        only,
+        only,
+    )
+
+
+def _hull(x: Floats, y: Floats) -> list[int]:
+    """The points on the largest convex curve that lies under all of them."""
+    kept: list[int] = []
+    for i in range(x.size):
+        while len(kept) > 1:
+            a, b = kept[-2], kept[-1]
+            if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
+                break
+            kept.pop()
+        kept.append(i)
+    return kept
