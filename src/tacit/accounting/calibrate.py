@@ -52,6 +52,10 @@ def _by_delta(event_of: Callable[[float], Event], epsilon: float, delta: float, 
     Mostly one direction decides; the answer is then certified in both, by the epsilon that anyone who asks will be
     told. None where that does not come to an end soon: the slower way always does.
     """
+    steps = LossProfile.of(event_of(guess)).steps
+    if steps.adjacency is Adjacency.REPLACE_ONE and steps.counts:
+        # The bound over two hops belongs to no direction, and is the better one on Poisson lots.
+        return None
     target = math.log(delta)
 
     def excess(log_x: float) -> float:
