@@ -9,6 +9,7 @@ __all__ = [
     "Budget",
     "FullBatch",
     "Guarantee",
+    "Ledger",
     "Poisson",
     "PrivateRun",
     "Schedule",
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import tacit.gradients as gradients
     import tacit.methods as methods
     from tacit.guarantee import Guarantee
-    from tacit.ledger import Budget
+    from tacit.ledger import Budget, Ledger
     from tacit.plan import Schedule
     from tacit.run import PrivateRun
     from tacit.sampling import FullBatch, Poisson, Shuffled
@@ -36,6 +37,7 @@ else:
         "Budget": "ledger",
         "FullBatch": "sampling",
         "Guarantee": "guarantee",
+        "Ledger": "ledger",
         "Poisson": "sampling",
         "PrivateRun": "run",
         "Schedule": "plan",

@@ -6,11 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+
 from tacit import arguments
-from tacit.accounting import gdp
 from tacit.accounting.curve import curve
-from tacit.accounting.events import Adjacency, Event
+from tacit.accounting.events import Adjacency, Event, Gaussian
 from tacit.accounting.rdp import RenyiProfile
+from tacit.errors import NotAchievable
+
+_ORDERS = np.geomspace(1e-2, 1e5, 400)
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Terms:
 
     >>> from tacit.accounting import Gaussian
     >>> exact, filtered = Terms(Budget(1, 1e-5)), Terms.adaptive(Budget(1, 1e-5))
-    >>> exact.allows(Gaussian(3.75)), filtered.allows(Gaussian(3.75)), filtered.allows(Gaussian(4.0))
+    >>> exact.allows(Gaussian(3.75)), filtered.allows(Gaussian(3.75)), filtered.allows(Gaussian(4.1))
     (True, False, True)
     """
 
@@ -55,10 +59,24 @@ class Terms:
     order: float | None = None
 
     @classmethod
-    def adaptive(cls, budget: Budget, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Self:
-        """Terms held by a filter, of the order that is best for Gaussian noise at this budget."""
-        mu = float(gdp.mu(budget.epsilon, budget.delta))
-        return cls(budget, adjacency, 1 + math.sqrt(-2 * math.log(budget.delta)) / mu)
+    def adaptive(cls, budget: Budget, adjacency: Adjacency = Adjacency.ADD_REMOVE, like: Event | None = None) -> Self:
+        """Terms held by a filter of the order at which most runs `like` this one fit (or like one of Gaussian noise).
+
+        The order is fixed here, before anything is released under these terms, as the theorem asks.
+        """
+        profile = RenyiProfile.of(like or Gaussian(1.0, adjacency))
+
+        def runs(order: float) -> float:
+            divergence = profile.divergence(order)
+            return cls(budget, adjacency, order).allowance / divergence if divergence > 0 else 0.0
+
+        best = max((1 + float(c) for c in _ORDERS), key=runs)
+        if runs(best) <= 0:
+            raise NotAchievable(
+                f"No order of the filter leaves room for such a run within epsilon {budget.epsilon:g} at delta "
+                f"{budget.delta:g}. Raise the multiplier or the budget, or let the exact rule hold it."
+            )
+        return cls(budget, adjacency, best)
 
     def allows(self, event: Event) -> bool:
         """Whether everything ever released may be this event."""

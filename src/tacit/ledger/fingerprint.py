@@ -28,5 +28,5 @@ def fingerprint(*arrays: Any) -> str:
                 "text of fixed length first."
             )
         digest.update(f"{array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -88,18 +88,20 @@ class Book:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
         self._meta = dict(connection.execute("SELECT key, value FROM meta"))
+        if self._meta.keys() != {"identity", "secret"}:
+            raise BadLedger(f"{path} is damaged: it has lost its name. Restore it from a copy.")
         self.entries = [Entry(*row) for row in connection.execute("SELECT * FROM entries ORDER BY number")]
         _refuse_broken(path, self.origin, self.entries, _last_number(connection))
 
     @property
     def identity(self) -> str:
         """The ledger's own name, which a copy shares."""
-        return str(self._meta.get("identity"))
+        return str(self._meta["identity"])
 
     @property
     def origin(self) -> str:
         """What the first row's seal follows on."""
-        return _hash(self._meta.get("identity"), self._meta.get("secret"))
+        return _hash(self._meta["identity"], self._meta["secret"])
 
     @property
     def head(self) -> str:
@@ -298,6 +300,9 @@ def _explained(path: Path) -> Iterator[None]:
         raise TacitError(f"The ledger {path} cannot be used: {error.strerror or error}.") from error
     except sqlite3.Error as error:
         raise _sentence(path, error) from error
+    except (TypeError, ValueError) as error:
+        # A column that holds no text any more.
+        raise BadLedger(f"{path} is damaged: {error}. Restore it from a copy.") from error
 
 
 def _sentence(path: Path, error: sqlite3.Error) -> TacitError:

@@ -1,0 +1,162 @@
+"""A run's place in a ledger, as the process sees it that goes on with the run."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from tacit.errors import BadLedger, CannotResume, OutOfOrder
+from tacit.ledger import storage
+from tacit.ledger.budget import Budget
+from tacit.ledger.course import Course, Range
+from tacit.ledger.ledger import Ledger, Place, taken_over, token
+from tacit.ledger.storage import Live
+
+
+class Resumed(NamedTuple):
+    """Up to where a resumed run may go; which steps were drawn in vain; how many of those are forgiven."""
+
+    stop: int
+    lost: Counter[int]
+    forgiven: int
+
+
+@final
+class Booking:
+    """Reserves before the first draw, marks every step before it is drawn, and settles when the run is over.
+
+    Marks are made some steps at a time, a thousandth of the run: a crash is charged for the rest of such a piece too.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        course: Course,
+        *,
+        dataset: str | None,
+        fingerprint: str | None = None,
+        about: Mapping[str, Any] | None = None,
+        own: Budget | None = None,
+        run: str | None = None,
+    ) -> None:
+        self.ledger, self.run, self.dataset = ledger, run or token(), dataset
+        self._course, self._own, self._about, self._fingerprint = course, own, about, fingerprint
+        self._place: Place | None = None
+        self._stop: int | None = None
+        self._marked = 0
+        self._connection: tuple[int, sqlite3.Connection] | None = None
+
+    def check(self) -> None:
+        """Raise `BudgetExceeded` if the run could not be begun now."""
+        self.dataset = self.ledger.check(self.dataset, self._course, self._fingerprint)
+
+    def begin(self, step: int) -> None:
+        """Make sure, before the step is drawn, that it is charged. Returns once that is on the disk."""
+        place = self._place or self._reserve(step, self._stop)
+        if step < self._marked:
+            return
+        if step >= place.stop:
+            raise OutOfOrder(f"Step {step} is not reserved in the ledger: run {self.run} may go up to {place.stop}.")
+        stop = min(step + max(1, self._course.steps // 1000), place.stop)
+        if not storage.mark(self.ledger.path, self._open(), Live(self.run, place.attempt, stop)):
+            self._lose_place()
+        self._marked = stop
+
+    def resume(self, start: int, stop: int, *, drawn: Sequence[Range] = (), nothing_left: bool = False) -> Resumed:
+        """Take over from whatever process went on with the run before this one.
+
+        `drawn` is what the run is known to have drawn, for a ledger that does not know it.
+        """
+        last = next((entry for entry in reversed(self.ledger.entries()) if entry.run == self.run), None)
+        if last is not None and last.kind == "settle" and start >= stop:
+            self.dataset = last.dataset
+            return Resumed(stop, self._lost(last.content["drawn"], start), 0)
+        place = self._reserve(start, stop, drawn=drawn, nothing_left=nothing_left)
+        if place.stop == start:
+            self.settle()
+        return Resumed(place.stop, self._lost(place.drawn, start), place.forgiven)
+
+    def settle(self) -> None:
+        """Charge what was drawn, and no more. The run may still go on, by reserving anew."""
+        if self._place is not None:
+            self.ledger.settle(self.run, self._place.attempt)
+            self._place, self._marked = None, 0
+            self._close()
+
+    def saved(self) -> dict[str, Any]:
+        """What a checkpoint keeps, for `of_saved`."""
+        return {
+            "path": str(self.ledger.path.absolute()),
+            "identity": self.ledger.identity,
+            "dataset": self.dataset,
+            "run": self.run,
+            "entry": None if self._place is None else self._place.entry,
+            "seal": None if self._place is None else self._place.seal,
+        }
+
+    def _reserve(self, start: int, stop: int | None, **more: Any) -> Place:
+        self._place = self.ledger.reserve(
+            self.dataset,
+            self._course,
+            run=self.run,
+            start=start,
+            stop=stop,
+            own=self._own,
+            about=self._about,
+            fingerprint=self._fingerprint,
+            **more,
+        )
+        self.dataset, self._stop, self._marked = self._place.dataset, self._place.stop, start
+        return self._place
+
+    def _lost(self, drawn: Sequence[Range], start: int) -> Counter[int]:
+        """The steps that were drawn and do not lead up to `start`; none where they are the same numbers again."""
+        if self._course.is_repeatable:
+            return Counter()
+        counts = Counter(step for first, last in drawn for step in range(first, last))
+        counts.subtract(range(start))
+        return +counts
+
+    def _lose_place(self) -> None:
+        self._close()
+        raise taken_over(self.run, [entry for entry in self.ledger.entries() if entry.run == self.run][-1])
+
+    def _open(self) -> sqlite3.Connection:
+        # A connection must not be used by a forked process: SQLite's locks belong to the one that opened it.
+        if self._connection is None or self._connection[0] != os.getpid():
+            connection = storage.connect(self.ledger.path)
+            weakref.finalize(self, connection.close).atexit = False
+            self._connection = os.getpid(), connection
+        return self._connection[1]
+
+    def _close(self) -> None:
+        if self._connection is not None and self._connection[0] == os.getpid():
+            self._connection[1].close()
+        self._connection = None
+
+
+def ledger_of(saved: Mapping[str, Any], given: Ledger | None) -> Ledger:
+    """The ledger that a saved run is charged to: the one given, or the one where it was."""
+    path = Path(saved["path"])
+    if given is None and not path.exists():
+        raise CannotResume(
+            f"The run is charged to the ledger {path}, which is not there any more. Say where it is: "
+            "ledger=Ledger(path), or --ledger FILE."
+        )
+    ledger = given or Ledger(path)
+    if ledger.identity != saved["identity"]:
+        raise CannotResume(
+            f"The run is charged to another ledger than {ledger.path}: to the one that was at {path}. Going on under "
+            "this one would forget what was released so far. Give the ledger that it began with."
+        )
+    if saved["entry"] is not None and not ledger.holds(saved["entry"], saved["seal"]):
+        raise BadLedger(
+            f"{ledger.path} has lost entry {saved['entry']}, in which run {saved['run']} is charged: it is an old "
+            "copy, or was written anew. Restore the newest copy."
+        )
+    return ledger
