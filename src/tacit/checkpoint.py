@@ -1,63 +1,121 @@
 """Checkpoints: one safetensors file with a JSON header. Nothing in it is ever executed.
 
 A tree of dicts, lists, tuples, numbers, text, tensors and tacit's own frozen values is split into tensors, which go
-into the file's body, and JSON, which goes into its header. Writing is atomic: after a crash there is
-either the old checkpoint or the new one.
+into the file's body, and JSON, which goes into its header. Writing is atomic: after a crash, or on a full disk, there
+is either the old checkpoint or the new one. A hash of both parts shows damage, and the one before the newest is kept.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from tacit.accounting.events import Event
 from tacit.accounting.events import from_json as event_from_json
-from tacit.errors import CannotResume, InvalidArgument
+from tacit.errors import CannotResume, InvalidArgument, TacitError
 
 VERSION = 1
-_HEADER = "tacit"
-_FILE = "run.safetensors"
+_HEADER, _HASH = "tacit", "sha256"
+_FILE, _PREVIOUS = "run.safetensors", "run.previous.safetensors"
 
 
 def write(folder: Path, tree: Mapping[str, Any]) -> None:
     """Save a tree into the folder, in place of what was saved there before."""
     tensors: dict[str, Tensor] = {}
     header = json.dumps({"version": VERSION, "tree": _pack(dict(tree), "", tensors)})
+    content = save(tensors, metadata={_HEADER: header, _HASH: _hash(header, tensors)})
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f"{_FILE}.unfinished"
-    with unfinished.open("wb") as file:
-        file.write(save(tensors, metadata={_HEADER: header}))
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(folder / _FILE)
-    sync_folder(folder)
+    replace_file(folder / _FILE, content, keep=folder / _PREVIOUS)
+
+
+def replace_file(path: Path, content: bytes, keep: Path | None = None) -> None:
+    """Put the content into the file, all of it or nothing of it; what was there before goes to `keep`."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if keep is not None:
+            _keep(path, keep)
+        unfinished.replace(path)
+    except BaseException:
+        # On a full disk, half a file is only in the way.
+        unfinished.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _keep(path: Path, as_: Path) -> None:
+    """Give the file a second name, under which it stays when the first one goes to another."""
+    linked = as_.with_name(f"{as_.name}.unfinished")
+    # There is none before the first save, nor on a file system without links.
+    with suppress(OSError):
+        linked.unlink(missing_ok=True)
+        os.link(path, linked)
+        linked.replace(as_)
 
 
 def read(folder: Path, stages: tuple[type, ...] = ()) -> dict[str, Any]:
     """The tree that `write` saved. `stages` are classes of the user's own that may stand in it."""
     path = folder / _FILE
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})[_HEADER])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        header, tensors = _read_file(path)
+        if header["version"] != VERSION:
+            raise CannotResume(f"{path} has version {header['version']}; this tacit reads version {VERSION}.")
+        tree: dict[str, Any] = _unpack(header["tree"], tensors, {_name(stage): stage for stage in stages})
+    except TacitError:
+        raise
     except FileNotFoundError as error:
-        raise CannotResume(f"There is no saved run in {folder}: {_FILE} is missing.") from error
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise CannotResume(f"{path} is not a run that tacit saved: {error}.") from error
-    if header["version"] != VERSION:
-        raise CannotResume(f"{path} has version {header['version']}; this tacit reads version {VERSION}.")
-    tree: dict[str, Any] = _unpack(header["tree"], tensors, {_name(stage): stage for stage in stages})
+        raise CannotResume(f"There is no saved run in {folder}: {_FILE} is missing.{_other(folder)}") from error
+    except OSError as error:
+        raise CannotResume(f"{path} cannot be read: {error.strerror or error}.{_other(folder)}") from error
+    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise CannotResume(f"{path} is not a run that tacit saved: {error}.{_other(folder)}") from error
     return tree
+
+
+def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        text, written = metadata[_HEADER], metadata[_HASH]
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    if _hash(text, tensors) != written:
+        raise CannotResume(f"{path} is damaged: it is not as it was written.{_other(path.parent)}")
+    header: dict[str, Any] = json.loads(text)
+    return header, tensors
+
+
+def _hash(header: str, tensors: Mapping[str, Tensor]) -> str:
+    """A hash of all that a checkpoint says."""
+    digest = hashlib.sha256(header.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _other(folder: Path) -> str:
+    previous = folder / _PREVIOUS
+    if not previous.exists():
+        return ""
+    return (
+        f" The save before it is still there. To go on from that one, rename {previous} to {_FILE}: steps that were "
+        "drawn since are charged again, unless the run has a seed."
+    )
 
 
 def sync_folder(folder: Path) -> None:

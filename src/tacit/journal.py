@@ -3,7 +3,8 @@
 A step that was drawn, lost and drawn again has been released twice, unless nothing of it left the process. So a run
 that was saved notes in the save's folder which steps it may begin, before it begins them, and makes sure the note
 is on the disk. Steps are noted some at a time (a thousandth of the run): a crash is charged for the
-rest of such a block too, which errs on the safe side. A save settles the journal.
+rest of such a block too, which errs on the safe side. A save settles the journal: of all notes one remains, that the
+steps up to it were begun, for whoever goes back to an older save.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import secrets
 from collections import Counter
 from pathlib import Path
 from typing import final
+
+from tacit.errors import CannotResume
 
 
 @final
@@ -37,9 +40,12 @@ class Journal:
         if step < self._steps:
             self._reserve(step, self._steps)
 
-    def settle(self) -> None:
-        """Forget the notes: the save that just succeeded holds what they said."""
+    def settle(self, saved: int, lost: Counter[int]) -> None:
+        """Sum the notes up: the save that just succeeded holds `saved` steps, and knows which were lost before it."""
         with _path(self.folder).open("w") as file:
+            if saved or lost:
+                file.write(f"{json.dumps({'saved': saved, 'lost': sorted(lost.items())})}\n")
+                file.flush()
             _sync(file.fileno())
         self._reserved = 0
 
@@ -53,18 +59,44 @@ class Journal:
         self._reserved = stop
 
 
-def lost_steps(folder: Path, saved: int) -> Counter[int]:
-    """How often each step from `saved` on was begun by processes that did not live to save it."""
+def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> Counter[int]:
+    """How often each step was drawn in vain, seen from a save that holds `saved` steps and knows of `known` lost ones.
+
+    Steps from `saved` on were begun by processes that did not live to save them, or that saved them where this save
+    has been put back in their place.
+    """
     path = _path(folder)
     begun: set[tuple[str, int]] = set()
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            note = json.loads(line)
-        except ValueError:
-            # A note that was never finished: its steps were never begun.
-            continue
-        begun.update((note["attempt"], step) for step in range(max(note["start"], saved), note["stop"]))
-    return Counter(step for _, step in begun)
+    lost: Counter[int] = Counter()
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+        match _note(path, line):
+            case {"attempt": str(attempt), "start": int(start), "stop": int(stop)}:
+                begun.update((attempt, step) for step in range(max(start, saved), stop))
+            case {"saved": int(stop), "lost": list(steps)}:
+                begun.update(("saved", step) for step in range(saved, stop))
+                lost.update({int(step): int(times) for step, times in steps})
+            case None:
+                pass
+            case _:
+                raise _damaged(path, line)
+    return Counter(step for _, step in begun) + (lost - (known or Counter()))
+
+
+def _note(path: Path, line: str) -> object:
+    """What a line says; None for one that was never finished: its steps were never begun."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        if line.endswith("}"):
+            raise _damaged(path, line) from None
+        return None
+
+
+def _damaged(path: Path, line: str) -> CannotResume:
+    return CannotResume(
+        f"{path} is damaged: it says {line[:80]!r}, so it is not known which steps were drawn since the save. If you "
+        "remove the file, see to it that nothing of what was drawn since then is used or seen."
+    )
 
 
 def _path(folder: Path) -> Path:

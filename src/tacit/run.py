@@ -294,7 +294,7 @@ class PrivateRun:
         }
         checkpoint.write(folder, tree)
         self._follow(folder)
-        (folder / "guarantee.json").write_text(self.guarantee().to_json())
+        checkpoint.replace_file(folder / "guarantee.json", self.guarantee().to_json().encode())
 
     def _follow(self, folder: Path) -> None:
         """Keep the journal where the newest save is."""
@@ -303,7 +303,7 @@ class PrivateRun:
             self._journal = None
         if self._journal is None:
             self._journal = Journal(folder, self.steps)
-        self._journal.settle()
+        self._journal.settle(self.step, self._lost)
         checkpoint.sync_folder(folder)
 
     @classmethod
@@ -333,7 +333,7 @@ class PrivateRun:
         for name, part in (("optimizer", optimizer), ("scheduler", scheduler)):
             _load_part(name, part, tree[name])
         events = [event for event, times in tree["events"] for _ in range(times)]
-        lost = lost_steps(folder, len(events)) if tree["seed"] is None else Counter[int]()
+        lost = Counter[int]() if tree["seed"] is not None else lost_steps(folder, len(events), Counter(tree["lost"]))
         forgiven = lost.total() if nothing_left else 0
         charged = Counter(tree["lost"]) + (Counter[int]() if nothing_left else lost)
         plan: Plan = tree["plan"]

@@ -20,7 +20,10 @@ from tacit.guarantee import Guarantee
 from tacit.run import PrivateRun
 
 RUN = [sys.executable, "-c", "from tacit.cli import main; main()"]
-FILES = {"model.safetensors", "guarantee.json", "metrics.json", "settings.json", "run.safetensors", "journal.jsonl"}
+FILES = {"model.safetensors", "guarantee.json", "metrics.json", "settings.json", "journal.jsonl"} | {
+    "run.safetensors",
+    "run.previous.safetensors",
+}
 
 
 @pytest.fixture(autouse=True)
