@@ -6,26 +6,61 @@ Names load when they are first used: the statistics need numpy and scipy only, t
 
 from typing import TYPE_CHECKING
 
-__all__ = ["Fixture", "Kind", "LowerBound", "Verdict", "all_fixtures", "judge"]
+__all__ = [
+    "AuditReport",
+    "Canaries",
+    "CanaryGame",
+    "Finding",
+    "Fixture",
+    "Kind",
+    "LowerBound",
+    "ManyRuns",
+    "Roc",
+    "Runs",
+    "Shadows",
+    "Verdict",
+    "all_fixtures",
+    "audit",
+    "distinguish",
+    "infer_membership",
+    "judge",
+    "one_run",
+    "roc",
+    "train_shadows",
+]
 
+# A module-level __getattr__ would make every misspelt name pass the type checker, so it sees plain imports.
 if TYPE_CHECKING:
-    from tacit.audit.evidence import Kind, LowerBound, Verdict, judge
+    from tacit.audit.attacks import Canaries, ManyRuns
+    from tacit.audit.audits import AuditReport, audit
+    from tacit.audit.canaries import CanaryGame
+    from tacit.audit.evidence import Finding, Kind, LowerBound, Verdict, judge
     from tacit.audit.fixtures import Fixture, all_fixtures
+    from tacit.audit.guessing import one_run
+    from tacit.audit.membership import Shadows, infer_membership, train_shadows
+    from tacit.audit.runs import Runs
+    from tacit.audit.separation import Roc, roc
+    from tacit.audit.statistics import distinguish
 else:
     _HOMES = {
-        "Fixture": "fixtures",
-        "Kind": "evidence",
-        "LowerBound": "evidence",
-        "Verdict": "evidence",
-        "all_fixtures": "fixtures",
-        "judge": "evidence",
+        "attacks": ("Canaries", "ManyRuns"),
+        "audits": ("AuditReport", "audit"),
+        "canaries": ("CanaryGame",),
+        "evidence": ("Finding", "Kind", "LowerBound", "Verdict", "judge"),
+        "fixtures": ("Fixture", "all_fixtures"),
+        "guessing": ("one_run",),
+        "membership": ("Shadows", "infer_membership", "train_shadows"),
+        "runs": ("Runs",),
+        "separation": ("Roc", "roc"),
+        "statistics": ("distinguish",),
     }
 
     def __getattr__(name: str) -> object:
-        if name in _HOMES:
-            from importlib import import_module
+        for home, names in _HOMES.items():
+            if name in names:
+                from importlib import import_module
 
-            return getattr(import_module(f"tacit.audit.{_HOMES[name]}"), name)
+                return getattr(import_module(f"tacit.audit.{home}"), name)
         raise AttributeError(f"module 'tacit.audit' has no attribute {name!r}")
 
     def __dir__() -> list[str]:

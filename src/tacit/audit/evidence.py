@@ -29,7 +29,8 @@ class LowerBound:
     """Whatever was attacked is not (e, `delta`)-private for any e below `epsilon`.
 
     `confidence` is 1 where it was computed and below 1 where it was measured. `gap` is the part of delta
-    that no epsilon covers: outcomes that one of the two worlds never shows.
+    that no epsilon covers: outcomes that one of the two worlds never shows. `assuming` says what must
+    hold beside; an estimate that assumes something can refute nothing.
 
     >>> print(LowerBound(2.25, 1e-5, 0.99, Kind.SIMULATED))
     epsilon at least 2.25 at delta 1e-05 (simulated, confidence 99 %)
@@ -40,6 +41,7 @@ class LowerBound:
     confidence: float = 1.0
     kind: Kind = Kind.EXACT
     gap: float | None = None
+    assuming: str = ""
 
     def __post_init__(self) -> None:
         epsilon = arguments.non_negative("epsilon", self.epsilon, infinite=True)
@@ -79,6 +81,8 @@ class LowerBound:
             shown = f"epsilon at least {math.floor(self.epsilon * 1e4) / 1e4:.5g}"
         gap = "" if self.gap is None else f"; delta at least {self.gap:.4g} whatever epsilon is"
         sure = "" if self.is_certain else f", confidence {100 * self.confidence:g} %"
+        if self.assuming:
+            sure += f", assuming {self.assuming}"
         return f"{shown} at delta {self.delta:g} ({self.kind}{sure}{gap})"
 
 
@@ -86,7 +90,7 @@ class Verdict(Enum):
     """What a lower bound says about a claim and about what is proven."""
 
     BROKEN = "claim broken"
-    STANDS = "claim not broken"
+    STANDS = "not contradicted"
     CONFLICT = "contradicts what is proven"
 
     def __str__(self) -> str:
@@ -106,3 +110,19 @@ def judge(bound: LowerBound, claimed: float | None, proven: float) -> Verdict:
     if claimed is not None and bound.epsilon > claimed:
         return Verdict.BROKEN
     return Verdict.STANDS
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an attack shows, before anyone says what it should have shown.
+
+    `contradicts` says whether a proven curve was refuted; None if none was given. `points` are (false alarms, members
+    missed) as counted: what to draw beside a trade-off curve.
+    """
+
+    attack: str
+    bound: LowerBound
+    gaussian: LowerBound
+    contradicts: bool | None
+    points: tuple[tuple[float, float], ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,182 @@
+"""The two attacks on a training function of which nothing is known.
+
+`Canaries` puts many odd examples into the data, each by the toss of a coin, trains once and guesses the coins.
+`ManyRuns` trains again and again on two data sets that differ in one example, and tells them apart. The first
+is cheap; the second sees all that is released, and finds what the first is blind to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import arguments
+from tacit.accounting.curve import PrivacyCurve
+from tacit.accounting.events import Adjacency
+from tacit.audit.canaries import InputCanaries
+from tacit.audit.evidence import Finding
+from tacit.audit.guessing import one_run
+from tacit.audit.released import minus_loss, released_numbers
+from tacit.audit.runs import each, load, runs_in
+from tacit.audit.statistics import Discriminant, distinguish, error_points
+from tacit.errors import InvalidArgument
+
+Data = tuple[NDArray[Any], NDArray[Any]]
+Train = Callable[[Any], Any]
+
+
+class Attack(Protocol):
+    """Whatever can be done with a training function and data."""
+
+    def attack(
+        self, train: Train, data: Data, *, delta: float, confidence: float, proven: PrivacyCurve | None
+    ) -> Finding: ...
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """One run, with `count` examples that have other examples' targets, each in the data by the toss of a coin.
+
+    `score(released, inputs, targets)` gives one number per canary, larger where it seems to have been trained on; by
+    default minus the loss of the model that `train` returns. `share` of the canaries are guessed.
+    """
+
+    count: int = 1000
+    share: float = 0.1
+    score: Callable[[Any, Any, Any], Any] | None = None
+    seed: int | None = None
+
+    def attack(
+        self, train: Train, data: Data, *, delta: float, confidence: float, proven: PrivacyCurve | None
+    ) -> Finding:
+        """Train once; guess the coins."""
+        rng = np.random.default_rng(self.seed)
+        canaries = InputCanaries.draw(*data, count=arguments.count("count", self.count, at_least=2), rng=rng)
+        released = train(canaries.join(*data))
+        numbers = (self.score or minus_loss)(released, canaries.inputs, canaries.targets)
+        found = np.nan_to_num(np.asarray(numbers, dtype=np.float64).ravel())
+        settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "share": self.share, "proven": proven}
+        result = one_run(found, canaries.included, **settings)
+        guesses = result.guesses
+        return Finding(
+            f"one run, {self.count:,} input canaries",
+            result.bound,
+            result.gaussian,
+            result.contradicts,
+            error_points(found[canaries.included], found[~canaries.included]),
+            (f"{guesses.right} of {guesses.made} guesses were right, {guesses.canaries - guesses.made} withheld.",),
+        )
+
+
+@dataclass(frozen=True)
+class ManyRuns:
+    """`runs` runs on the data, and as many with one `example` more: a quarter fits, a quarter chooses, half judge.
+
+    `example` is (input, target); by default the longest input of the data with a target that is not its own.
+    `features(released)` gives a vector: by default all parameters or numbers released, and the log of their root mean
+    square, which shows a scale that should not have changed. Return all that the training shows, every step's release
+    if need be: only what is returned can be attacked. Under `Adjacency.REPLACE_ONE` the example replaces the first.
+    """
+
+    runs: int = 200
+    example: tuple[Any, Any] | None = None
+    features: Callable[[Any], Any] | None = None
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    workers: int = 1
+    folder: str | os.PathLike[str] | None = None
+    seed: int | None = None
+
+    def attack(
+        self, train: Train, data: Data, *, delta: float, confidence: float, proven: PrivacyCurve | None
+    ) -> Finding:
+        """Train until there are enough runs; tell the two data sets apart."""
+        count = arguments.count("runs", self.runs, at_least=16)
+        worlds = self._worlds(data)
+        vector = self.features or released_numbers
+        with runs_in(self.folder, self.workers, self.seed) as runs:
+            _keep_settings(runs.folder, {"runs": count, "shapes": [list(one.shape) for one in worlds["with"]]})
+            fitting = {
+                name: runs.results(f"fit-{name}", _Run(train, one, vector), count // 4) for name, one in worlds.items()
+            }
+            score = Discriminant.fit(each(fitting["with"]), each(fitting["without"]))
+            judged = count - count // 4
+            scores = {
+                name: load(runs.results(f"judge-{name}", _Run(train, one, _Scored(vector, score)), judged))
+                for name, one in worlds.items()
+            }
+        result = distinguish(scores["with"], scores["without"], delta=delta, confidence=confidence, proven=proven)
+        return Finding(
+            f"{count:,} runs on each of two neighbours",
+            result.bound,
+            result.gaussian,
+            None if proven is None else result.contradicts,
+            error_points(scores["with"], scores["without"]),
+            _many_notes(scores, judged - judged // 3, confidence),
+        )
+
+    def _worlds(self, data: Data) -> dict[str, Data]:
+        inputs, targets = data
+        one = _odd_one(data) if self.example is None else self.example
+        more = tuple(
+            np.concatenate([np.asarray(value, dtype=whole.dtype)[None], whole])
+            for value, whole in zip(one, data, strict=True)
+        )
+        if self.adjacency is Adjacency.REPLACE_ONE:
+            return {"without": data, "with": (np.delete(more[0], 1, axis=0), np.delete(more[1], 1, axis=0))}
+        return {"without": (inputs, targets), "with": (more[0], more[1])}
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    train: Train
+    data: Data
+    keep: Callable[[Any], Any]
+
+    def __call__(self, index: int) -> Any:
+        return self.keep(self.train(self.data))
+
+
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    vector: Callable[[Any], Any]
+    score: Discriminant
+
+    def __call__(self, released: Any) -> float:
+        return self.score(np.asarray(self.vector(released), dtype=np.float64))
+
+
+def _keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Runs of another audit must not be taken for this one's."""
+    path = folder / "audit.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_text(json.dumps(settings), encoding="utf-8")
+    elif json.loads(path.read_text(encoding="utf-8")) != settings:
+        raise InvalidArgument(f"{folder} holds the runs of another audit. Choose another folder, or empty this one.")
+
+
+def _many_notes(scores: dict[str, NDArray[np.float64]], judged: int, confidence: float) -> tuple[str, ...]:
+    most = math.log(judged / -math.log((1 - confidence) / 2))
+    notes = [f"With {judged:,} judged runs a side, no epsilon above {most:.2f} can be shown without assuming a shape."]
+    if any(np.ptp(side) == 0 for side in scores.values()):
+        notes.append(
+            "All runs on one of the data sets gave the same result: there is no noise, or its seed is fixed, which is "
+            "as bad for whoever releases it."
+        )
+    return tuple(notes)
+
+
+def _odd_one(data: Data) -> tuple[Any, Any]:
+    """The longest input, with a target that is not its own."""
+    inputs, targets = data
+    longest = int(np.argmax(np.linalg.norm(inputs.reshape(len(inputs), -1).astype(np.float64), axis=1)))
+    others = [row for row in range(len(targets)) if not np.array_equal(targets[row], targets[longest])]
+    return inputs[longest], targets[others[0] if others else longest]

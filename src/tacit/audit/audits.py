@@ -1,0 +1,98 @@
+"""`audit`: attack any training function, and say what that shows. The function need not know of tacit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from tacit import arguments
+from tacit.accounting.curve import PrivacyCurve
+from tacit.accounting.curve import curve as curve_of
+from tacit.audit.attacks import Attack, Canaries, Train
+from tacit.audit.evidence import Finding, Verdict, judge
+from tacit.errors import InvalidArgument, NotProven
+from tacit.guarantee import Guarantee
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What was claimed and proven, what the attack shows, and the verdict. Prints as sentences.
+
+    A measured bound is wrong with probability 1 - confidence at most, so a conflict is for a person to resolve.
+    """
+
+    finding: Finding
+    claimed: float | None = None
+    proven: float = math.inf
+    curve: PrivacyCurve | None = field(default=None, repr=False)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the finding says of claim and proof."""
+        if self.finding.contradicts:
+            return Verdict.CONFLICT
+        return judge(self.finding.bound, self.claimed, self.proven)
+
+    def __str__(self) -> str:
+        bound, gaussian = self.finding.bound, self.finding.gaussian
+        said = [f"claimed {self.claimed:.4g}"] if self.claimed is not None else []
+        said += [f"proven {self.proven:.4g}"] if math.isfinite(self.proven) else ["nothing proven"]
+        lines = [
+            f"Audit ({self.finding.attack}): {bound}.",
+            f"Tighter estimate: {gaussian}.",
+            f"Against it: {', '.join(said)}. Verdict: {self.verdict}.",
+        ]
+        return "\n".join([*lines, *self.finding.notes])
+
+
+def audit(
+    train: Train,
+    data: Any,
+    *,
+    delta: float,
+    attack: Attack | None = None,
+    claim: float | None = None,
+    proven: Guarantee | PrivacyCurve | None = None,
+    confidence: float = 0.99,
+) -> AuditReport:
+    """Attack a training function: `train(data)` returns whatever is released, and may know nothing of tacit.
+
+    `data` is a pair (inputs, targets) of arrays or tensors; `train` gets a pair of arrays. `claim` is an epsilon that
+    someone claims at `delta`; `proven` a guarantee or curve to hold against the attack. The attack is `Canaries()`
+    unless another is given. What comes back was measured on private data, and is not for release.
+
+    >>> from tacit.audit import ManyRuns
+    >>> def train(data):
+    ...     inputs, targets = data
+    ...     return inputs.T @ targets + np.random.normal(size=2)
+    >>> rng = np.random.default_rng(0)
+    >>> data = (rng.normal(size=(20, 2)), np.ones(20))
+    >>> report = audit(train, data, delta=1e-5, claim=0.1, attack=ManyRuns(400, example=([5.0, 0.0], 1.0), seed=0))
+    >>> str(report.verdict), report.finding.bound.epsilon > 2
+    ('claim broken', True)
+    """
+    inputs, targets = (np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in _pair(data))
+    delta, confidence = arguments.open_unit("delta", delta), arguments.open_unit("confidence", confidence)
+    claimed = None if claim is None else arguments.non_negative("claim", claim)
+    curve = _curve(proven)
+    found = (attack or Canaries()).attack(train, (inputs, targets), delta=delta, confidence=confidence, proven=curve)
+    return AuditReport(found, claimed, math.inf if curve is None else curve.epsilon(delta), curve)
+
+
+def _pair(data: Any) -> tuple[Any, Any]:
+    if not isinstance(data, (tuple, list)) or len(data) != 2 or len(data[0]) != len(data[1]):
+        raise InvalidArgument("data must be a pair (inputs, targets) of arrays or tensors with as many rows each.")
+    return data[0], data[1]
+
+
+def _curve(proven: Guarantee | PrivacyCurve | None) -> PrivacyCurve | None:
+    if not isinstance(proven, Guarantee):
+        return proven
+    try:
+        return curve_of(proven.event)
+    except NotProven:
+        return None

@@ -1,0 +1,330 @@
+"""Canaries: examples made to be noticed, each put into the data by the toss of a fair coin.
+
+A gradient canary is an example of which nothing exists but its gradient: a random direction, longer than the clip norm.
+It is drawn into lots like any other example, by the sampling that is audited, and goes through the bound and
+the noise that are audited. The attacker sees every release, and knows the directions and what the real examples
+added to each lot, but not the coins. The guarantee allows for that: it holds whatever is known of other examples.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tacit import arguments
+from tacit.errors import InvalidArgument
+from tacit.gradients import per_example_gradients
+from tacit.gradients.losses import Loss
+from tacit.lots import Examples, NoGradients, examples_from, on_device
+from tacit.mechanism import Mechanism
+from tacit.run import PrivateRun
+from tacit.types import Bound, BoundedSum, PerExampleGradients, State, Tensors
+
+# Coordinates in which a direction is not zero: enough that two directions hardly overlap, few enough to keep thousands.
+_SUPPORT = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """Random unit directions among the parameters of a model: the places and values of their entries.
+
+    In models of more than a thousand parameters each has a thousand entries that are not zero, in random places. Two of
+    them are then as nearly orthogonal as if all entries were random: their inner product is about
+    1/sqrt(number of parameters).
+    """
+
+    like: Tensors
+    places: Tensor
+    values: Tensor
+
+    @staticmethod
+    def draw(like: Tensors, count: int, rng: np.random.Generator) -> Directions:
+        """`count` directions among parameters of these shapes."""
+        size = sum(value.numel() for value in like.values())
+        support = min(size, _SUPPORT)
+        places = np.stack([rng.choice(size, support, replace=False) for _ in range(count)])
+        values = rng.standard_normal((count, support))
+        values /= np.linalg.norm(values, axis=1, keepdims=True)
+        first = next(iter(like.values()))
+        return Directions(
+            {name: value.detach() for name, value in like.items()},
+            torch.from_numpy(places).to(first.device),
+            torch.from_numpy(values).to(first.device, first.dtype),
+        )
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @cached_property
+    def _ends(self) -> Tensor:
+        sizes = torch.tensor([value.numel() for value in self.like.values()], device=self.places.device)
+        return sizes.cumsum(0)
+
+    def owners(self, rows: Tensor) -> Tensor:
+        """Which parameter each entry belongs to, by its number."""
+        return torch.searchsorted(self._ends, self.places[rows], right=True)
+
+    def spread(self, places: Tensor, values: Tensor) -> dict[str, Tensor]:
+        """Entries added up into tensors of the parameters' shapes."""
+        flat = torch.zeros(int(self._ends[-1]), dtype=values.dtype, device=values.device)
+        flat.index_add_(0, places.reshape(-1), values.reshape(-1))
+        pieces = flat.split_with_sizes([value.numel() for value in self.like.values()])
+        return {name: piece.view_as(value) for (name, value), piece in zip(self.like.items(), pieces, strict=True)}
+
+    def project(self, values: Tensors) -> Tensor:
+        """The inner product of each direction with a value of the parameters' shapes."""
+        return (self.gathered(values) * self.values).sum(1)
+
+    def gathered(self, values: Tensors) -> Tensor:
+        """What stands in the places of each direction."""
+        flat = torch.cat([values[name].reshape(-1) for name in self.like])
+        return flat[self.places]
+
+
+@dataclass(frozen=True, eq=False)
+class WithCanaries:
+    """The gradients of a lot, and after them those of the canaries in it, which are `length` long. Private."""
+
+    real: PerExampleGradients
+    directions: Directions
+    rows: Tensor
+    length: float
+
+    def __len__(self) -> int:
+        return len(self.real) + len(self.rows)
+
+    def norms(self) -> Tensor:
+        """Those of the examples, then those of the canaries."""
+        norms = self.real.norms()
+        return torch.cat([norms, norms.new_full((len(self.rows),), self.length)])
+
+    def layer_norms(self) -> dict[str, Tensor]:
+        """The same for each parameter by itself."""
+        owners = self.directions.owners(self.rows)
+        squares = (self.directions.values[self.rows] * self.length).square()
+        return {
+            name: torch.cat([norms, torch.where(owners == number, squares, 0.0).sum(1).sqrt().to(norms.dtype)])
+            for number, (name, norms) in enumerate(self.real.layer_norms().items())
+        }
+
+    def scaled_norms(self, scale: Tensors) -> Tensor:
+        """The norms of gradients whose every coordinate is multiplied by its scale."""
+        whole = {name: factor.expand(self.directions.like[name].shape) for name, factor in scale.items()}
+        norms = (self.directions.values * self.directions.gathered(whole))[self.rows].norm(dim=1) * self.length
+        real = self.real.scaled_norms(scale)
+        return torch.cat([real, norms.to(real.dtype)])
+
+    def products(self, vectors: Tensors) -> Tensor:
+        """The inner product of each gradient with one vector."""
+        real = self.real.products(vectors)
+        return torch.cat([real, (self.directions.project(vectors)[self.rows] * self.length).to(real.dtype)])
+
+    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
+        """Sum over examples and canaries of weight times gradient."""
+        return self.weighted_sum_by_layer(dict.fromkeys(self.directions.like, weights))
+
+    def weighted_sum_by_layer(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The same with weights for each parameter by itself."""
+        count = len(self.real)
+        real = self.real.weighted_sum_by_layer({name: weight[:count] for name, weight in weights.items()})
+        each = torch.stack([weights[name][count:] for name in self.directions.like], dim=1)
+        scaled = self.directions.values[self.rows] * self.length * each.gather(1, self.directions.owners(self.rows))
+        canaries = self.directions.spread(self.directions.places[self.rows], scaled)
+        return {name: value + canaries[name] for name, value in real.items()}
+
+    def dense(self) -> dict[str, Tensor]:
+        """[B, ...] for each parameter: as much memory as B copies of the model."""
+        dense = self.real.dense()
+        places, values = self.directions.places, self.directions.values * self.length
+        single = [self.directions.spread(places[row], values[row]) for row in self.rows.tolist()]
+        return {name: torch.cat([rows, *(one[name][None] for one in single)]) for name, rows in dense.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A bound that sums canaries and other examples apart, and remembers what the others added; the sum is the same.
+
+    `added` holds, after each release, one entry: the part of the real examples in it, which the attacker takes off.
+    `pieces` holds the real sums of the lot that is being summed. Lists, so that whoever holds this value sees them.
+    """
+
+    inside: Bound
+    pieces: list[Tensors] = field(default_factory=list)
+    added: list[Tensors] = field(default_factory=list)
+
+    def init(self, like: Tensors, lot_size: float) -> State:
+        """That of the bound inside."""
+        return self.inside.init(like, lot_size)
+
+    def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
+        """The sum over both kinds, which add up as the pieces of a lot do."""
+        if not isinstance(gradients, WithCanaries):
+            return self.inside.sum(gradients, state)
+        real = self.inside.sum(gradients.real, state)
+        if real.box is not None and not real.box.adds_up:
+            # Summed apart, the two would not be what is released together: nothing is taken off then.
+            return self.inside.sum(gradients, state)
+        self.pieces.append(real.values)
+        return real + self.inside.sum(replace(gradients, real=NoGradients(gradients.directions.like)), state)
+
+    def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
+        """That of the bound inside. What it makes of the real part alone is kept, less what it adds by itself."""
+        nothing = {name: torch.zeros_like(value) for name, value in noisy.items()}
+        total = {name: sum((piece[name] for piece in self.pieces), zero) for name, zero in nothing.items()}
+        self.pieces.clear()
+        (of_nothing, _), (of_total, _) = self.inside.receive(nothing, state), self.inside.receive(total, state)
+        self.added[:] = [{name: value - of_nothing[name] for name, value in of_total.items()}]
+        return self.inside.receive(noisy, state)
+
+
+@dataclass(frozen=True, eq=False)
+class CanaryGame:
+    """A data set with gradient canaries in it: what to give to a `PrivateRun`, and how to score its releases.
+
+    `included` holds the coins. The run's examples are numbers: those of the real examples, and after them those of the
+    canaries whose coin came up heads; `gradients` turns them into gradients. The population that was declared stays:
+    it is a public number, and canaries are examples like all others.
+
+    >>> from tacit.methods import dpsgd
+    >>> from tacit.run import PrivateRun
+    >>> from tacit.sampling import Poisson
+    >>> model = torch.nn.Linear(5, 2)
+    >>> data = (torch.randn(100, 5), torch.randint(2, (100,)))
+    >>> game = CanaryGame.draw(model, data, count=20, length=10.0, seed=0)
+    >>> run = PrivateRun(model, torch.nn.functional.cross_entropy, data=game.data, gradients=game.gradients,
+    ...                  mechanism=game.watched(dpsgd(1.0, 1.0)), sampling=Poisson(10, 100), steps=5)
+    >>> watch = game.watch(run)
+    >>> for lot in run:
+    ...     run.backward(lot)
+    ...     watch.see()
+    >>> len(watch.scores), int(game.included.sum()) == len(game.data[0]) - 100
+    (20, True)
+    """
+
+    examples: Examples
+    directions: Directions
+    included: NDArray[np.bool_]
+    length: float
+
+    @staticmethod
+    def draw(model: nn.Module, data: Any, *, count: int, length: float, seed: int | None = None) -> CanaryGame:
+        """Directions and coins; from the operating system's randomness, unless there is a seed.
+
+        `length` should be well above the clip norm: what the bound makes of it is then as long as one example can be,
+        and a bound that does not clip is found out.
+        """
+        rng = np.random.default_rng(seed)
+        like = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        directions = Directions.draw(like, arguments.count("count", count, at_least=2), rng)
+        dtype = next(iter(like.values())).dtype
+        examples = examples_from(data, workers=0, dtype=dtype)
+        coins = rng.integers(0, 2, len(directions)).astype(bool)
+        return CanaryGame(examples, directions, coins, arguments.positive("length", length))
+
+    @property
+    def data(self) -> tuple[Tensor, Tensor]:
+        """Numbers of examples, as inputs and as targets."""
+        numbers = torch.arange(len(self.examples) + int(self.included.sum()))
+        return numbers, numbers
+
+    @cached_property
+    def _inside(self) -> Tensor:
+        return torch.from_numpy(np.flatnonzero(self.included))
+
+    def gradients(self, model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> PerExampleGradients:
+        """The gradients of the examples with these numbers, and of these canaries."""
+        device = inputs.device
+        numbers, count = inputs.cpu(), len(self.examples)
+        rows = self._inside[numbers[numbers >= count] - count].to(device)
+        kept = numbers[numbers < count].numpy()
+        real: PerExampleGradients = NoGradients(self.directions.like)
+        if kept.size:
+            piece = next(iter(self.examples.fetch(iter([kept]))))
+            real = per_example_gradients(model, loss, *on_device(piece, device))
+        return WithCanaries(real, self.directions, rows, self.length)
+
+    def watched(self, mechanism: Mechanism) -> Mechanism:
+        """The mechanism to run: its bound and noise, watched. What came after is left out: it can hide, not leak."""
+        return replace(mechanism, bound=Recording(mechanism.bound), post=())
+
+    def watch(self, run: PrivateRun) -> Watch:
+        """The attacker who will see every release of this run."""
+        bound, lot_size = run.mechanism.bound, run.sampling.lot_size
+        if not isinstance(bound, Recording):
+            raise InvalidArgument("The run to watch needs mechanism=game.watched(mechanism).")
+        like = self.directions.like
+        one = WithCanaries(NoGradients(like), self.directions, torch.tensor([0]), self.length)
+        sum_of_one = bound.inside.sum(one, bound.inside.init(like, lot_size)).values
+        reach = float(self.directions.project({name: sum_of_one[name] for name in like})[0])
+        return Watch(self.directions, run, bound.added, reach, np.zeros(len(self.directions)))
+
+
+@dataclass(eq=False)
+class Watch:
+    """Scores of all canaries, step by step: the log of how much likelier the releases are with the canary than without.
+
+    A release shows, along a canary's direction, noise with or without the `reach` of a canary that was drawn into
+    the lot. How wide the noise is, is measured across all directions at every step, so nothing is taken on trust.
+    """
+
+    directions: Directions
+    run: PrivateRun
+    added: list[Tensors]
+    reach: float
+    scores: NDArray[np.float64]
+
+    def see(self) -> None:
+        """Take in the release of the step just made: what stands in p.grad, less what the real examples put there."""
+        sampling = self.run.sampling
+        parameters = dict(self.run.model.named_parameters())
+        release = {name: cast(Tensor, parameters[name].grad) * sampling.lot_size for name in self.directions.like}
+        rest = {name: value - self.added[0][name] for name, value in release.items()}
+        seen = self.directions.project(rest).double().cpu().numpy()
+        # The median does not mind the few canaries that are in this lot.
+        width = max(1.4826 * float(np.median(np.abs(seen - np.median(seen)))), 1e-9 * abs(self.reach))
+        shift = self.reach / width
+        ratio = shift * seen / width - shift**2 / 2
+        rate = sampling.lot_size / sampling.population
+        if rate < 1:
+            ratio = np.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
+        self.scores += ratio
+
+
+@dataclass(frozen=True, eq=False)
+class InputCanaries:
+    """Examples with targets that are not theirs, and the data with those of them in it whose coin came up heads.
+
+    Inputs are those of random rows of the data, targets those of other random rows: of the right kind, but
+    unlikely, so that a model which predicts them has seen them.
+    """
+
+    inputs: NDArray[Any]
+    targets: NDArray[Any]
+    included: NDArray[np.bool_]
+
+    @staticmethod
+    def draw(inputs: NDArray[Any], targets: NDArray[Any], *, count: int, rng: np.random.Generator) -> InputCanaries:
+        """`count` canaries made from the data, and their coins."""
+        rows = rng.choice(len(inputs), count, replace=len(inputs) < count)
+        others = rng.integers(0, len(targets), count)
+        # Where chance gave the right target, another one is taken if there is one.
+        for _ in range(20):
+            same = np.flatnonzero([np.array_equal(targets[a], targets[b]) for a, b in zip(rows, others, strict=True)])
+            if same.size == 0:
+                break
+            others[same] = rng.integers(0, len(targets), same.size)
+        return InputCanaries(inputs[rows], targets[others], rng.integers(0, 2, count).astype(bool))
+
+    def join(self, inputs: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The data with the included canaries after it."""
+        return (
+            np.concatenate([inputs, self.inputs[self.included]]),
+            np.concatenate([targets, self.targets[self.included]]),
+        )

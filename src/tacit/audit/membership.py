@@ -1,0 +1,204 @@
+"""Membership inference: is an example among those that a trained model has seen?
+
+Scores read off one model (loss, entropy, norm of the gradient), and the likelihood-ratio attack of Carlini et al. 2022,
+which calibrates each example by shadow models that have, or have not, seen it. Larger scores speak for membership.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tacit import arguments
+from tacit.audit.runs import Runs, load
+from tacit.audit.separation import Roc, roc
+from tacit.errors import InvalidArgument
+from tacit.gradients import per_example_gradients
+from tacit.gradients.losses import Loss, per_example_losses
+from tacit.lots import examples_from, on_device
+
+Floats = NDArray[np.float64]
+ScoreName = Literal["loss", "entropy", "confidence", "gradient norm"]
+SCORES: tuple[ScoreName, ...] = ("loss", "entropy", "confidence", "gradient norm")
+# With fewer shadows than this on a side, an example's own variance is too uncertain, and all share one.
+_OWN_VARIANCE = 32
+_PIECE = 1_000
+
+
+def scores(model: nn.Module, loss: Loss, data: Any, name: ScoreName = "loss") -> Floats:
+    """One number per example of `data`, larger where the model is likelier to have seen it.
+
+    "loss": minus the loss. "entropy": minus the entropy of the predicted classes. "confidence": log p / (1 - p) of the
+    right class, which is nearly normal over models. "gradient norm": minus the norm of the example's gradient. The two
+    in the middle need a model that gives one logit per class.
+    """
+    if name not in SCORES:
+        raise InvalidArgument(f"A score is one of {', '.join(map(repr, SCORES))}. Got {name!r}.")
+    found = [_piece_scores(model, loss, inputs, targets, name) for inputs, targets in _pieces(model, data)]
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+def _pieces(model: nn.Module, data: Any) -> Iterator[tuple[Any, Any]]:
+    first = next(model.parameters())
+    examples = examples_from(data, workers=0, dtype=first.dtype)
+    rows = np.arange(len(examples), dtype=np.int64)
+    for piece in examples.fetch(rows[start : start + _PIECE] for start in range(0, rows.size, _PIECE)):
+        yield on_device(piece, first.device)
+
+
+def _piece_scores(model: nn.Module, loss: Loss, inputs: Any, targets: Any, name: ScoreName) -> Floats:
+    if name == "gradient norm":
+        return _numbers(-per_example_gradients(model, loss, inputs, targets).norms())
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            outputs = model(inputs)
+            if name == "loss":
+                return _numbers(-per_example_losses(loss, outputs, targets, len(targets)))
+            return _class_scores(outputs, targets, name)
+    finally:
+        model.train(was_training)
+
+
+def _class_scores(outputs: Tensor, targets: Tensor, name: ScoreName) -> Floats:
+    if outputs.dim() != 2 or targets.is_floating_point() or targets.dim() != 1:
+        raise InvalidArgument(f"The score {name!r} needs one logit per class and a whole number as target.")
+    logs = F.log_softmax(outputs.double(), dim=1)
+    if name == "entropy":
+        return _numbers((logs.exp() * logs).sum(1))
+    right = logs.gather(1, targets[:, None]).squeeze(1)
+    others = logs.scatter(1, targets[:, None], -math.inf).logsumexp(1)
+    return _numbers((right - others).clamp(-1e3, 1e3))
+
+
+def _numbers(values: Tensor) -> Floats:
+    # An example for which a number is not finite cannot be called a member with any right.
+    numbers: Floats = values.detach().double().cpu().numpy()
+    return np.nan_to_num(numbers, nan=-1e30, posinf=1e30, neginf=-1e30)
+
+
+def infer_membership(
+    model: nn.Module, loss: Loss, *, members: Any, others: Any, confidence: float = 0.95
+) -> dict[str, Roc]:
+    """The ROC of every score that this model allows, for examples it was trained on and others.
+
+    The others must come from where the members come from. If they do not, the difference is measured too, and a model
+    that has memorised nothing looks as if it had.
+    """
+    found: dict[str, Roc] = {}
+    for name in SCORES:
+        try:
+            both = [scores(model, loss, data, name) for data in (members, others)]
+        except InvalidArgument:
+            if name in ("loss", "gradient norm"):
+                raise
+            continue
+        found[name] = roc(*both, confidence=confidence)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Shadows:
+    """Scores of the same examples under many models: `scores[model, example]`, and whether it was trained on it."""
+
+    scores: Floats
+    inside: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        if self.scores.shape != self.inside.shape or self.scores.ndim != 2:
+            raise InvalidArgument(
+                "Shadows need scores and inside of one shape, a row per model and a column per example. Got "
+                f"{self.scores.shape} and {self.inside.shape}."
+            )
+
+    def ratio(self, target: Any) -> Floats:
+        """How much likelier the target model's score of each example is if it was a member, in logs.
+
+        Normal distributions are fitted to each example's scores with and without it. An example that was on one side
+        only of every model has a ratio of 0: nothing is known of it.
+        """
+        target = arguments.reals("target", target).ravel()
+        (inside, wide_inside), (outside, wide_outside) = (
+            _fitted(self.scores, side) for side in (self.inside, ~self.inside)
+        )
+        ratio = _log_normal(target, inside, wide_inside) - _log_normal(target, outside, wide_outside)
+        return np.nan_to_num(ratio, nan=0.0)
+
+
+def _fitted(values: Floats, chosen: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each column over the chosen rows; one deviation for all where rows are few."""
+    count = chosen.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(chosen, values, 0.0).sum(axis=0) / count
+        square = np.where(chosen, (values - mean) ** 2, 0.0).sum(axis=0)
+        if np.median(count) < _OWN_VARIANCE:
+            shared = square[count > 1].sum() / max((count[count > 1] - 1).sum(), 1)
+            return mean, np.full(mean.shape, math.sqrt(max(shared, 1e-12)))
+        return mean, np.sqrt(np.maximum(square / (count - 1), 1e-12))
+
+
+def _log_normal(values: Floats, mean: Floats, deviation: Floats) -> Floats:
+    return np.asarray(-0.5 * ((values - mean) / deviation) ** 2 - np.log(deviation))
+
+
+@dataclass(frozen=True, eq=False)
+class _ShadowJob:
+    """Train on a random half of the examples, score all of them."""
+
+    train: Callable[[Any], nn.Module]
+    loss: Loss
+    data: tuple[NDArray[Any], NDArray[Any]]
+    coins: NDArray[np.bool_]
+    name: ScoreName
+
+    def __call__(self, index: int) -> Floats:
+        inputs, targets = self.data
+        half = self.coins[index]
+        return scores(self.train((inputs[half], targets[half])), self.loss, self.data, self.name)
+
+
+def train_shadows(
+    train: Callable[[Any], nn.Module],
+    loss: Loss,
+    data: tuple[NDArray[Any], NDArray[Any]],
+    *,
+    count: int,
+    runs: Runs,
+    name: ScoreName = "confidence",
+) -> Shadows:
+    """`count` models, each trained on a random half of `data`; every example is in half of them.
+
+    Coins come in pairs of opposite ones, so that every example is inside as often as outside. Results are kept in
+    the folder of `runs`, coins included: an interrupted call goes on with the same ones.
+    """
+    count = arguments.count("count", count, at_least=2)
+    coins = _coins(runs, count, len(data[1]))
+    paths = runs.results("shadow-models", _ShadowJob(train, loss, data, coins, name), count)
+    return Shadows(load(paths), coins)
+
+
+def _coins(runs: Runs, count: int, examples: int) -> NDArray[np.bool_]:
+    runs.folder.mkdir(parents=True, exist_ok=True)
+    path = runs.folder / "shadow-coins.npy"
+    if path.exists():
+        kept: NDArray[np.bool_] = np.load(path)
+        if kept.shape == (count, examples):
+            return kept
+        raise InvalidArgument(
+            f"{runs.folder} holds shadow models of another audit ({kept.shape[0]} of them, {kept.shape[1]} examples). "
+            "Choose another folder."
+        )
+    rng = np.random.default_rng(runs.seed)
+    half = rng.integers(0, 2, ((count + 1) // 2, examples)).astype(bool)
+    coins = np.concatenate([half, ~half])[:count]
+    np.save(path, coins)
+    return coins
