@@ -61,7 +61,7 @@ class TensorExamples:
     targets: Any
 
     def __post_init__(self) -> None:
-        lengths = {len(tensor) for tensor in _leaves((self.inputs, self.targets))}
+        lengths = {len(tensor) for tensor in leaves((self.inputs, self.targets))}
         if len(lengths) != 1:
             raise InvalidArgument(
                 "data must have one row per example in every tensor. Got "
@@ -69,7 +69,7 @@ class TensorExamples:
             )
 
     def __len__(self) -> int:
-        return len(_leaves(self.targets)[0])
+        return len(leaves(self.targets)[0])
 
     def fetch(self, lots: Iterator[Indices]) -> Iterator[tuple[Any, Any]]:
         """The rows of each lot."""
@@ -174,12 +174,12 @@ class NoGradients:
 
 def on_device(tree: Any, device: torch.device) -> Any:
     """Every tensor of a tree, on the device."""
-    return _each(tree, lambda tensor: tensor.to(device))
+    return _each(tree, lambda tensor: tensor if tensor.device == device else tensor.to(device))
 
 
 def row_count(tree: Any) -> int:
     """How many examples a tree of tensors holds."""
-    return len(_leaves(tree)[0])
+    return len(leaves(tree)[0])
 
 
 def _each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -196,12 +196,13 @@ def _rows(tree: Any, rows: Tensor | slice) -> Any:
     return _each(tree, lambda tensor: tensor[rows])
 
 
-def _leaves(tree: Any) -> list[Tensor]:
+def leaves(tree: Any) -> list[Tensor]:
+    """Every tensor of a tree, in order."""
     if isinstance(tree, Tensor):
         return [tree]
     if isinstance(tree, dict):
         tree = list(tree.values())
-    return [leaf for part in tree for leaf in _leaves(part)]
+    return [leaf for part in tree for leaf in leaves(part)]
 
 
 def _each_array(tree: Any, dtype: torch.dtype) -> Any:

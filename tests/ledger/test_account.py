@@ -93,8 +93,8 @@ def test_a_refusal_of_a_course_names_the_steps_that_fit():
 
 def test_mixed_noise_is_told_a_factor_and_hopeless_releases_are_told_so():
     mixed = Composed((Gaussian(2.0), Laplace(3.0)))
-    assert "Raise the multiplier by a factor of " in str(account().refusal(Course.once(mixed)))
-    assert str(account().refusal(Course.once(EpsilonDelta(2.0)))).endswith("Nothing of this kind fits any more.")
+    assert "Raise the multiplier by a factor of " in str(account().refusal(Course.of(mixed)))
+    assert str(account().refusal(Course.of(EpsilonDelta(2.0)))).endswith("Nothing of this kind fits any more.")
 
 
 def test_a_run_that_costs_exactly_the_budget_is_allowed():
@@ -137,7 +137,7 @@ def test_the_filter_is_never_more_generous_than_the_exact_rule():
     exact, filtered = account(RUN), account(RUN, terms=Terms.adaptive(BUDGET, like=RUN))
     assert 0 < filtered.more_like_last() < exact.more_like_last()
     assert 0 < filtered.remaining().epsilon < exact.remaining().epsilon
-    assert "held by a Rényi filter of order" in str(filtered.refusal(Course.once(Gaussian(4.5))))
+    assert "held by a Rényi filter of order" in str(filtered.refusal(Course.of(Gaussian(4.5))))
 
 
 def test_an_adaptive_choice_that_breaks_the_exact_rule_is_stopped_by_the_filter():
@@ -199,4 +199,10 @@ def test_a_sampled_release_stated_for_a_replaced_example_covers_one_that_turns_r
 @pytest.mark.parametrize("answer", [*range(12), 99, 100])
 def test_the_largest_that_fits_is_found(answer):
     assert largest(lambda n: n <= answer, 0, 100) == answer
-    assert largest(lambda n: n <= answer, 5, 3) == 5
+    assert largest(lambda n: n <= answer, 100, 3) == 100
+
+
+def test_what_is_far_too_much_is_never_asked_for():
+    asked = []
+    assert largest(lambda n: asked.append(n) or n <= 9, 0, 10**6) == 9
+    assert max(asked) < 20

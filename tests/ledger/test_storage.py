@@ -61,7 +61,7 @@ def test_the_chain_can_be_checked_from_an_export_alone(ledger):
     assert previous == exported["head"]
 
 
-@pytest.mark.parametrize("number", range(1, 7))
+@pytest.mark.parametrize("number", [1, 4, 6])
 @pytest.mark.parametrize("column", ["at", "who", "kind", "dataset", "run", "content", "previous", "hash"])
 def test_an_edit_of_any_column_of_any_row_is_named(ledger, column, number):
     edit(ledger, f"UPDATE entries SET {column} = {column} || ' ' WHERE number = {number}")
@@ -139,8 +139,14 @@ def test_a_row_with_a_right_seal_that_means_nothing_is_named(ledger):
 
 def test_all_or_nothing(ledger):
     before = ledger.entries()
-    with pytest.raises(TypeError, match="not JSON serializable"), writing(ledger.path) as book:
-        book.append("budget", "adult", "", {}).content["x"] = book.append("settle", "adult", "", {"x": {1}})
+
+    def break_off():
+        with writing(ledger.path) as book:
+            book.append("budget", "adult", "", {})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        break_off()
     assert ledger.entries() == before
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from tacit.cli.epsilon import epsilon
+from tacit.cli.ledger import ledger
 from tacit.cli.noise import noise
 from tacit.cli.train import train
 from tacit.errors import TacitError
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(epsilon)
 app.command()(noise)
 app.command()(train)
+app.add_typer(ledger, name="ledger")
 
 
 @app.callback(invoke_without_command=True)

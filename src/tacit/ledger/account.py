@@ -99,7 +99,7 @@ class Account:
     def refuse_unless_allowed(self, event: Event) -> None:
         """Raise `BudgetExceeded`, with what would fit, if the event is too much."""
         if not self.allows(event):
-            raise BudgetExceeded(self._refusal(Course.once(event)))
+            raise self.refusal(Course.of(event))
 
     def remaining(self) -> Budget | None:
         """The largest budget with which one more Gaussian release, or many that amount to one, fits; None if none does.
@@ -109,6 +109,8 @@ class Account:
         terms = self._needed_terms()
         delta = terms.budget.delta
         try:
+            if not terms.allows(self.total):
+                return None
             multiplier = self._least(lambda x: Gaussian(x, terms.adjacency), terms)
         except (NotAchievable, NotProven):
             return None
@@ -133,14 +135,11 @@ class Account:
 
     def refusal(self, course: Course) -> BudgetExceeded:
         """Why a whole course is too much, and what would fit."""
-        return BudgetExceeded(self._refusal(course))
-
-    def _refusal(self, course: Course) -> str:
         terms, event = self._needed_terms(), course.cost([(0, course.steps)])
         budget = terms.budget
         after, before = curve(self.after(event)).epsilon(budget.delta), self.epsilon(budget.delta)
         held = "" if terms.order is None else f" (held by a Rényi filter of order {terms.order:.3g}, which wants more)"
-        return (
+        return BudgetExceeded(
             f"This would bring the data set {self.dataset!r} to epsilon {after:.4g} at delta {budget.delta:g}; the "
             f"budget is {budget.epsilon:g}{held}, of which {before:.4g} is spent or reserved. "
             f"{self._what_fits(course, event, terms)}"
@@ -149,18 +148,22 @@ class Account:
     def _what_fits(self, course: Course, event: Event, terms: Terms) -> str:
         fits = self.fitting(lambda stop: course.cost([(0, stop)]), 0, course.steps) if course.steps > 1 else 0
         fewer = f"stop after {fits:,} of {course.steps:,} steps" if fits else ""
+        advice = ", or ".join(part for part in (self._more_noise(event, terms), fewer) if part)
+        return f"{advice[0].upper()}{advice[1:]}." if advice else "Nothing of this kind fits any more."
+
+    def _more_noise(self, event: Event, terms: Terms) -> str:
+        """How much more noise would make it fit; nothing where none would."""
+        if noisier(event, 2.0) == event or not terms.allows(self.total):
+            return ""
         try:
             factor = self._least(lambda x: noisier(event, x), terms)
         except NotAchievable:
-            more = ""
-        else:
-            multipliers = {one.multiplier for one in event.walk() if isinstance(one, Gaussian)}
-            alone = len(multipliers) == 1 and not any(isinstance(one, ProductNoise) for one in event.walk())
-            # Rounded up, so that what is typed after reading it fits.
-            goal = f"to {_up(multipliers.pop() * factor)}" if alone else f"by a factor of {_up(factor)}"
-            more = f"raise the multiplier {goal}"
-        advice = ", or ".join(part for part in (more, fewer) if part)
-        return f"{advice[0].upper()}{advice[1:]}." if advice else "Nothing of this kind fits any more."
+            return ""
+        multipliers = {one.multiplier for one in event.walk() if isinstance(one, Gaussian)}
+        alone = len(multipliers) == 1 and not any(isinstance(one, ProductNoise) for one in event.walk())
+        # Rounded up, so that what is typed after reading it fits.
+        goal = f"to {_up(multipliers.pop() * factor)}" if alone else f"by a factor of {_up(factor)}"
+        return f"raise the multiplier {goal}"
 
     def _least(self, event_of: Callable[[float], Event], terms: Terms) -> float:
         """The smallest x with which `event_of(x)` fits; `NotAchievable` if none does."""
@@ -212,13 +215,13 @@ def _count(event: Event, times: int, counts: Counter[Event]) -> None:
 
 
 def largest(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest number from `low` to `high` that fits, where smaller ones fit too; `low` itself is not asked."""
-    if low >= high or fits(high):
-        return max(low, high)
+    """The largest number from `low` to `high` that fits, where smaller ones fit too; `low` itself is not asked.
+
+    Numbers are tried from `low` on, in growing steps: what is far too much is never asked for.
+    """
     step = 1
-    # Most answers are small, and small ones are found without asking about large ones.
-    while low + step < high and fits(low + step):
-        low, step = low + step, 2 * step
+    while low < high and fits(min(low + step, high)):
+        low, step = min(low + step, high), 2 * step
     high = min(low + step, high)
     while high - low > 1:
         middle = (low + high) // 2

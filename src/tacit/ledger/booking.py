@@ -43,11 +43,12 @@ class Booking:
         about: Mapping[str, Any] | None = None,
         own: Budget | None = None,
         run: str | None = None,
+        stop: int | None = None,
     ) -> None:
         self.ledger, self.run, self.dataset = ledger, run or token(), dataset
         self._course, self._own, self._about, self._fingerprint = course, own, about, fingerprint
         self._place: Place | None = None
-        self._stop: int | None = None
+        self._stop = stop
         self._marked = 0
         self._connection: tuple[int, sqlite3.Connection] | None = None
 
@@ -63,9 +64,7 @@ class Booking:
         if step >= place.stop:
             raise OutOfOrder(f"Step {step} is not reserved in the ledger: run {self.run} may go up to {place.stop}.")
         stop = min(step + max(1, self._course.steps // 1000), place.stop)
-        if not storage.mark(self.ledger.path, self._open(), Live(self.run, place.attempt, stop)):
-            self._lose_place()
-        self._marked = stop
+        self._mark(place, stop)
 
     def resume(self, start: int, stop: int, *, drawn: Sequence[Range] = (), nothing_left: bool = False) -> Resumed:
         """Take over from whatever process went on with the run before this one.
@@ -80,6 +79,11 @@ class Booking:
         if place.stop == start:
             self.settle()
         return Resumed(place.stop, self._lost(place.drawn, start), place.forgiven)
+
+    def refuse_unless_current(self) -> None:
+        """Raise `OutOfOrder` if another process has taken the run over."""
+        if self._place is not None:
+            self._mark(self._place, self._marked)
 
     def settle(self) -> None:
         """Charge what was drawn, and no more. The run may still go on, by reserving anew."""
@@ -122,9 +126,11 @@ class Booking:
         counts.subtract(range(start))
         return +counts
 
-    def _lose_place(self) -> None:
-        self._close()
-        raise taken_over(self.run, [entry for entry in self.ledger.entries() if entry.run == self.run][-1])
+    def _mark(self, place: Place, stop: int) -> None:
+        if not storage.mark(self.ledger.path, self._open(), Live(self.run, place.attempt, stop)):
+            self._close()
+            raise taken_over(self.run, [entry for entry in self.ledger.entries() if entry.run == self.run][-1])
+        self._marked = stop
 
     def _open(self) -> sqlite3.Connection:
         # A connection must not be used by a forked process: SQLite's locks belong to the one that opened it.

@@ -48,8 +48,10 @@ class Course:
             raise InvalidArgument("A course needs at least one block of steps.")
 
     @staticmethod
-    def once(event: Event) -> Course:
-        """A single release."""
+    def of(event: Event) -> Course:
+        """A release, or several of one kind."""
+        if isinstance(event, Repeated) and event.times:
+            return Course((Block(event.inside, event.times),))
         return Course((Block(event),))
 
     @property

@@ -131,13 +131,13 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         """
         if not isinstance(event, Event):
             raise InvalidArgument(f"event must be {_EVENT}. Got {event!r}.")
-        run, course = token(), Course.once(event)
+        run, course = token(), Course.of(event)
         with storage.writing(self.path) as book:
             dataset = identify(book, dataset, fingerprint)
             account = Account.of(dataset, book.entries)
             is_allowed = is_released or account.allows(event)
             if is_allowed:
-                content = _content(about, course, event, drawn=[(0, 1)])
+                content = _content(about, course, event, drawn=[(0, course.steps)])
                 book.append("settle", dataset, run, content)
         if not is_allowed:
             # What would have fitted takes a while to find: not while others wait for the lock.
@@ -298,7 +298,7 @@ def _stop(account: Account, course: Course, drawn: list[Range], planned: Range, 
         cost = course.cost(added(drawn, (start, stop)))
         return account.allows(cost) and (own is None or not drawn or own.allows(cost))
 
-    return largest(fits, start, end)
+    return end if start < end and fits(end) else largest(fits, start, end)
 
 
 def _drawn(book: Book, run: str, last: Entry | None, forgiven_from: int | None) -> tuple[list[Range], int]:

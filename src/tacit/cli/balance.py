@@ -1,0 +1,188 @@
+"""What `tacit ledger show` finds and says: each data set with its runs, what is spent and what is left."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.accounting import Composed, EpsilonDelta, Event, Gaussian, Repeated, Sampled, curve
+from tacit.cli.statement import Paragraph
+from tacit.errors import InvalidArgument, NotProven
+from tacit.guarantee import FIXED_SEED
+from tacit.ledger import Account, Budget, Charge, Ledger
+from tacit.ledger.account import added_up
+from tacit.ledger.adjacency import stated
+from tacit.report.wording import down, neighbours, step_words, up
+
+_DELTA = 1e-5
+_HEAD = ("run", "since", "who", "what", "state", "epsilon", "so far")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run: what it costs alone, and what everything up to it costs."""
+
+    charge: Charge
+    alone: float
+    so_far: float
+
+
+@dataclass(frozen=True)
+class Balance:
+    """A data set: its runs (the last ones, if there are many), and what is left of its budget."""
+
+    account: Account
+    delta: float
+    rows: tuple[Row, ...]
+    epsilon: float
+    remaining: Budget | None
+    more: int | None
+
+
+def find(ledger: Ledger, dataset: str | None, delta: float | None, most: int | None) -> list[Balance]:
+    """The balance of every data set, or of one; of the last `most` runs each."""
+    names = ledger.datasets
+    if dataset is not None and dataset not in names:
+        raise InvalidArgument(f"{ledger.path} knows no data set {dataset!r}. It knows {', '.join(names) or 'none'}.")
+    entries = ledger.entries()
+    return [_balance(Account.of(name, entries), delta, most) for name in names if dataset in (None, name)]
+
+
+def _balance(account: Account, delta: float | None, most: int | None) -> Balance:
+    terms = account.terms
+    at = delta if delta is not None else terms.budget.delta if terms is not None else _DELTA
+    events = [stated(charge.event, account.adjacency) for charge in account.charges]
+    first = 0 if most is None else max(len(events) - most, 0)
+    rows = [
+        Row(account.charges[i], _epsilon(events[i], at), _epsilon(added_up(events[: i + 1]), at))
+        for i in range(first, len(events))
+    ]
+    epsilon = rows[-1].so_far if rows else 0.0
+    if terms is None:
+        return Balance(account, at, tuple(rows), epsilon, None, None)
+    return Balance(account, at, tuple(rows), epsilon, account.remaining(), account.more_like_last())
+
+
+def _epsilon(event: Event, delta: float) -> float:
+    try:
+        return curve(event).epsilon(delta)
+    except NotProven:
+        return math.inf
+
+
+def paragraphs(balance: Balance) -> list[Paragraph]:
+    """A data set as a headline, a table and what is left."""
+    account, terms = balance.account, balance.account.terms
+    runs = len(account.charges)
+    of = "" if terms is None else f" of {terms.budget.epsilon:g}"
+    compared = f"{neighbours(account.adjacency)}, PLD, {runs:,} {'run' if runs == 1 else 'runs'}"
+    spent = "no finite epsilon" if math.isinf(balance.epsilon) else f"epsilon {up(balance.epsilon)}"
+    hidden = runs - len(balance.rows)
+    earlier = [f"(and {hidden:,} earlier: --all shows them)"] if hidden else []
+    table = [*_table(balance.rows), *earlier] if balance.rows else ["Nothing was released."]
+    return [(f"{account.dataset}: {spent}{of} at delta {balance.delta:g} ({compared})", [*table, *_left(balance)])]
+
+
+def _table(rows: tuple[Row, ...]) -> list[str]:
+    lines = [_HEAD, *(_cells(row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    charge = row.charge
+    what = charge.about.get("method") or charge.about.get("note") or "release"
+    seeded = ", fixed seed" if FIXED_SEED in charge.about.get("violations", ()) else ""
+    state = "settled" if charge.is_settled else "reserved"
+    since = charge.since[:16].replace("T", " ")
+    return (
+        charge.run,
+        since,
+        charge.who,
+        f"{what}: {words(charge.event)}{seeded}",
+        state,
+        up(row.alone),
+        up(row.so_far),
+    )
+
+
+def _left(balance: Balance) -> list[str]:
+    account, terms = balance.account, balance.account.terms
+    lines = []
+    if terms is None:
+        lines.append(f"No budget is set. Set one by: tacit ledger budget FILE {account.dataset} --epsilon E --delta D")
+    elif balance.remaining is None:
+        lines.append("Left: nothing.")
+    else:
+        more = "" if balance.more is None else f"; or {_runs(balance.more)} like the last"
+        lines.append(
+            f"Left: epsilon {down(balance.remaining.epsilon, 4)} at delta {terms.budget.delta:g}, as one more Gaussian "
+            f"release{more}."
+        )
+    if terms is not None and terms.order is not None:
+        lines.append(f"A Rényi filter of order {terms.order:.4g} holds the budget, however runs were chosen.")
+    elif len(account.charges) > 1:
+        lines.append("Taken for granted: no run's noise, lots or length were chosen by what an earlier one showed.")
+    if any(not charge.is_settled for charge in account.charges):
+        lines.append("Reserved is what a run may still draw. One that will not go on: tacit ledger settle FILE RUN")
+    if any(FIXED_SEED in charge.about.get("violations", ()) for charge in account.charges):
+        lines.append("NOT FOR RELEASE: what came from a fixed seed; whoever knows it can take the noise off again.")
+    return lines
+
+
+def _runs(more: int) -> str:
+    return f"{more:,} more {'run' if more == 1 else 'runs'}"
+
+
+def words(event: Event) -> str:
+    """An event in a few words.
+
+    >>> words(Gaussian(1.1).sampled(0.01) * 500), words(Gaussian(2.0)), words(Gaussian(2.0) * 0)
+    ('500 steps, multiplier 1.1, rate 0.01', '1 release, multiplier 2', 'nothing')
+    """
+    match event:
+        case Repeated(inside=Sampled(inside=Gaussian(multiplier=multiplier), rate=rate), times=times) if times:
+            return f"{step_words(times)}, multiplier {multiplier:.4g}, rate {rate:.4g}"
+        case Repeated(inside=Gaussian(multiplier=multiplier), times=times) if times:
+            return f"{times:,} releases, multiplier {multiplier:.4g}"
+        case Gaussian(multiplier=multiplier):
+            return f"1 release, multiplier {multiplier:.4g}"
+        case EpsilonDelta(epsilon=epsilon, delta=delta):
+            return f"({epsilon:g}, {delta:g})-private"
+        case Repeated(times=0):
+            return "nothing"
+        case Composed(parts=parts):
+            return f"{len(parts)} kinds of release"
+    return type(event).__name__
+
+
+def as_json(file: Path, balances: list[Balance]) -> dict[str, Any]:
+    """The same for machines."""
+    return {"ledger": str(file), "datasets": [_as_json(balance) for balance in balances]}
+
+
+def _as_json(balance: Balance) -> dict[str, Any]:
+    account, terms, left = balance.account, balance.account.terms, balance.remaining
+    return {
+        "dataset": account.dataset,
+        "adjacency": account.adjacency.value,
+        "delta": balance.delta,
+        "epsilon": balance.epsilon,
+        "budget": terms and {"epsilon": terms.budget.epsilon, "delta": terms.budget.delta, "filter_order": terms.order},
+        "remaining": left and {"epsilon": left.epsilon, "delta": left.delta, "as": "one more Gaussian release"},
+        "more_runs_like_the_last": balance.more,
+        "runs": [
+            {
+                "run": row.charge.run,
+                "since": row.charge.since,
+                "who": row.charge.who,
+                "about": row.charge.about,
+                "is_settled": row.charge.is_settled,
+                "epsilon": row.alone,
+                "epsilon_so_far": row.so_far,
+            }
+            for row in balance.rows
+        ],
+    }

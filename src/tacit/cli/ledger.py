@@ -1,0 +1,206 @@
+"""`tacit ledger`: what was ever released from a data set, and what may still be."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tacit.cli import options
+
+if TYPE_CHECKING:
+    from tacit.accounting import Event
+    from tacit.cli.plan import Plan
+    from tacit.ledger import Ledger
+
+ledger = typer.Typer(
+    help="What was ever released from a data set, and what may still be.", rich_markup_mode=None, no_args_is_help=True
+)
+
+File = Annotated[Path, typer.Argument(help="The ledger.", show_default=False)]
+DataSet = Annotated[str, typer.Argument(help="The data set's name in the ledger.", show_default=False)]
+
+
+@ledger.command()
+def show(
+    file: File,
+    dataset: Annotated[str | None, typer.Argument(help="Only this data set.", show_default=False)] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(parser=options.number, metavar="NUMBER", help="Delta to show epsilon at (the budget's, or 1e-5)."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every run; else only the last twenty.")] = False,
+    json: options.Json = False,
+) -> None:
+    """What is spent, by which runs, and what is left.
+
+    \b
+    tacit ledger show adult.ledger
+    """
+    from tacit.cli.balance import as_json, find, paragraphs
+    from tacit.cli.output import say, say_json, working
+
+    with working("Accounting"):
+        balances = find(_open(file), dataset, delta, most=None if every else 20)
+    if json:
+        say_json(as_json(file, balances))
+    else:
+        say([paragraph for balance in balances for paragraph in paragraphs(balance)] or [(f"{file} is empty", [])])
+
+
+@ledger.command()
+def budget(
+    file: File,
+    dataset: DataSet,
+    epsilon: Annotated[
+        float, typer.Option(parser=options.number, metavar="NUMBER", help="The epsilon that everything may cost.")
+    ],
+    delta: options.Delta,
+    adjacency: options.AdjacencyOption = None,
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="Hold it by a filter: runs may be chosen by what earlier ones showed.")
+    ] = False,
+    like: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --adaptive: make most room for runs like this event."),
+    ] = None,
+) -> None:
+    """Set what may be spent on a data set; make the ledger if there is none.
+
+    \b
+    tacit ledger budget adult.ledger adult --epsilon 3 --delta 1e-5
+    """
+    from tacit.accounting import Adjacency
+    from tacit.cli.output import say
+    from tacit.cli.plan import read_event
+    from tacit.errors import InvalidArgument
+    from tacit.ledger import Budget, Ledger
+
+    if like is not None and not adaptive:
+        raise InvalidArgument("--like chooses the filter of --adaptive, which was not given. Give both, or neither.")
+    allowed, compared = Budget(epsilon, delta), Adjacency(adjacency or "add_remove")
+    event = None if like is None else read_event(like)
+    Ledger(file).set_budget(dataset, allowed, adjacency=compared, adaptive=adaptive, like=event)
+    how = "held by a Rényi filter" if adaptive else "held by exact composition"
+    say([(f"{dataset} may cost epsilon {allowed.epsilon:g} at delta {allowed.delta:g} ({compared}), {how}.", [])])
+
+
+@ledger.command()
+def add(
+    file: File,
+    dataset: DataSet,
+    event: Annotated[Path | None, typer.Option(metavar="FILE", help="An event written by Event.to_json.")] = None,
+    multiplier: options.Multiplier = None,
+    lot_size: options.LotSize = None,
+    population: options.Population = None,
+    rate: options.Rate = None,
+    steps: options.Steps = None,
+    epochs: options.Epochs = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(parser=options.number, metavar="NUMBER", help="Where no more than epsilon (and delta) is known."),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(parser=options.number, metavar="NUMBER", help="Goes with --epsilon; 0 if it is left out."),
+    ] = None,
+    adjacency: options.AdjacencyOption = None,
+    note: Annotated[str, typer.Option(metavar="TEXT", help="What was released.")] = "",
+    released: Annotated[
+        bool, typer.Option("--released", help="It has happened already: record it even over the budget.")
+    ] = False,
+) -> None:
+    """Charge a release that tacit did not make. Do this before the release.
+
+    \b
+    tacit ledger add adult.ledger adult --epsilon 0.1 --note "table of means"
+    tacit ledger add adult.ledger adult --multiplier 1.1 --rate 0.01 --steps 500
+    """
+    from tacit.cli.output import say, working
+    from tacit.cli.plan import Plan
+    from tacit.errors import BudgetExceeded
+
+    plan = Plan(multiplier, rate, lot_size, population, steps, epochs, adjacency)
+    with working("Accounting"):
+        planned = _planned(plan, event, epsilon, delta)
+        try:
+            run = _open(file).spend(dataset, planned, about={"note": note}, is_released=released)
+        except BudgetExceeded as refused:
+            raise BudgetExceeded(f"{refused} If it was released already, record it by --released.") from None
+    say([(f"Charged to {dataset} as run {run}.", [])])
+
+
+@ledger.command()
+def settle(
+    file: File,
+    run: Annotated[str, typer.Argument(help="The run, as `tacit ledger show` names it.", show_default=False)],
+) -> None:
+    """End a run that will not go on: charge what it drew, and give the rest back.
+
+    If a process still goes on with it, that one is stopped before its next step.
+    """
+    from tacit.cli.balance import words
+    from tacit.cli.output import say
+
+    event = _open(file).settle(run)
+    say([(f"Run {run} is over, and charged for {words(event)}.", [])])
+
+
+@ledger.command()
+def verify(
+    file: File,
+    head: Annotated[
+        str | None, typer.Option(metavar="SEAL", help="A seal that was noted: it must still be there.")
+    ] = None,
+) -> None:
+    """Check every row of the ledger; name the first that is not as it was written."""
+    from tacit.cli.output import say
+
+    one = _open(file)
+    seal = one.verify(head)
+    lines = [
+        f"Newest seal: {seal}",
+        "Note it elsewhere: `tacit ledger verify --head SEAL` then shows whether all was written anew.",
+    ]
+    say([(f"{file} is whole: {len(one.entries()):,} entries.", lines)])
+
+
+@ledger.command()
+def export(file: File) -> None:
+    """All rows as JSON. Fingerprints in it say nothing without the ledger itself."""
+    from tacit.cli.output import say_json
+
+    say_json(_open(file).export())
+
+
+def _open(file: Path) -> "Ledger":
+    from tacit.errors import BadLedger
+    from tacit.ledger import Ledger
+
+    if not file.exists():
+        raise BadLedger(
+            f"There is no ledger {file}. Make one by tacit ledger budget {file} DATASET --epsilon 3 --delta 1e-5, or "
+            "by tacit train --ledger."
+        )
+    return Ledger(file)
+
+
+def _planned(plan: "Plan", file: Path | None, epsilon: float | None, delta: float | None) -> "Event":
+    from tacit.accounting import EpsilonDelta
+    from tacit.cli.plan import read_event
+    from tacit.errors import InvalidArgument
+
+    pair = [name for name, value in (("--epsilon", epsilon), ("--delta", delta)) if value is not None]
+    typed = [*(["--event"] if file else []), *pair]
+    run = [name for name in plan.given() if name != "--adjacency"]
+    if sum(map(bool, (file, pair, run))) != 1 or (file and plan.given()):
+        raise InvalidArgument(
+            f"What was released? Give one of --event FILE, --multiplier with --rate and --steps, or --epsilon. Got "
+            f"{', '.join([*typed, *plan.given()]) or 'none of them'}."
+        )
+    if file is not None:
+        return read_event(file)
+    if run:
+        return plan.event()
+    if epsilon is None:
+        raise InvalidArgument("--delta alone says nothing about a release. Give --epsilon too.")
+    return EpsilonDelta(epsilon, 0.0 if delta is None else delta, plan.neighbours())

@@ -1,0 +1,184 @@
+"""`tacit ledger`: what it says and keeps, and that nonsense is refused in one sentence."""
+
+import json
+import re
+
+import pytest
+
+from tacit.accounting import Adjacency, EpsilonDelta, Gaussian, Unproven, curve
+from tacit.ledger import Block, Booking, Budget, Course, Ledger
+
+RUN = Gaussian(1.1).sampled(0.01) * 100
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    one = Ledger(tmp_path / "adult.ledger")
+    one.set_budget("adult", Budget(3, 1e-5))
+    return one
+
+
+def refusal(run) -> str:
+    assert (run.code, run.out) == (2, "")
+    assert "Traceback" not in run.err
+    assert run.err.count("\n") == 1
+    return run.err
+
+
+def test_a_budget_makes_the_ledger_and_add_charges_it(tacit):
+    assert "adult may cost epsilon 3 at delta 1e-05 (add/remove one example), held by exact composition." in (
+        tacit("ledger budget adult.ledger adult --epsilon 3 --delta 1e-5").out
+    )
+    run = tacit("ledger add adult.ledger adult --multiplier 1.1 --rate 0.01 --steps 100 --note 'by hand'")
+    assert run.code == 0
+    [charge] = Ledger("adult.ledger").account("adult").charges
+    assert charge.event == RUN
+    assert charge.run in run.out
+
+
+def test_show_says_what_is_spent_by_whom_and_what_is_left(tacit, ledger):
+    for _ in range(2):
+        ledger.spend("adult", RUN, about={"method": "dpsgd"})
+    out = tacit("ledger show adult.ledger").out
+    one, two = (curve(RUN * times).epsilon(1e-5) for times in (1, 2))
+    head = re.search(
+        r"^adult: epsilon ([\d.]+) of 3 at delta 1e-05 \(add/remove one example, PLD, 2 runs\)$", out, re.M
+    )
+    assert two <= float(head[1]) < two + 1e-3
+    row = re.search(
+        r"^  [0-9a-f]{12}  [\d-]+ [\d:]+  \S+@\S+ +dpsgd: 100 steps, multiplier 1.1, rate 0.01 +settled +"
+        r"([\d.]+) +([\d.]+)$",
+        out,
+        re.M,
+    )
+    assert one <= float(row[1]) == float(row[2]) < one + 1e-3
+    more = int(re.search(r"or ([\d,]+) more runs like the last", out)[1].replace(",", ""))
+    assert curve(RUN * (2 + more)).epsilon(1e-5) <= 3 < curve(RUN * (3 + more)).epsilon(1e-5)
+    assert "Taken for granted: no run's noise, lots or length were chosen" in out
+
+
+def test_show_in_json_says_the_same(tacit, ledger):
+    ledger.spend("adult", Gaussian(5.0))
+    said = json.loads(tacit("ledger show adult.ledger adult --json").out)["datasets"]
+    [adult] = said
+    assert adult["epsilon"] == adult["runs"][0]["epsilon_so_far"] == curve(Gaussian(5.0)).epsilon(1e-5)
+    assert adult["budget"] == {"epsilon": 3.0, "delta": 1e-5, "filter_order": None}
+    assert adult["more_runs_like_the_last"] == ledger.account("adult").more_like_last()
+    assert adult["remaining"]["epsilon"] == ledger.account("adult").remaining().epsilon
+
+
+def test_show_marks_what_is_reserved_seeded_unproven_or_without_a_budget(tacit, ledger):
+    booking = Booking(
+        ledger, Course((Block(RUN, 3),)), dataset="adult", about={"method": "dpsgd", "violations": ["fixed_seed"]}
+    )
+    booking.begin(0)
+    ledger.spend("free", Unproven("(1, 0)-DP", "nobody has shown it"))
+    out = tacit("ledger show adult.ledger").out
+    assert "rate 0.01, fixed seed  reserved" in out
+    assert "tacit ledger settle FILE RUN" in out
+    assert "NOT FOR RELEASE" in out
+    assert "free: no finite epsilon at delta 1e-05" in out
+    assert "No budget is set." in out
+    assert "charged for 100 steps, multiplier 1.1, rate 0.01." in tacit(f"ledger settle adult.ledger {booking.run}").out
+    assert json.loads(tacit("ledger show adult.ledger free --json").out)["datasets"][0]["epsilon"] == "inf"
+
+
+def test_show_leaves_out_the_oldest_of_many_runs(tacit, ledger):
+    for _ in range(22):
+        ledger.spend("adult", Gaussian(50.0))
+    assert "(and 2 earlier: --all shows them)" in tacit("ledger show adult.ledger").out
+    assert len(json.loads(tacit("ledger show adult.ledger --all --json").out)["datasets"][0]["runs"]) == 22
+
+
+def test_a_filter_is_said_to_hold_the_budget(tacit, ledger, tmp_path):
+    (tmp_path / "run.json").write_text(RUN.to_json())
+    out = tacit("ledger budget adult.ledger wine --epsilon 1 --delta 1e-5 --adaptive --like run.json").out
+    assert "held by a Rényi filter" in out
+    assert "A Rényi filter of order" in tacit("ledger show adult.ledger wine").out
+    assert Ledger("adult.ledger").account("wine").terms.order is not None
+
+
+def test_what_is_too_much_is_refused_unless_it_has_happened(tacit, ledger):
+    line = "ledger add adult.ledger adult --epsilon 4"
+    assert "budget is 3" in refusal(tacit(line))
+    assert "record it by --released" in refusal(tacit(line))
+    assert tacit(f"{line} --released").code == 0
+    assert "Left: nothing." in tacit("ledger show adult.ledger").out
+
+
+@pytest.mark.parametrize(
+    ("line", "event"),
+    [
+        ("--epsilon 0.1", EpsilonDelta(0.1)),
+        ("--epsilon 0.1 --delta 1e-9", EpsilonDelta(0.1, 1e-9)),
+        ("--event event.json", Gaussian(7.0)),
+        ("--multiplier 9 --lot-size 10 --population 100 --epochs 2", Gaussian(9.0).sampled(0.1) * 20),
+    ],
+)
+def test_a_release_can_be_described_in_every_way(tacit, ledger, tmp_path, line, event):
+    (tmp_path / "event.json").write_text(Gaussian(7.0).to_json())
+    assert tacit(f"ledger add adult.ledger adult {line}").code == 0
+    assert ledger.account("adult").charges[0].event == event
+
+
+def test_neighbours_can_be_replaced(tacit):
+    tacit("ledger budget adult.ledger wine --epsilon 3 --delta 1e-5 --adjacency replace_one")
+    tacit("ledger add adult.ledger wine --epsilon 0.5 --adjacency replace_one")
+    assert Ledger("adult.ledger").account("wine").charges[0].event.adjacency is Adjacency.REPLACE_ONE
+    assert "(replace one example, PLD, 1 run)" in tacit("ledger show adult.ledger").out
+
+
+def test_verify_says_the_seal_and_finds_it_again(tacit, ledger):
+    out = tacit("ledger verify adult.ledger").out
+    assert "adult.ledger is whole: 1 entries." in out
+    seal = re.search(r"Newest seal: ([0-9a-f]{64})", out)[1]
+    assert tacit(f"ledger verify adult.ledger --head {seal}").code == 0
+    assert "no entry with the seal" in refusal(tacit("ledger verify adult.ledger --head 00"))
+
+
+def test_export_is_all_of_it(tacit, ledger):
+    ledger.spend("adult", RUN)
+    assert json.loads(tacit("ledger export adult.ledger").out) == ledger.export()
+
+
+def test_an_empty_ledger_is_said_to_be_empty(tacit):
+    Ledger("new.ledger")
+    assert tacit("ledger show new.ledger").out == "new.ledger is empty\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("show none.ledger", "There is no ledger none.ledger. Make one by"),
+        ("add none.ledger adult --epsilon 1", "There is no ledger none.ledger"),
+        ("verify none.ledger", "There is no ledger none.ledger"),
+        ("show adult.ledger wine", "knows no data set 'wine'. It knows adult."),
+        ("settle adult.ledger nobody", "knows no run 'nobody'"),
+        ("add adult.ledger adult", "Got none of them."),
+        ("add adult.ledger adult --epsilon 1 --multiplier 2", "Got --epsilon, --multiplier."),
+        ("add adult.ledger adult --delta 1e-5", "--delta alone says nothing"),
+        ("add adult.ledger adult --multiplier 2", "The sampling rate is not known"),
+        ("add adult.ledger adult --epsilon -1", "epsilon must be"),
+        ("add adult.ledger ' ' --epsilon 1", "dataset must be a name"),
+        ("add adult.ledger adult --epsilon 1 --adjacency replace_one", "--adjacency replace_one"),
+        ("budget adult.ledger adult --epsilon 0 --delta 1e-5", "epsilon must be"),
+        ("budget adult.ledger adult --epsilon 1 --delta 1e-5 --like x", "--like chooses the filter of --adaptive"),
+        ("show notes.txt", "notes.txt is not a ledger"),
+    ],
+)
+def test_nonsense_is_refused_in_one_sentence_and_changes_nothing(tacit, ledger, tmp_path, line, words):
+    (tmp_path / "notes.txt").write_text("not a ledger " * 100)
+    before = ledger.entries()
+    assert words in refusal(tacit(f"ledger {line}"))
+    assert ledger.entries() == before
+
+
+def test_the_help_is_short_and_names_every_command(tacit):
+    out = tacit("ledger --help").out
+    for name in ("show", "budget", "add", "settle", "verify", "export"):
+        assert re.search(rf"^  {name} ", out, re.M)
