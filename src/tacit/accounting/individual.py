@@ -1,0 +1,235 @@
+"""Individual accounting: everyone pays for their own contribution, and is left out when their budget is spent.
+
+A filter sees how long each example's contribution is and says by which factor to scale it, so that no example ever
+spends more than the budget. The guarantee of everything released is then the budget itself, whatever the contributions
+were (Feldman and Zrnic 2021 by Rényi divergences; Koskela, Tobaben and Honkela 2023, Smith and Thakurta 2022 for
+unsampled Gaussians, without loss). It is about one example added or removed. What an example has spent is private:
+it may decide nothing but that example's own factors, and belongs in no report.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn, final
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from tacit import arguments
+from tacit.accounting import gdp
+from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Gaussian
+from tacit.arguments import Array
+from tacit.errors import InvalidArgument, NotAchievable
+
+_TABLE_SIZE = 2049
+_MOST_ORDER = 256
+# Costs are sums of rounded terms, and so is a budget that exactly fits: it may be passed by this, which is charged.
+_OUTWARDS = 1 + 1e-9
+
+
+@final
+class Spent:
+    """What every example has spent so far. Private: for the curator, or for the person whose example it is.
+
+    Neither shown nor saved by accident; `for_curator` hands out the numbers.
+    """
+
+    def __init__(self, costs: Array) -> None:
+        self._costs = costs
+
+    def __len__(self) -> int:
+        return len(self._costs)
+
+    def __repr__(self) -> str:
+        return f"Spent({len(self)} examples, private)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "What examples have spent is private and is not saved with a result. Ask for_curator() for the numbers."
+        )
+
+    def for_curator(self) -> Array:
+        """The cost of every example, in the filter's units. Never to be published."""
+        return self._costs.copy()
+
+
+@dataclass(frozen=True)
+class GaussianFilter:
+    """For sums over all examples with normal noise of deviation `std`: no example spends more than `mu`.
+
+    A contribution of norm r costs (r / std)^2; squares add up to at most mu^2. What would go over is shrunk to what
+    is left, or dropped with `shrink=False`. The transcript is mu-GDP.
+
+    >>> GaussianFilter(mu=0.5, std=10.0).steps(norm=1.0), GaussianFilter(mu=0.5, std=10.0).steps(norm=0.2)
+    (25, 625)
+    """
+
+    mu: float
+    std: float
+    shrink: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", arguments.positive("mu", self.mu))
+        object.__setattr__(self, "std", arguments.positive("std", self.std))
+
+    @property
+    def budget(self) -> float:
+        """What an example may spend in all: the square of mu."""
+        return self.mu**2
+
+    @property
+    def event(self) -> Event:
+        """What the whole transcript costs, however many steps there were."""
+        return Gaussian(1 / (_OUTWARDS * self.mu), Adjacency.ADD_REMOVE)
+
+    def start(self, n: int) -> Spent:
+        """Nobody has spent anything."""
+        return Spent(np.zeros(arguments.count("n", n)))
+
+    def cost(self, norms: Array) -> Array:
+        """What contributions of these norms cost in one step."""
+        return np.asarray((norms / self.std) ** 2)
+
+    def admit(self, norms: Array, spent: Spent) -> tuple[Array, Spent]:
+        """By which factors to scale contributions of these norms, and what everyone has spent then.
+
+        A norm that is no number gets factor 0: nothing bounds such a contribution.
+        """
+        norms, finite = _checked(norms, spent)
+        left = np.maximum(self.budget * _OUTWARDS - spent._costs, 0.0)
+        longest = self.std * np.sqrt(left)
+        fits = norms <= longest
+        shrunk = longest / np.where(fits, 1.0, norms) if self.shrink else 0.0
+        factors = np.where(finite, np.where(fits, 1.0, shrunk), 0.0)
+        # Whoever is shrunk has spent all, and whoever is dropped stays out.
+        after = np.where(fits, spent._costs + self.cost(norms), self.budget * _OUTWARDS)
+        return factors, Spent(after)
+
+    def steps(self, norm: float) -> int:
+        """For how many steps an example with contributions of this norm takes part in full."""
+        return math.floor(_OUTWARDS * self.budget / (arguments.positive("norm", norm) / self.std) ** 2)
+
+
+@dataclass(frozen=True)
+class RenyiFilter:
+    """For sums over Poisson lots: no example spends more than a Rényi divergence of `budget` at one whole `order`.
+
+    Every example that still takes part is charged in every step, drawn or not, for the norm that its contribution has
+    or would have, at most `clip_norm`. Charging only those that were drawn would void the proof. An example that
+    cannot pay for its norm is dropped for good.
+    """
+
+    epsilon: float
+    delta: float
+    order: int
+    std: float
+    rate: float
+    clip_norm: float
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "std", "clip_norm"):
+            object.__setattr__(self, name, arguments.positive(name, getattr(self, name)))
+        object.__setattr__(self, "delta", arguments.open_unit("delta", self.delta))
+        object.__setattr__(self, "order", arguments.count("order", self.order, at_least=2))
+        object.__setattr__(self, "rate", arguments.rate("rate", self.rate))
+        if self.budget <= 0:
+            raise NotAchievable(
+                f"At order {self.order} nothing is left of epsilon {self.epsilon:g} at delta {self.delta:g}. Take a "
+                "larger order."
+            )
+
+    @staticmethod
+    def best(*, epsilon: float, delta: float, std: float, rate: float, clip_norm: float) -> RenyiFilter:
+        """The filter at the order that lets a contribution of full norm last longest: fixed before anything is seen."""
+        found: RenyiFilter | None = None
+        for order in range(2, _MOST_ORDER + 1):
+            if renyi_budget(epsilon, delta, order) <= 0:
+                continue
+            one = RenyiFilter(epsilon, delta, order, std, rate, clip_norm)
+            if found is None or one.lasts > found.lasts:
+                found = one
+        if found is None:
+            raise NotAchievable(f"No order up to {_MOST_ORDER} leaves anything of epsilon {epsilon:g}. Raise epsilon.")
+        return found
+
+    @property
+    def budget(self) -> float:
+        """The divergence that (epsilon, delta) allows at this order."""
+        return renyi_budget(self.epsilon, self.delta, self.order)
+
+    @property
+    def event(self) -> Event:
+        """What the whole transcript costs, however many steps there were."""
+        return EpsilonDelta(self.epsilon, self.delta, Adjacency.ADD_REMOVE)
+
+    @property
+    def lasts(self) -> float:
+        """For how many steps a contribution of full norm can pay."""
+        cost = float(self.divergence(np.array([self.clip_norm]))[0])
+        return self.budget / cost if cost > 0 else math.inf
+
+    def start(self, n: int) -> Spent:
+        """Nobody has spent anything."""
+        return Spent(np.zeros(arguments.count("n", n)))
+
+    def divergence(self, norms: Array) -> Array:
+        """The Rényi divergence of one step for contributions of these norms, exactly (Mironov et al. 2019)."""
+        order, k = self.order, np.arange(self.order + 1)
+        log_choices = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+        if self.rate == 1:
+            return np.asarray(order * (norms / self.std) ** 2 / 2)
+        log_weights = log_choices + k * math.log(self.rate) + (order - k) * math.log1p(-self.rate)
+        growth = np.multiply.outer((np.asarray(norms) / self.std) ** 2, k * (k - 1) / 2)
+        return np.asarray(np.maximum(logsumexp(log_weights + growth, axis=-1), 0.0) / (order - 1))
+
+    def cost(self, norms: Array) -> Array:
+        """An upper bound of `divergence` from a table: in the square of the norm it is convex, so chords lie above."""
+        squares, costs = self._table
+        return np.asarray(np.interp(np.minimum(norms, self.clip_norm) ** 2, squares, costs))
+
+    @cached_property
+    def _table(self) -> tuple[Array, Array]:
+        squares = np.linspace(0.0, self.clip_norm**2, _TABLE_SIZE)
+        return squares, self.divergence(np.sqrt(squares)) * (1 + 1e-10)
+
+    def admit(self, norms: Array, spent: Spent) -> tuple[Array, Spent]:
+        """By which factors to scale contributions (1 or 0), and what everyone has spent then.
+
+        Contributions longer than `clip_norm` are for the caller to clip first; here they are refused.
+        """
+        norms, finite = _checked(norms, spent)
+        if np.any(norms > self.clip_norm * (1 + 1e-9)):
+            raise InvalidArgument(
+                f"A contribution is longer than clip_norm {self.clip_norm:g}. Clip it before it is charged."
+            )
+        cost = self.cost(norms)
+        fits = finite & (spent._costs + cost <= self.budget)
+        # Whoever cannot pay is out for good, and so is whoever is no number.
+        after = np.where(fits, spent._costs + cost, math.inf)
+        return np.where(fits, 1.0, 0.0), Spent(after)
+
+
+def renyi_budget(epsilon: float, delta: float, order: float) -> float:
+    """The Rényi divergence at `order` that implies (epsilon, delta)-DP, by Canonne, Kamath and Steinke 2020."""
+    return epsilon - math.log1p(-1 / order) + (math.log(delta) + math.log(order)) / (order - 1)
+
+
+def filter_mu(epsilon: float, delta: float, adjacency: Adjacency) -> float:
+    """The mu that each example may spend for (epsilon, delta)-DP under `adjacency`.
+
+    Replacing an example is removing one and adding another: mu-GDP each makes 2 mu together.
+    """
+    whole = gdp.mu(epsilon, delta) / (_OUTWARDS * (1 + 1e-11))
+    return whole if adjacency is Adjacency.ADD_REMOVE else whole / 2
+
+
+def _checked(norms: Any, spent: Spent) -> tuple[Array, Any]:
+    values = np.asarray(norms, dtype=np.float64)
+    if values.shape != spent._costs.shape:
+        raise InvalidArgument(
+            f"There must be one norm per example, drawn or not: {len(spent)} of them. Got shape {values.shape}."
+        )
+    finite = np.isfinite(values)
+    return np.where(finite, np.abs(values), 0.0), finite
