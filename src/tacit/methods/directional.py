@@ -1,0 +1,174 @@
+"""Directional noise (Xiang, Li, Yang, Wang, Li 2023): noise shaped by what matters to the loss.
+
+As published it is refuted: the noise is smallest in directions that an example can use in full, and the budget is
+divided by the sampling rate, which is no theorem. Its idea has a form with a proof: whitened clipping. With w = 1 it is
+ordinary isotropic noise with a rule of its own for how much of it; and so is the correct solution of its equations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tacit import arguments
+from tacit.accounting.events import Event
+from tacit.bounds import Clip, ShapedClip, Whiten
+from tacit.bounds.whiten import Grain, Objective
+from tacit.errors import InvalidArgument, NotAchievable
+from tacit.guarantee import Claim, Status
+from tacit.ledger import Budget
+from tacit.mechanism import Mechanism, Method, Mode, Settings
+from tacit.noise import DirectionalNoise, GaussianNoise, NoisyMean
+
+Beta = Literal["integer", "real"]
+Variant = Literal["full", "w1", "minimax", "floored"]
+_VARIANTS = ("full", "w1", "minimax", "floored")
+_PAPER = "Xiang et al. 2023"
+_RULE = (
+    "Dividing the whole budget by the sampling rate is no theorem: over few epochs at a large epsilon it gives less "
+    "noise than is needed, over many it wastes some."
+)
+_FULL = (
+    "The noise is least in directions that one example can use in full, the noisy w has twice the sensitivity that it "
+    "is given, and dividing the budget by the sampling rate is no theorem."
+)
+
+
+def tau(epsilon: float, delta: float, steps: int, beta: Beta = "integer") -> float:
+    """How large clip_norm^2 / sigma^2 may be in each of `steps` releases without sampling, by Markov's inequality.
+
+    The best over the moments beta = 1, 2, 3, ...; or over all real ones. Proven, for isotropic noise.
+
+    >>> 1 / math.sqrt(tau(1.0, 1e-5, 1))
+    4.901514315076063
+    """
+    epsilon, delta = arguments.positive("epsilon", epsilon), arguments.open_unit("delta", delta)
+    log = math.log(1 / delta)
+    best = (log + math.sqrt(log**2 + epsilon * log)) / epsilon
+    return max(2 * (epsilon - log / b) / (steps * (1 + b)) for b in _moments(best, beta))
+
+
+def epsilon_of(squared_ratio: float, delta: float, beta: Beta = "integer") -> float:
+    """The epsilon for which the rule gives this much noise: `squared_ratio` is tau, summed over the steps."""
+    log = math.log(1 / arguments.open_unit("delta", delta))
+    return min(squared_ratio * (1 + b) / 2 + log / b for b in _moments(math.sqrt(2 * log / squared_ratio), beta))
+
+
+def _moments(best: float, beta: Beta) -> tuple[float, ...]:
+    """The real optimum, or the whole numbers on either side of it: what is optimised has a single peak."""
+    return (best,) if beta == "real" else (max(1, math.floor(best)), max(1, math.ceil(best)))
+
+
+@dataclass(frozen=True)
+class TauRule:
+    """How Xiang et al. choose their noise: tau for the budget, divided by the sampling rate.
+
+    `beta` is the moment, "any positive integer" in the paper. `share` of the budget goes to the noisy w, if there is
+    one. Noise is `alpha_of` the "sum" or, as Algorithm 1 reads literally, of the "average": as many times too much as
+    a lot has examples, which cannot be what was run.
+    """
+
+    beta: Beta = "integer"
+    share: float = 1 / 8
+    alpha_of: Literal["sum", "average"] = "sum"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "share", arguments.open_unit("share", self.share))
+        for name, allowed in (("beta", ("integer", "real")), ("alpha_of", ("sum", "average"))):
+            if getattr(self, name) not in allowed:
+                raise InvalidArgument(f"{name} must be {allowed[0]!r} or {allowed[1]!r}. Got {getattr(self, name)!r}.")
+
+    def claim(self, settings: Settings, event: Event) -> Claim | None:
+        """The rule read backwards, from the noise to the budget. None where the steps differ: it knows one tau only."""
+        if settings.is_scheduled or settings.multiplier is None:
+            return None
+        guide, delta = settings.mechanism.guide, settings.delta
+        kept = 1.0 if guide is None else 1 - self.share
+        multiplier = settings.multiplier / self._units(settings)
+        amplified = kept * delta / settings.rate
+        if not amplified < 1:
+            return None
+        epsilon = settings.rate * epsilon_of(settings.steps / multiplier**2, amplified, self.beta)
+        if guide is not None and guide.multiplier is not None:
+            epsilon += epsilon_of(settings.steps / guide.multiplier**2, self.share * delta, self.beta)
+        return Claim(epsilon, delta, f"{_PAPER}, Theorem 1")
+
+    def calibrated(self, settings: Settings, budget: Budget) -> Mechanism:
+        """The noise of Algorithm 1 for this budget."""
+        guide, rate = settings.mechanism.guide, settings.rate
+        kept = 1.0 if guide is None else 1 - self.share
+        if not kept * budget.delta / rate < 1:
+            raise NotAchievable(
+                f"The rule of {_PAPER} divides delta by the sampling rate, and {kept * budget.delta:g} / {rate:g} is "
+                "not below 1. Give a smaller delta, or larger lots."
+            )
+        ratio = tau(kept * budget.epsilon / rate, kept * budget.delta / rate, settings.steps, self.beta)
+        found = settings.mechanism.with_multiplier(self._units(settings) / math.sqrt(ratio))
+        if guide is None:
+            return found
+        ratio = tau(self.share * budget.epsilon, self.share * budget.delta, settings.steps, self.beta)
+        assert isinstance(guide, NoisyMean)
+        return replace(found, guide=replace(guide, multiplier=1 / math.sqrt(ratio)))
+
+    def _units(self, settings: Settings) -> float:
+        return settings.lot_size if self.alpha_of == "average" else 1.0
+
+
+def directional(
+    clip_norm: float = 1.0,
+    multiplier: float | None = None,
+    *,
+    mode: Mode = "rigorous",
+    variant: Variant = "full",
+    objective: Objective = "l1",
+    grain: Grain = "coordinate",
+    rule: TauRule | None = None,
+) -> Mechanism:
+    """Directional noise. Without a multiplier, the budget says how much noise there must be.
+
+    "full" is whitened clipping with the scale from past releases: least noise by `objective`, a scale for each `grain`.
+    In paper mode it is Algorithm 1, with a noisy w from all the data before each lot, and `rule` for how much noise.
+    "w1" is isotropic noise, and "minimax", the correct solution of the paper's problem, is the same.
+    "floored" shapes the noise as published, by a w from past releases, but never below the isotropic noise.
+
+    >>> directional(clip_norm=0.1, variant="w1", mode="paper").method.status
+    <Status.REFUTED: 'refuted'>
+    """
+    if variant not in _VARIANTS:
+        raise InvalidArgument(f"variant must be one of {', '.join(map(repr, _VARIANTS))}. Got {variant!r}.")
+    method = _method(mode, variant, rule or TauRule())
+    if variant in ("w1", "minimax"):
+        return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), method=method)
+    if variant == "floored":
+        return Mechanism(ShapedClip(clip_norm), GaussianNoise(multiplier), method=method)
+    if mode == "rigorous":
+        return Mechanism(Whiten(clip_norm, objective, grain), GaussianNoise(multiplier), method=method)
+    return Mechanism(
+        ShapedClip(clip_norm, floored=False),
+        DirectionalNoise(clip_norm, multiplier),
+        method=method,
+        guide=NoisyMean(clip_norm),
+    )
+
+
+def _method(mode: Mode, variant: Variant, rule: TauRule) -> Method:
+    if mode == "rigorous":
+        return Method("directional", _PAPER)
+    if variant in ("minimax", "floored"):
+        raise InvalidArgument(
+            f"{_PAPER} do not publish the variant {variant!r}: it is what their method becomes when it is made right. "
+            "Use mode='rigorous'."
+        )
+    if variant == "w1":
+        return Method("directional", _PAPER, mode, Status.REFUTED, rule, _RULE)
+    return Method(
+        "directional",
+        _PAPER,
+        mode,
+        Status.REFUTED,
+        rule,
+        _FULL,
+        violations=("noise_by_direction", "doubled_sensitivity_of_w"),
+        notes=("The noisy w was not rounded to a grid: some of its entries would have become exactly zero.",),
+    )

@@ -1,0 +1,85 @@
+"""What a run has spent so far, and the guarantee that this amounts to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tacit.accounting.curve import curve
+from tacit.accounting.events import Event
+from tacit.guarantee import Claim, Guarantee
+from tacit.odometer import epsilon_spent
+from tacit.plan import Plan, total
+
+_ASSUMPTIONS = (
+    "Noise levels, lot sizes and the number of steps were fixed before the first lot was drawn.",
+    "The model's first weights, and all that was done to the data before, did not depend on the examples.",
+    "The noise is a normal number in floating point, rounded together with the sum to a public grid.",
+)
+_PUBLIC_SIZE = "Sums are divided by the public lot size, never by the number of examples that came."
+_NOTHING_LEFT = (
+    "{count} lost steps were not charged, as whoever resumed declared that nothing of them left the process."
+)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The events of all steps that were released, as they were planned and as they came out (`realised`).
+
+    `lost` counts steps that were begun before a crash and drawn again, `forgiven` those that left no trace.
+    """
+
+    events: list[Event]
+    realised: list[Event]
+    lost: Counter[int]
+    forgiven: int = 0
+
+
+def guarantee_of(
+    plan: Plan, spent: Spent, *, assumptions: tuple[str, ...] = (), violations: tuple[str, ...] = ()
+) -> Guarantee:
+    """What is proven about everything that was released so far, with the method's claim beside it."""
+    method = plan.mechanism.method
+    event = total_of(plan, spent)
+    divided = () if "random_denominator" in method.violations else (_PUBLIC_SIZE,)
+    forgiven = (_NOTHING_LEFT.format(count=spent.forgiven),) if spent.forgiven else ()
+    return Guarantee(
+        event,
+        plan.delta,
+        method=method.name,
+        mode=method.mode,
+        status=method.status,
+        claim=_claim(plan, spent, event),
+        because=method.because,
+        assumptions=(plan.sampling.assumption, *divided, *_ASSUMPTIONS, *forgiven, *assumptions),
+        unprotected=method.unprotected,
+        odometer=epsilon_spent(spent.realised, plan.delta) if spent.realised else None,
+        violations=(*method.violations, *violations),
+        notes=(*_notes(plan, spent), *method.notes),
+    )
+
+
+def total_of(plan: Plan, spent: Spent) -> Event:
+    """Everything that was released, lost steps included."""
+    return total(plan.sampling, spent.events, [plan.event_at(step) for step in spent.lost.elements()])
+
+
+def _claim(plan: Plan, spent: Spent, event: Event) -> Claim | None:
+    claims = plan.mechanism.method.claims
+    if claims is None or not spent.events:
+        return None
+    return claims.claim(plan.settings(len(spent.events), list(spent.lost.elements())), event)
+
+
+def _notes(plan: Plan, spent: Spent) -> list[str]:
+    done, guide = len(spent.events), plan.mechanism.guide
+    notes = [f"{done} of {plan.steps} planned steps were released."]
+    if spent.lost:
+        notes.append(f"{spent.lost.total()} lost steps were drawn again and are charged twice.")
+    if guide is not None and done:
+        epsilon = curve(guide.event(plan.dimension) * (done + spent.lost.total())).epsilon(plan.delta)
+        notes.append(
+            f"The noisy mean gradients that steered the noise cost epsilon {epsilon:.4g} at delta {plan.delta:g} by "
+            "themselves; that much is proven."
+        )
+    return notes
