@@ -68,6 +68,7 @@ __all__ = [
     "lot_size_for",
     "multiplier_for",
     "register_density",
+    "selection",
     "shuffle",
     "steps_for",
 ]
