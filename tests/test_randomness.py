@@ -4,6 +4,7 @@ import copy
 import math
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_every_size_can_be_drawn(size):
 def test_no_stream_of_a_secure_source_comes_twice():
     source = SecureSource()
     draws = [source.stream(purpose, 0).normal(4).tobytes() for _ in range(100) for purpose in Purpose]
-    assert len(set(draws)) == 200
+    assert len(set(draws)) == len(draws)
 
 
 def test_two_secure_sources_have_nothing_in_common():
@@ -143,3 +144,37 @@ def test_a_rate_below_what_coins_resolve_errs_on_the_private_side():
 def test_a_seed_makes_a_source_that_says_so():
     assert isinstance(source_for(None), SecureSource)
     assert isinstance(source_for(0), SeededSource)
+
+
+def test_small_draws_come_from_a_stock_that_is_never_handed_out_twice():
+    source = SecureSource()
+    drawn = np.concatenate([source.stream(Purpose.NOISE, step).normal(1000, scale=2.0) for step in range(200)])
+    assert len(np.unique(drawn)) > 0.98 * drawn.size
+    assert np.std(drawn) == pytest.approx(2.0, rel=0.01)
+
+
+def test_threads_share_no_small_draw():
+    source = SecureSource()
+
+    def draw(_):
+        return [source.stream(Purpose.NOISE, 0).normal(8).tobytes() for _ in range(2000)]
+
+    with ThreadPoolExecutor(4) as pool:
+        draws = [piece for part in pool.map(draw, range(4)) for piece in part]
+    assert len(set(draws)) == len(draws)
+
+
+def test_a_forked_process_shares_no_small_draw_with_its_parent():
+    source = SecureSource()
+    stream = source.stream(Purpose.NOISE, 0)
+    stream.normal(8)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, source.stream(Purpose.NOISE, 0).normal(8).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = os.read(reader, 32)
+    assert theirs != source.stream(Purpose.NOISE, 0).normal(8).tobytes()
+    os.close(reader)
+    os.close(writer)

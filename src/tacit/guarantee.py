@@ -49,6 +49,8 @@ class Guarantee:
     `odometer` is what this run happened to spend where parameters depended on releases: not a guarantee.
     `violations` says what keeps the claim, or a release, from being sound; `errors` what a person has to resolve,
     such as a measured lower bound above the proven one.
+    `local` is what each example's own report guarantees by itself, where examples are reported with noise on them: it
+    holds against whoever collects them, `event` against whoever sees what is made of all of them.
 
     >>> from tacit.accounting import Gaussian
     >>> guarantee = Guarantee(Gaussian(1.1).sampled(256 / 60_000) * 14_062, delta=1e-5)
@@ -70,6 +72,7 @@ class Guarantee:
     violations: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    local: Event | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", arguments.open_unit("delta", self.delta))
@@ -87,6 +90,14 @@ class Guarantee:
         """(lower, upper), both certified; (0, inf) where nothing is proven."""
         delta = arguments.open_unit("delta", delta)
         return (0.0, math.inf) if self._curve is None else self._curve.epsilon_bounds(delta)
+
+    def local_epsilon(self, delta: float) -> float:
+        """The proven upper bound for each report by itself; infinite where there are none, or nothing is proven."""
+        delta = arguments.open_unit("delta", delta)
+        try:
+            return math.inf if self.local is None else curve(self.local).epsilon(delta)
+        except NotProven:
+            return math.inf
 
     @cached_property
     def _curve(self) -> PrivacyCurve | None:
@@ -125,9 +136,13 @@ class Guarantee:
             "violations": list(self.violations),
             "errors": list(self.errors),
             "notes": list(self.notes),
+            "local": None if self.local is None else self._local_json(self.local),
             "event": json.loads(self.event.to_json()),
         }
         return json.dumps(content, indent=1)
+
+    def _local_json(self, local: Event) -> dict[str, Any]:
+        return {"epsilon_upper": _finite(self.local_epsilon(self.delta)), "event": json.loads(local.to_json())}
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
@@ -140,7 +155,7 @@ class Guarantee:
         return _read(data)
 
     def __str__(self) -> str:
-        return "\n".join([*self._proven_lines(), *self._claim_lines(), *self._other_lines()])
+        return "\n".join([*self._proven_lines(), *self._local_lines(), *self._claim_lines(), *self._other_lines()])
 
     def _proven_lines(self) -> list[str]:
         compared = f"{self.adjacency}".replace("example", self.unit)
@@ -158,6 +173,14 @@ class Guarantee:
             f"The true epsilon of the worst case lies between {_down(lower)} and {shown}.",
         ]
 
+    def _local_lines(self) -> list[str]:
+        if self.local is None:
+            return []
+        compared = f"{self.local.adjacency}".replace("example", self.unit)
+        epsilon = self.local_epsilon(self.delta)
+        shown = f"epsilon {_up(epsilon)} at delta {self.delta:g}" if math.isfinite(epsilon) else "no finite epsilon"
+        return [f"Locally, for each report by itself and whoever sees it: {shown} ({compared})."]
+
     def _claim_lines(self) -> list[str]:
         why = f" {self.because} The argument is in {ARGUMENTS}." if self.because else ""
         if self.claim is None:
@@ -172,6 +195,8 @@ class Guarantee:
         bounds = self.bounds(claim.delta)
         if math.isinf(bounds[1]):
             return "no proven number stands beside it"
+        if self.unprotected:
+            return f"what is proven leaves out {' and '.join(self.unprotected)}, so the two do not compare"
         words = {"under": "below what is true", "inside": "within the certified interval", "over": "on the safe side"}
         return f"here it is {words[claim_side(claim.epsilon, bounds)]}"
 
@@ -180,12 +205,14 @@ class Guarantee:
         if self.unprotected:
             lines.append(f"Not protected: {', '.join(self.unprotected)}.")
         if self.odometer is not None:
-            lines.append(f"This run happened to spend epsilon {self.odometer:.4g}. That is not a guarantee.")
+            amount = f"epsilon {self.odometer:.4g}" if math.isfinite(self.odometer) else "no finite epsilon"
+            lines.append(f"This run happened to spend {amount}. That is not a guarantee.")
         if self.violations:
             lines.append(f"NOT FOR RELEASE: {' '.join(_WORDS.get(v, v + '.') for v in self.violations)}")
         if self.errors:
             lines.append(f"To be resolved: {' '.join(self.errors)}")
-        if self.assumptions:
+        # Where nothing is proven there is nothing that would rest on them.
+        if self.assumptions and math.isfinite(self.epsilon(self.delta)):
             lines.append(f"It rests on this: {' '.join(self.assumptions)}")
         return [*lines, *self.notes]
 
@@ -196,6 +223,8 @@ FIXED_SEED = "fixed_seed"
 _WORDS = {
     FIXED_SEED: "the noise came from a fixed seed, and whoever knows the seed can take it off again.",
     "random_denominator": "sums were divided by the size of the lot that came, which is private.",
+    "noise_by_direction": "the noise is smallest in directions that one example can use in full.",
+    "doubled_sensitivity_of_w": "the mean gradient moves by twice what its noise is for.",
 }
 _NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "whether or not any one {unit} is in the data",
@@ -220,6 +249,7 @@ def _read(data: dict[str, Any]) -> Guarantee:
         violations=tuple(data["violations"]),
         errors=tuple(data["errors"]),
         notes=tuple(data["notes"]),
+        local=None if data.get("local") is None else event_from_json(json.dumps(data["local"]["event"])),
     )
 
 

@@ -11,7 +11,20 @@ from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim, Status
 from tacit.ledger import Budget
 from tacit.randomness import Stream
-from tacit.types import Bound, BoundedSum, Metered, Noise, PerExampleGradients, Post, Release, State, Tensors
+from tacit.types import (
+    Bound,
+    BoundedSum,
+    Boxed,
+    Following,
+    Noise,
+    PerExampleGradients,
+    Post,
+    Release,
+    Sampling,
+    State,
+    Steered,
+    Tensors,
+)
 
 Mode = Literal["rigorous", "paper"]
 
@@ -20,14 +33,17 @@ Mode = Literal["rigorous", "paper"]
 class Settings:
     """The public numbers of a run that a paper's own formula may read.
 
-    `steps` is how many are planned, `budget` what the paper claims to keep, if one was given. `gaussian` gives, for any
-    multiplier, what the steps so far (all planned ones, before the first) would cost if each were a Gaussian release
-    on the lots that were drawn.
+    `steps` counts those so far (all planned ones, before the first), `is_scheduled` says whether they differ from each
+    other, `dimension` is how many numbers each releases, and `budget` is what the paper claims to keep, if one was
+    given. `gaussian` gives, for any multiplier, what the same steps would cost if each were a Gaussian release on the
+    lots that were drawn.
     """
 
     lot_size: float
     population: int
     steps: int
+    is_scheduled: bool
+    dimension: int
     delta: float
     mechanism: Mechanism
     budget: Budget | None
@@ -96,19 +112,38 @@ class MechanismState:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """The stages of one step, in the only order that the types allow."""
+    """The stages of one step, in the only order that the types allow.
+
+    A `guide` is noise for the mean gradient of all the data, released before each lot to steer the bound: what Xiang
+    et al. 2023 publish. It is paid for in full, without sampling.
+    """
 
     bound: Bound
     noise: Noise
     post: tuple[Post, ...] = ()
     method: Method = field(default=Method())
+    guide: Noise | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "post", tuple(self.post))
         stages: list[tuple[object, type]] = [(self.bound, Bound), (self.noise, Noise)]
+        if self.guide is not None:
+            stages += [(self.guide, Noise), (self.bound, Steered)]
         for stage, kind in [*stages, *((post, Post) for post in self.post)]:
             if not isinstance(stage, kind):
                 raise InvalidArgument(f"A mechanism needs a {kind.__name__} where {stage!r} stands.")
+        self._refuse_unless_boxed()
+        told = (post.following(self.noise) if isinstance(post, Following) else post for post in self.post)
+        object.__setattr__(self, "post", tuple(told))
+
+    def _refuse_unless_boxed(self) -> None:
+        if not isinstance(self.noise, Boxed):
+            return
+        if not isinstance(self.bound, Boxed) or self.bound.box != self.noise.box:
+            raise InvalidArgument(
+                f"{type(self.noise).__name__} is accounted for on {self.noise.box!r}, but {self.bound!r} does not keep "
+                "examples in it. Use it with a bound that has a box, as in BoxNoise(StudentT(), bound.box)."
+            )
 
     def init(self, like: Tensors, lot_size: float) -> MechanismState:
         """The state before the first release, for parameters of these shapes."""
@@ -121,14 +156,29 @@ class Mechanism:
     def release(self, bounded: BoundedSum, state: MechanismState, rng: Stream) -> tuple[Release, MechanismState]:
         """Noise, then whatever may see what has noise."""
         noisy = self.noise.add(bounded, rng)
+        std = (self.noise.multiplier or 0.0) * bounded.sensitivity
+        before = _with_known(state.bound, "noise_std", std)
         event = self.noise.event(bounded.dimension)
-        realised = self.noise.realised(bounded) if isinstance(self.noise, Metered) else None
-        values, bound_state = self.bound.receive(noisy, state.bound)
+        # Not isinstance(self.noise, Metered): asking a protocol takes as long as all the noise of a small model.
+        meter = getattr(self.noise, "realised", None)
+        realised = None if meter is None else meter(bounded)
+        values, bound_state = self.bound.receive(noisy, before)
         post_states = []
-        for post, before in zip(self.post, state.post, strict=True):
-            values, after = post.apply(values, before)
+        for post, kept in zip(self.post, state.post, strict=True):
+            values, after = post.apply(values, _with_known(kept, "noise_std", std))
             post_states.append(after)
         return Release(values, event, realised), MechanismState(bound_state, tuple(post_states))
+
+    def guided(self, whole: BoundedSum, state: MechanismState, rng: Stream) -> MechanismState:
+        """The state after the mean gradient of all the data was released. Nothing happens without a guide."""
+        if self.guide is None or not isinstance(self.bound, Steered):
+            return state
+        return replace(state, bound=self.bound.steer(self.guide.add(whole, rng), state.bound))
+
+    def cost(self, event: Event, sampling: Sampling, dimension: int) -> Event:
+        """What a step costs whose noise emitted `event`: amplified, and the guide's release in full."""
+        amplified = sampling.amplify(event)
+        return amplified if self.guide is None else amplified + self.guide.event(dimension)
 
     def step(
         self, gradients: PerExampleGradients, state: MechanismState, rng: Stream
@@ -143,7 +193,11 @@ class Mechanism:
 
 def with_lot_size(state: MechanismState, lot_size: float) -> MechanismState:
     """The state for a lot of another public size, where the bound keeps one."""
-    kept = state.bound.get("lot_size")
-    if kept is None:
-        return state
-    return replace(state, bound={**state.bound, "lot_size": kept.new_tensor(lot_size)})
+    bound = _with_known(state.bound, "lot_size", lot_size)
+    return state if bound is state.bound else replace(state, bound=bound)
+
+
+def _with_known(state: State, name: str, value: float) -> State:
+    """The state with a public number that the mechanism knows and the bound keeps, if it does."""
+    kept = state.get(name)
+    return state if kept is None else {**state, name: kept.new_tensor(value)}

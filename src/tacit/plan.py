@@ -109,7 +109,8 @@ class Plan:
         return [self._event(0)] * self.steps if constant else [self._event(step) for step in range(self.steps)]
 
     def _event(self, step: int) -> Event:
-        return self.sampling_at(step).amplify(self.mechanism_at(step).noise.event(self.dimension))
+        mechanism = self.mechanism_at(step)
+        return mechanism.cost(mechanism.noise.event(self.dimension), self.sampling_at(step), self.dimension)
 
     def settings(self, done: int | None = None, lost: Sequence[int] = ()) -> Settings:
         """What a paper's formula may read: of the first `done` steps and those `lost`, or of all that is planned."""
@@ -121,7 +122,9 @@ class Plan:
         return Settings(
             lot_size=self.sampling.lot_size,
             population=self.sampling.population,
-            steps=self.steps,
+            steps=self.steps if done is None else done + len(lost),
+            is_scheduled=bool(self.schedule.multiplier or self.schedule.lot_size),
+            dimension=self.dimension,
             delta=self.delta,
             mechanism=self.mechanism,
             budget=self.budget,

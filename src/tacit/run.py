@@ -5,39 +5,37 @@ from __future__ import annotations
 import operator
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tacit import arguments, checkpoint
-from tacit.accounting.curve import curve
 from tacit.accounting.events import Event
+from tacit.charging import Debt, booking_for, entered_by, refuse_unless_reserved, resumed
 from tacit.errors import CannotResume, InvalidArgument, OutOfOrder
-from tacit.events import add_up
-from tacit.gradients import per_example_gradients
+from tacit.gradients import per_example_gradients, trainable
 from tacit.gradients.losses import Loss
-from tacit.guarantee import FIXED_SEED, Claim, Guarantee
+from tacit.guarantee import FIXED_SEED, Guarantee
+from tacit.guide import whole_mean
 from tacit.journal import Journal, lost_steps
-from tacit.ledger import Budget
+from tacit.ledger import Budget, Ledger
 from tacit.lots import Lot, NoGradients, examples_from, on_device, row_count
 from tacit.mechanism import Mechanism, MechanismState, with_lot_size
-from tacit.plan import Plan, Schedule, total
+from tacit.plan import Plan, Schedule
 from tacit.randomness import Indices, Purpose, SeededSource, source_for
-from tacit.types import BoundedSum, Sampling, Tensors
+from tacit.spending import Spent, guarantee_of
+from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors
 
-_ASSUMPTIONS = (
-    "Sums are divided by the public lot size, never by the number of examples that came.",
-    "Noise levels, lot sizes and the number of steps were fixed before the first lot was drawn.",
-    "The model's first weights, and all that was done to the data before, did not depend on the examples.",
-    "The noise is a normal number in floating point, rounded together with the sum to a public grid.",
-)
-_NOTHING_LEFT = (
-    "{count} lost steps were not charged, as whoever resumed declared that nothing of them left the process."
+GradientsOf = Callable[[nn.Module, Loss, Any, Any], PerExampleGradients]
+
+_GRADIENTS_GIVEN = (
+    "Gradients were made by a function that was given: each row must be one example's, and depend on no other."
 )
 
 
@@ -54,7 +52,9 @@ class PrivateRun:
     Every privacy parameter is fixed here. `data` is a pair of tensors or arrays, or a map-style data set
     of (input, target) pairs that `workers` processes may fetch. Without a `seed` the noise is cryptographic;
     with one it can be drawn again, and the guarantee says that it is not for release. `micro_batch` bounds how
-    many examples go through the model at once. `schedule` varies noise and lot size over the steps.
+    many examples go through the model at once. `schedule` varies noise and lot size over the steps. `gradients` makes
+    the gradients of a lot, one row an example; audits give one that knows examples which are nothing but a gradient.
+    A `ledger` is charged before the first lot is released, under the name `dataset` of the examples.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> data = (torch.randn(100, 3), torch.randint(2, (100,)))
@@ -84,16 +84,21 @@ class PrivateRun:
         micro_batch: int | None = None,
         workers: int = 0,
         seed: int | None = None,
+        gradients: GradientsOf = per_example_gradients,
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
     ) -> None:
         _refuse_unless("mechanism", mechanism, Mechanism, "methods.dpsgd(clip_norm=1.0)")
         _refuse_unless("sampling", sampling, Sampling, "Poisson(lot_size=256, population=60_000)")
-        like = {name: value.detach() for name, value in _trainable(model).items()}
+        like = {name: value.detach() for name, value in trainable(model).items()}
         state = mechanism.init(like, sampling.lot_size)
         dimension = mechanism.sum(NoGradients(like), state).dimension
         steps = arguments.count("steps", steps)
         fixed = (schedule or Schedule()).over(steps)
         plan = Plan(mechanism, sampling, steps, dimension, budget, fixed).settled()
-        self._begin(model, loss, data, plan, state, micro_batch=micro_batch, workers=workers, seed=seed)
+        settings: dict[str, Any] = {"micro_batch": micro_batch, "workers": workers, "seed": seed}
+        self._begin(model, loss, data, plan, state, gradients=gradients, **settings)
+        self.booking = booking_for(ledger, dataset, self._examples, plan, seed)
 
     def _begin(
         self,
@@ -106,9 +111,11 @@ class PrivateRun:
         micro_batch: int | None,
         workers: int,
         seed: int | None,
+        gradients: GradientsOf,
     ) -> None:
-        like = _trainable(model)
+        like = self._parameters = trainable(model)
         self.model, self.loss, self._plan, self._state = model, loss, plan, state
+        self._gradients = gradients
         first = next(iter(like.values()))
         self._examples = examples_from(data, workers=arguments.count("workers", workers, at_least=0), dtype=first.dtype)
         self._micro_batch = None if micro_batch is None else arguments.count("micro_batch", micro_batch)
@@ -119,6 +126,7 @@ class PrivateRun:
         self._forgiven = 0
         self._pending: Lot | None = None
         self._journal: Journal | None = None
+        self.booking = None
 
     @property
     def steps(self) -> int:
@@ -184,30 +192,61 @@ class PrivateRun:
         sampling = self._plan.sampling_at(lot.step)
         lot_size = sampling.lot_size
         mechanism, state = self._plan.mechanism_at(lot.step), with_lot_size(self._state, lot_size)
-        parameters = _trainable(self.model)
+        parameters = {name: value for name, value in self._parameters.items() if value.requires_grad}
+        stream = self._source.stream(Purpose.NOISE, lot.step)
+        if mechanism.guide is not None:
+            self._charge(lot.step)
+            state = mechanism.guided(self._whole_mean(parameters), state, stream)
         bounded = self._sum(lot, mechanism, state, parameters)
-        self._charge(lot.step)
-        release, self._state = mechanism.release(bounded, state, self._source.stream(Purpose.NOISE, lot.step))
-        event = sampling.amplify(release.event)
+        if mechanism.guide is None:
+            self._charge(lot.step)
+        release, self._state = mechanism.release(bounded, state, stream)
+        event = mechanism.cost(release.event, sampling, self._plan.dimension)
         if event != self._events[-1]:
+            refuse_unless_reserved(self.booking, self._events[-1], event)
             self._events[-1] = event
         if release.realised is not None:
-            self._realised.append(sampling.amplify(release.realised))
+            self._realised.append(mechanism.cost(release.realised, sampling, self._plan.dimension))
         _write_gradients(parameters, release.values, lot_size)
+        if self.step == self.steps:
+            self.settle()
+
+    def settle(self) -> None:
+        """Say that no more steps will be made: the ledger is charged for what was released, and no more.
+
+        A run that makes all its steps does this by itself. Where it was for what you saw that you stopped, the exact
+        composition of a ledger no longer covers what follows; a budget that is held by a filter does.
+        """
+        if self.booking is not None:
+            self.booking.settle()
 
     def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
         """The bounded sum over the pieces of the lot; zeros for whatever parameter they did not use."""
         device = next(iter(like.values())).device
         pieces = [
-            mechanism.sum(per_example_gradients(self.model, self.loss, *on_device(piece, device)), state)
-            for piece in lot.pieces(self._micro_batch)
+            mechanism.sum(self._gradients_of(on_device(inputs, device), on_device(targets, device), like), state)
+            for inputs, targets in lot.pieces(self._micro_batch)
         ]
         bounded = reduce(operator.add, pieces) if pieces else mechanism.sum(NoGradients(like), state)
         unused = {name: torch.zeros_like(value) for name, value in like.items() if name not in bounded.values}
-        return BoundedSum({**bounded.values, **unused}, bounded.sensitivity) if unused else bounded
+        return BoundedSum({**bounded.values, **unused}, bounded.sensitivity, bounded.box) if unused else bounded
+
+    def _gradients_of(self, inputs: Any, targets: Any, like: Tensors) -> PerExampleGradients:
+        if self._gradients is per_example_gradients:
+            return per_example_gradients(self.model, self.loss, inputs, targets, parameters=dict(like))
+        return self._gradients(self.model, self.loss, inputs, targets)
+
+    def _whole_mean(self, like: Tensors) -> BoundedSum:
+        def gradients(inputs: Any, targets: Any) -> PerExampleGradients:
+            return self._gradients_of(inputs, targets, like)
+
+        population = self.sampling.population
+        return whole_mean(self._examples, gradients, like, population=population, micro_batch=self._micro_batch)
 
     def _charge(self, step: int) -> None:
         """Count the step before its noise is drawn, so that whatever happens then, it has been paid for."""
+        if self.booking is not None:
+            self.booking.begin(step)
         if self._journal is not None:
             self._journal.begin(step)
         self._pending = None
@@ -230,41 +269,12 @@ class PrivateRun:
 
     def guarantee(self) -> Guarantee:
         """What is proven about everything that was released so far."""
-        method, delta = self.mechanism.method, self._plan.delta
-        event = self._event()
-        forgiven = (_NOTHING_LEFT.format(count=self._forgiven),) if self._forgiven else ()
-        charged = f"{self._lost.total()} lost steps were drawn again and are charged twice." if self._lost else ""
-        return Guarantee(
-            event,
-            delta,
-            method=method.name,
-            mode=method.mode,
-            status=method.status,
-            claim=self._claim(event),
-            because=method.because,
-            assumptions=(self.sampling.assumption, *_ASSUMPTIONS, *forgiven),
-            unprotected=method.unprotected,
-            odometer=self._odometer(),
-            violations=(*method.violations, *(() if self._source.is_secret else (FIXED_SEED,))),
-            notes=(
-                f"{self.step} of {self.steps} planned steps were released.",
-                *([charged] if charged else []),
-                *method.notes,
-            ),
+        return guarantee_of(
+            self._plan,
+            Spent(self._events, self._realised, self._lost, self._forgiven),
+            assumptions=() if self._gradients is per_example_gradients else (_GRADIENTS_GIVEN,),
+            violations=() if self._source.is_secret else (FIXED_SEED,),
         )
-
-    def _event(self) -> Event:
-        return total(self.sampling, self._events, [self._plan.event_at(step) for step in self._lost.elements()])
-
-    def _claim(self, event: Event) -> Claim | None:
-        claims = self.mechanism.method.claims
-        if claims is None or not self._events:
-            return None
-        return claims.claim(self._plan.settings(self.step, list(self._lost.elements())), event)
-
-    def _odometer(self) -> float | None:
-        """What the releases happened to cost, where the noise says that this differs from one to the next."""
-        return curve(add_up(self._realised)).epsilon(self._plan.delta) if self._realised else None
 
     def save(
         self, path: str | os.PathLike[str], optimizer: Stateful | None = None, scheduler: Stateful | None = None
@@ -275,6 +285,8 @@ class PrivateRun:
         that steps lost in a crash are not forgotten (tacit.journal).
         """
         folder = Path(path)
+        if self.booking is not None:
+            self.booking.refuse_unless_current()
         saved = {"optimizer": optimizer, "scheduler": scheduler}
         seed = self._source.seed if isinstance(self._source, SeededSource) else None
         tree = {
@@ -283,6 +295,7 @@ class PrivateRun:
             "realised": self._realised,
             "lost": dict(self._lost),
             "forgiven": self._forgiven,
+            "ledger": self.booking and self.booking.saved(),
             "micro_batch": self._micro_batch,
             "seed": seed,
             # Only a seeded run goes on as if nothing had happened, dropout included.
@@ -319,6 +332,9 @@ class PrivateRun:
         workers: int = 0,
         nothing_left: bool = False,
         stages: tuple[type, ...] = (),
+        gradients: GradientsOf = per_example_gradients,
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
     ) -> Self:
         """Go on with a run from where it was saved; model, optimizer and scheduler get their saved states.
 
@@ -326,6 +342,8 @@ class PrivateRun:
         that were begun after the save are charged again, at the cost of as many steps at the end where there is a
         budget. `nothing_left=True` declares that no number of those steps (weights, losses, accuracies) was seen by
         anyone or written anywhere: then they were no release and cost nothing. `stages` names classes of your own.
+        A run that is charged to a ledger finds it again where it was; `ledger` says where it is now. A process that
+        still went on with the run is stopped before its next step.
         """
         folder = Path(path)
         tree = checkpoint.read(folder, stages)
@@ -337,13 +355,15 @@ class PrivateRun:
         forgiven = lost.total() if nothing_left else 0
         charged = Counter(tree["lost"]) + (Counter[int]() if nothing_left else lost)
         plan: Plan = tree["plan"]
-        plan = plan.shortened(len(events), [plan.event_at(step) for step in charged.elements()])
         run = cls.__new__(cls)
         state = MechanismState(tree["bound_state"], tuple(tree["post_states"]))
         settings = {"micro_batch": tree["micro_batch"], "workers": workers, "seed": tree["seed"]}
-        run._begin(model, loss, data, plan, state, **settings)
+        run._begin(model, loss, data, plan, state, gradients=gradients, **settings)
+        entered = entered_by(tree, ledger, dataset, run._examples)
+        run.booking, debt = resumed(entered, Debt(plan, len(events), charged, forgiven), nothing_left)
+        run._plan = plan = debt.plan
         run._realised = tree["realised"]
-        run._events, run._lost, run._forgiven = events, charged, tree["forgiven"] + forgiven
+        run._events, run._lost, run._forgiven = events, debt.lost, tree["forgiven"] + debt.forgiven
         run._journal = Journal(folder, plan.steps)
         if tree["torch_random"] is not None:
             torch.set_rng_state(tree["torch_random"])
@@ -355,17 +375,12 @@ def _refuse_unless(name: str, value: object, kind: type, example: str) -> None:
         raise InvalidArgument(f"{name} must be one such as {example}. Got {value!r}.")
 
 
-def _trainable(model: nn.Module) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    if not found:
-        raise InvalidArgument("model has no trainable parameter: every one has requires_grad=False.")
-    return found
-
-
 def _write_gradients(parameters: Tensors, values: Tensors, lot_size: float) -> None:
-    scaled = torch._foreach_mul(list(values.values()), 1 / lot_size)
-    for name, gradient in zip(values, scaled, strict=True):
-        parameters[name].grad = gradient.to(parameters[name].dtype)
+    for name, value in values.items():
+        parameter = parameters[name]
+        # Numpy's calls cost half of torch's, which shows where models are small.
+        gradient = torch.from_numpy(np.divide(value.numpy(), lot_size)) if value.is_cpu else value / lot_size
+        parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
 
 
 def _load(model: nn.Module, state: dict[str, Tensor]) -> None:

@@ -6,12 +6,13 @@ What may be done with a value is its type: only a `Bound` sees examples one by o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from tacit.accounting.densities import Floats
 from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
 from tacit.randomness import Indices, Stream
@@ -31,29 +32,56 @@ class PerExampleGradients(Protocol):
     def __len__(self) -> int: ...
     def norms(self) -> Tensor: ...
     def layer_norms(self) -> dict[str, Tensor]: ...
+    def scaled_norms(self, scale: Tensors) -> Tensor: ...
+    def products(self, vectors: Tensors) -> Tensor: ...
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]: ...
     def weighted_sum_by_layer(self, weights: dict[str, Tensor]) -> dict[str, Tensor]: ...
     def dense(self) -> dict[str, Tensor]: ...
 
 
+class Box(Hashable, Protocol):
+    """How far one example moves each coordinate of a sum at most, whichever coordinate is which.
+
+    `corner` lists it in ascending order for so many coordinates; `sensitivity` bounds the Euclidean norm of a move,
+    and can be below the norm of the corner. Public: nothing in it depends on an example.
+    """
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether pieces of a lot may be summed apart."""
+
+    def corner(self, dimension: int) -> Floats: ...
+    def sensitivity(self, dimension: int) -> float: ...
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class BoundedSum:
-    """A sum to which one example contributes at most `sensitivity` in Euclidean norm. Private."""
+    """A sum to which one example contributes at most `sensitivity` in Euclidean norm. Private.
+
+    With a `box`, it also contributes only so much to each coordinate, as noise that is not Gaussian needs.
+    """
 
     values: Tensors
     sensitivity: float
+    box: Box | None = None
 
     def __add__(self, other: BoundedSum) -> BoundedSum:
         """The sum over both pieces of a lot. An example is in one piece only, so the sensitivity does not grow."""
         if not isinstance(other, BoundedSum):
             return NotImplemented
+        if any(box is not None and not box.adds_up for box in (self.box, other.box)):
+            raise InvalidArgument(
+                "This sum holds for a whole lot only: cut into pieces, one example more or less would move all later "
+                "ones to another piece. Give the whole lot at once: leave micro_batch out, or make it larger."
+            )
         if self.values.keys() != other.values.keys():
             raise InvalidArgument(
                 "Two pieces of one lot must sum over the same parameters. These differ in "
                 f"{', '.join(sorted(self.values.keys() ^ other.values.keys()))}."
             )
         values = {name: value + other.values[name] for name, value in self.values.items()}
-        return BoundedSum(values, max(self.sensitivity, other.sensitivity))
+        box = self.box if self.box == other.box else None
+        return BoundedSum(values, max(self.sensitivity, other.sensitivity), box)
 
     @property
     def dimension(self) -> int:
@@ -129,6 +157,13 @@ class Noise(Protocol):
 
 
 @runtime_checkable
+class Steered(Bound, Protocol):
+    """A bound that is told a direction, which must be public, before each lot."""
+
+    def steer(self, direction: Tensors, state: State) -> State: ...
+
+
+@runtime_checkable
 class Metered(Protocol):
     """A noise whose scale, over the sensitivity, differs with earlier releases: it says what each release came to."""
 
@@ -141,3 +176,18 @@ class Post(Protocol):
 
     def init(self, like: Tensors) -> State: ...
     def apply(self, values: Tensors, state: State) -> tuple[Tensors, State]: ...
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A post that must know the law of the noise. The mechanism tells it, and again whenever that changes."""
+
+    def following(self, noise: Noise) -> Post: ...
+
+
+@runtime_checkable
+class Boxed(Protocol):
+    """A bound that keeps examples in a box, or a noise that takes them to be in one."""
+
+    @property
+    def box(self) -> Box: ...

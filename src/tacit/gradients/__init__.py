@@ -7,34 +7,39 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument
-from tacit.gradients.backends import LotGradients, bookkeeping, by_vmap, one_by_one
-from tacit.gradients.layout import Unclear
+from tacit.gradients.backends import bookkeeping, by_vmap, one_by_one
+from tacit.gradients.engine import Unclear
 from tacit.gradients.losses import Loss
-from tacit.gradients.models import refuse_mixing, replace_batch_norm
+from tacit.gradients.lot import LotGradients
+from tacit.gradients.models import refuse_mixing, replace_batch_norm, trainable
 
-__all__ = ["LotGradients", "per_example_gradients", "replace_batch_norm"]
+__all__ = ["LotGradients", "per_example_gradients", "replace_batch_norm", "trainable"]
 
 Backend = Literal["auto", "bookkeeping", "vmap"]
 
 
 def per_example_gradients(
-    model: nn.Module, loss: Loss, inputs: Any, targets: Any, backend: Backend = "auto"
+    model: nn.Module,
+    loss: Loss,
+    inputs: Any,
+    targets: Any,
+    backend: Backend = "auto",
+    *,
+    parameters: dict[str, Tensor] | None = None,
 ) -> LotGradients:
     """The gradient of every example's own loss with respect to the trainable parameters.
 
     "bookkeeping" takes one forward and one backward pass and a rule per operation; operations
     without a rule are vectorised on their own. "vmap" treats the whole model at once and works
     wherever torch.func does. "auto" takes the first that can tell the examples apart, and single
-    passes, example by example, where neither can.
+    passes, example by example, where neither can. `parameters` names the trainable ones, where these are known.
     `MixesExamples` if examples influence each other. An empty lot gives zeros.
     """
     if backend not in ("auto", "bookkeeping", "vmap"):
         raise InvalidArgument(f"backend must be 'auto', 'bookkeeping' or 'vmap'. Got {backend!r}.")
-    refuse_mixing(model)
-    parameters: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    if not parameters:
-        raise InvalidArgument("model has no trainable parameter: every one has requires_grad=False.")
+    parameters = parameters or trainable(model)
     if backend == "vmap":
+        refuse_mixing(model)
         return by_vmap(model, loss, inputs, targets, parameters)
     try:
         return bookkeeping(model, loss, inputs, targets, parameters)

@@ -2,137 +2,57 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge
 
-from tacit.gradients.layout import CallLayout, Unclear, apply, layout_of
+from tacit.gradients.chains import chain_gradients, chain_of
+from tacit.gradients.engine import Unclear, pulled_back
+from tacit.gradients.layout import CallLayout, Layout, apply, layout_of
 from tacit.gradients.losses import Loss, per_example_losses
-from tacit.gradients.pieces import DensePiece, Piece, merged
+from tacit.gradients.lot import LotGradients, Tensors
+from tacit.gradients.pieces import DensePiece, Piece
 from tacit.gradients.recording import Call, Derived, Record, Recorder, replaced, tensors_in
 from tacit.gradients.rules import RULES, Batched
-
-Tensors = dict[str, Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class LotGradients:
-    """The gradients of one lot, example by example: private. Made of pieces, at most a few per parameter."""
-
-    parameters: Tensors
-    pieces: dict[str, list[Piece]]
-    losses: Tensor
-
-    def __len__(self) -> int:
-        return self.losses.shape[0]
-
-    @cached_property
-    def _single(self) -> dict[str, Piece]:
-        """One piece a parameter: several uses of one parameter are added up before their norm is taken."""
-        return {name: merged(pieces, self.parameters[name].shape) for name, pieces in self.pieces.items()}
-
-    @cached_property
-    def _norms_by_name(self) -> Tensors:
-        return {name: piece.norms() for name, piece in self._single.items()}
-
-    def layer_norms(self) -> Tensors:
-        """[B] for each parameter: the norm of its part of each example's gradient."""
-        zero = self.losses.new_zeros(len(self))
-        return {name: self._norms_by_name.get(name, zero) for name in self.parameters}
-
-    @cached_property
-    def _norms(self) -> Tensor:
-        norms = list(self._norms_by_name.values())
-        if not norms:
-            return self.losses.new_zeros(len(self))
-        return norms[0] if len(norms) == 1 else torch.stack(norms).square_().sum(0).sqrt_()
-
-    @cached_property
-    def _is_finite(self) -> bool:
-        return math.isfinite(self._norms.sum().item())
-
-    def norms(self) -> Tensor:
-        """[B]: each example's gradient norm over all trainable parameters; NaN or infinite if it is not finite."""
-        return self._norms
-
-    def scaled_norms(self, scale: Mapping[str, Tensor]) -> Tensor:
-        """[B]: the norms of gradients whose every coordinate is multiplied by its scale: a number for each coordinate
-        of a parameter, or a single one. The gradients are not formed, or only some examples' at a time."""
-        squares = self.losses.new_zeros(len(self))
-        for name, piece in self._single.items():
-            by, single = scale[name], self.parameters[name].numel() > scale[name].numel()
-            norms = self._norms_by_name[name] * by.abs() if single else piece.scaled_norms(by)
-            squares = squares + norms.square()
-        return squares.sqrt_()
-
-    def products(self, vectors: Mapping[str, Tensor]) -> Tensor:
-        """[B]: the inner product of each example's gradient with one vector."""
-        each = (piece.products(vectors[name]) for name, piece in self._single.items())
-        return sum(each, self.losses.new_zeros(len(self)))
-
-    def weighted_sum(self, weights: Tensor) -> Tensors:
-        """Sum over examples of weight times gradient. At weight zero an example adds zero, even if not finite."""
-        return self.weighted_sum_by_layer(dict.fromkeys(self.parameters, weights))
-
-    def weighted_sum_by_layer(self, weights: Tensors) -> Tensors:
-        """The same with weights for each parameter by itself."""
-        result: Tensors = {}
-        for name, parameter in self.parameters.items():
-            piece = self._single.get(name)
-            if piece is None or len(self) == 0:
-                result[name] = torch.zeros_like(parameter)
-                continue
-            if not self._is_finite:
-                piece = piece.without((weights[name] == 0) & ~self._norms.isfinite())
-            result[name] = piece.weighted_sum(weights[name]).view_as(parameter)
-        return result
-
-    def dense(self) -> Tensors:
-        """[B, ...] for each parameter: as much memory as B copies of the model."""
-        result: Tensors = {}
-        for name, parameter in self.parameters.items():
-            piece = self._single.get(name)
-            shape = (len(self), *parameter.shape)
-            result[name] = parameter.new_zeros(shape) if piece is None else piece.dense().view(shape)
-        return result
 
 
 def bookkeeping(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
     """One forward pass that is watched, one backward pass to the outputs of what was seen, and a rule for each."""
-    size = _lot_size(inputs)
-    if size == 0:
+    if _lot_size(inputs) == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     layout = layout_of(model, parameters, inputs)
+    if not torch.is_grad_enabled():
+        with torch.enable_grad():
+            return _by_rules(model, loss, inputs, targets, parameters, layout)
+    return _by_rules(model, loss, inputs, targets, parameters, layout)
+
+
+def _by_rules(
+    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, layout: Layout
+) -> LotGradients:
+    chain = chain_of(model) if layout.is_chain and isinstance(inputs, Tensor) else None
+    if chain is not None:
+        return chain_gradients(chain, loss, inputs, targets, parameters)
     recorder = Recorder(parameters, layout.spread)
-    with torch.enable_grad():
-        with recorder:
-            outputs = apply(model, inputs)
-        values = per_example_losses(loss, outputs, targets, size)
-        record = recorder.record
-        if len(record.calls) != len(layout.calls):
-            raise Unclear("the model did not do the same as in the probe")
-        edges = [edge for call in record.calls for edge in call.edges if edge is not None]
-        grads = iter(_pulled_back(values, edges) if edges else ())
+    with recorder:
+        outputs = apply(model, inputs)
+    record, size = recorder.record, _lot_size(inputs)
+    values = per_example_losses(loss, outputs, targets, size)
+    if len(record.calls) != len(layout.calls):
+        raise Unclear("the model did not do the same as in the probe")
+    edges = [edge for call in record.calls for edge in call.edges if edge is not None]
+    grads = iter(pulled_back(values, edges) if edges else ())
     pieces: dict[str, list[Piece]] = {}
     with torch.no_grad(), _full_precision(values.device.type):
         for call, places in zip(record.calls, layout.calls, strict=True):
             given = [next(grads) if edge is not None else None for edge in call.edges]
             if any(grad is not None for grad in given):
                 _collect(record, call, places, given, pieces, size)
-    return LotGradients(parameters, pieces, values.detach())
-
-
-def _pulled_back(values: Tensor, edges: list[GradientEdge]) -> tuple[Tensor | None, ...]:
-    """The gradients of the sum of all losses; from ones, which spares the sum."""
-    return torch.autograd.grad((values,), edges, (torch.ones_like(values),), allow_unused=True)
+    return LotGradients.of(parameters, pieces, values.detach())
 
 
 def _full_precision(device: str) -> AbstractContextManager[Any]:
@@ -310,7 +230,7 @@ def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters:
     with _quiet():
         dense, losses = vectorised(given, inputs, targets)
     pieces: dict[str, list[Piece]] = {name: [DensePiece(values)] for name, values in dense.items()}
-    return LotGradients(parameters, pieces, losses)
+    return LotGradients.of(parameters, pieces, losses)
 
 
 def one_by_one(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
@@ -333,7 +253,7 @@ def one_by_one(model: nn.Module, loss: Loss, inputs: Any, targets: Any, paramete
     if size == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     pieces: dict[str, list[Piece]] = {name: [DensePiece(torch.stack(values))] for name, values in rows.items()}
-    return LotGradients(parameters, pieces, torch.stack(losses))
+    return LotGradients.of(parameters, pieces, torch.stack(losses))
 
 
 @contextmanager

@@ -24,8 +24,8 @@ def convolution_piece(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: G
     _, padding, _, groups = geometry
     size, positions = grads.shape[0], grads[0, 0].numel() if grads.shape[0] else 0
     if weight.dim() == 4 and size and 4 * _padded_area(inputs, padding) ** 2 <= weight.numel():
-        norms = _gram_norms(inputs, grads, weight, geometry)
-        return ConvolutionPiece(norms, inputs, grads, weight.detach(), geometry)
+        squares = _gram_squares(inputs, grads, weight, geometry)
+        return ConvolutionPiece(squares, inputs, grads, weight.detach(), geometry)
     if weight.dim() == 4 and size and weight[0].numel() * groups * positions <= _MANY_PATCHES:
         return DensePiece(_unfolded(inputs, grads, weight, geometry))
     return DensePiece(_one_by_one(inputs, grads, weight, geometry))
@@ -69,8 +69,8 @@ def _one_by_one(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometr
     return result
 
 
-def _gram_norms(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """Norms from Gram matrices; that of the patches is a sum of shifted pieces of that of the image."""
+def _gram_squares(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """Squared norms from Gram matrices; that of the patches is a sum of shifted pieces of that of the image."""
     stride, padding, dilation, groups = geometry
     size, (rows, columns) = grads.shape[0], grads.shape[2:]
     image = F.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
@@ -85,21 +85,21 @@ def _gram_norms(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometr
             patches += gram[:, down, right, down, right]
     outputs = grads.reshape(size * groups, -1, rows * columns)
     products = torch.bmm(outputs.transpose(1, 2), outputs).view_as(patches)
-    return products.mul_(patches).flatten(1).sum(1).view(size, groups).sum(1).clamp_min_(0).sqrt_()
+    return products.mul_(patches).flatten(1).sum(1).view(size, groups).sum(1).clamp_min_(0)
 
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionPiece:
-    """Norms known; the weighted sum is one ordinary weight gradient."""
+    """Squared norms known; the weighted sum is one ordinary weight gradient."""
 
-    known: Tensor
+    squared: Tensor
     inputs: Tensor
     grads: Tensor
     weight: Tensor
     geometry: Geometry
 
-    def norms(self) -> Tensor:
-        return self.known
+    def squares(self, known: dict[int, Tensor]) -> Tensor:
+        return self.squared
 
     def scaled_norms(self, scale: Tensor) -> Tensor:
         pairs = zip(in_turn(self.inputs), in_turn(self.grads), strict=True)
@@ -126,7 +126,7 @@ class ConvolutionPiece:
     def without(self, rows: Tensor) -> ConvolutionPiece:
         gone = rows.view(-1, *[1] * (self.grads.dim() - 1))
         return ConvolutionPiece(
-            self.known.masked_fill(rows, 0.0),
+            self.squared.masked_fill(rows, 0.0),
             self.inputs.masked_fill(gone, 0.0),
             self.grads.masked_fill(gone, 0.0),
             self.weight,

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import MixesExamples
+from tacit.gradients.chains import chain_of
+from tacit.gradients.engine import Unclear
+from tacit.gradients.models import mixes, refuse_mixing, suspects
 from tacit.gradients.recording import Call, Record, Recorder, replaced, tensors_in
 from tacit.gradients.rules import Batched
 
@@ -27,14 +30,16 @@ class CallLayout:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """One entry a call, and which derived tensors hold a copy per example."""
+    """One entry a call, and which derived tensors hold a copy per example.
+
+    `suspects` are the layers that would mix examples if someone switched them to. `is_chain` says that every call is
+    one of the Linears of a chain, on one row an example.
+    """
 
     calls: tuple[CallLayout, ...]
     spread: frozenset[int]
-
-
-class Unclear(Exception):  # noqa: N818 - never leaves this package
-    """The examples cannot be told apart in some tensor: the whole model must be treated example by example."""
+    suspects: tuple[nn.Module, ...] = ()
+    is_chain: bool = False
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[Any, Layout | Unclear]] = weakref.WeakKeyDictionary()
@@ -46,6 +51,7 @@ def layout_of(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> L
     key = (model.training, tuple(parameters), shapes)
     known = _KNOWN.setdefault(model, {})
     if key not in known:
+        refuse_mixing(model)
         try:
             known[key] = _find(model, parameters, inputs)
         except Unclear as reason:
@@ -53,6 +59,8 @@ def layout_of(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> L
     layout = known[key]
     if isinstance(layout, Unclear):
         raise layout
+    if any(mixes(module) for module in layout.suspects):
+        refuse_mixing(model)
     return layout
 
 
@@ -70,7 +78,15 @@ def _find(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> Layou
     if not len(two.calls) == len(three.calls) == len(changed.calls):
         raise Unclear("the model does different things for different lots")
     layouts = (_layout(*calls) for calls in zip(two.calls, three.calls, changed.calls, strict=True))
-    return Layout(tuple(layouts), spread)
+    return Layout(tuple(layouts), spread, suspects(model), _is_chain(model, two))
+
+
+def _is_chain(model: nn.Module, record: Record) -> bool:
+    linears = [layer for layer in chain_of(model) or () if type(layer) is nn.Linear]
+    if not linears or len(linears) != len(record.calls):
+        return False
+    pairs = zip(linears, record.calls, strict=True)
+    return all(call.args[1] is layer.weight and call.args[0].dim() == 2 for layer, call in pairs)
 
 
 def _probe(

@@ -5,14 +5,22 @@ from __future__ import annotations
 import copy
 import math
 
-from torch import nn
+from torch import Tensor, nn
 
-from tacit.errors import MixesExamples
+from tacit.errors import InvalidArgument, MixesExamples
+
+
+def trainable(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that require a gradient, by name; an error if there is none."""
+    found: dict[str, Tensor] = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if not found:
+        raise InvalidArgument("model has no trainable parameter: every one has requires_grad=False.")
+    return found
 
 
 def refuse_mixing(model: nn.Module) -> None:
     """Raise `MixesExamples` with every layer that normalises over the lot."""
-    found = {name: type(module).__name__ for name, module in model.named_modules() if _mixes(module)}
+    found = {name: type(module).__name__ for name, module in model.named_modules() if mixes(module)}
     if not found:
         return
     layers = ", ".join(f"{kind} at '{name}'" if name else kind for name, kind in found.items())
@@ -22,7 +30,14 @@ def refuse_mixing(model: nn.Module) -> None:
     )
 
 
-def _mixes(module: nn.Module) -> bool:
+def suspects(model: nn.Module) -> tuple[nn.Module, ...]:
+    """The layers that can mix examples, whether they do at the moment or not."""
+    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+    return tuple(module for module in model.modules() if isinstance(module, kinds))
+
+
+def mixes(module: nn.Module) -> bool:
+    """Whether a layer normalises over the lot at the moment."""
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return module.training or module.running_mean is None
     return isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats

@@ -1,6 +1,6 @@
 """What one use of one parameter contributes to every example's gradient, in the form that is cheapest to keep.
 
-A piece knows three things: the norm of each example's contribution, any weighted sum of
+A piece knows three things: the squared norm of each example's contribution, any weighted sum of
 them, and the contributions one by one. Norms and sums never need the last. Norms can be taken of contributions
 whose coordinates were multiplied by a `scale` each, and products with one vector, as whitened clipping needs.
 """
@@ -27,7 +27,7 @@ _FORMED = 32
 class Piece(Protocol):
     """One use of one parameter in one lot."""
 
-    def norms(self) -> Tensor: ...
+    def squares(self, known: dict[int, Tensor]) -> Tensor: ...
     def scaled_norms(self, scale: Tensor) -> Tensor: ...
     def products(self, vector: Tensor) -> Tensor: ...
     def weighted_sum(self, weights: Tensor) -> Tensor: ...
@@ -41,13 +41,13 @@ class DensePiece:
 
     values: Tensor
 
-    def norms(self) -> Tensor:
-        return row_norms(self.values if self.values.dim() == 2 else self.values.flatten(1))
+    def squares(self, known: dict[int, Tensor]) -> Tensor:
+        return row_squares(self.values, known)
 
     def scaled_norms(self, scale: Tensor) -> Tensor:
         flat = self.values.flatten(1)
         scale = scale.reshape(-1)
-        return torch.cat([row_norms(rows * scale) for rows in in_turn(flat)]) if len(flat) else self.norms()
+        return torch.cat([row_norms(rows * scale) for rows in in_turn(flat)]) if len(flat) else row_norms(flat)
 
     def products(self, vector: Tensor) -> Tensor:
         return self.values.flatten(1) @ vector.reshape(-1).to(self.values.dtype)
@@ -70,8 +70,8 @@ class OuterPiece:
     grads: Tensor
     inputs: Tensor
 
-    def norms(self) -> Tensor:
-        return row_norms(self.inputs).mul_(row_norms(self.grads))
+    def squares(self, known: dict[int, Tensor]) -> Tensor:
+        return row_squares(self.inputs, known) * row_squares(self.grads, known)
 
     def scaled_norms(self, scale: Tensor) -> Tensor:
         # sum_ij (s_ij g_i x_j)^2 is a bilinear form of the squares.
@@ -98,10 +98,10 @@ class GramPiece:
     grads: Tensor
     inputs: Tensor
 
-    def norms(self) -> Tensor:
+    def squares(self, known: dict[int, Tensor]) -> Tensor:
         left = torch.bmm(self.grads, self.grads.transpose(1, 2))
         right = torch.bmm(self.inputs, self.inputs.transpose(1, 2))
-        return left.mul_(right).sum((1, 2)).clamp_min_(0).sqrt_()
+        return left.mul_(right).sum((1, 2)).clamp_min_(0)
 
     def scaled_norms(self, scale: Tensor) -> Tensor:
         pairs = zip(in_turn(self.grads), in_turn(self.inputs), strict=True)
@@ -141,28 +141,28 @@ class EmbeddingPiece:
     rows: int
     padding: int
 
-    def norms(self) -> Tensor:
-        return self._norms(None)
+    def squares(self, known: dict[int, Tensor]) -> Tensor:
+        return self._squares(None)
 
     def scaled_norms(self, scale: Tensor) -> Tensor:
-        return self._norms(scale.view(self.rows, -1))
+        return self._squares(scale.view(self.rows, -1)).sqrt_()
 
     def products(self, vector: Tensor) -> Tensor:
         each = torch.einsum("btd,btd->bt", self.grads, vector.view(self.rows, -1).to(self.grads.dtype)[self.tokens])
         return (each * (self.tokens != self.padding) if self.padding >= 0 else each).sum(1)
 
-    def _norms(self, scale: Tensor | None) -> Tensor:
+    def _squares(self, scale: Tensor | None) -> Tensor:
         size, count, width = self.grads.shape
         if size == 0 or count == 0:
             return self.grads.new_zeros(size)
         if count == 1 and scale is None:
-            norms = row_norms(self.grads[:, 0])
-            return norms * (self.tokens[:, 0] != self.padding) if self.padding >= 0 else norms
+            squares = row_norms(self.grads[:, 0]).square_()
+            return squares * (self.tokens[:, 0] != self.padding) if self.padding >= 0 else squares
         at_a_time = max(1, _ADDED // (count * width))
-        return torch.cat([self._several_norms(slice(i, i + at_a_time), scale) for i in range(0, size, at_a_time)])
+        return torch.cat([self._several_squares(slice(i, i + at_a_time), scale) for i in range(0, size, at_a_time)])
 
-    def _several_norms(self, part: slice, scale: Tensor | None) -> Tensor:
-        """The norms of some examples: the gradients of equal tokens of an example are added up first."""
+    def _several_squares(self, part: slice, scale: Tensor | None) -> Tensor:
+        """The squared norms of some examples: the gradients of equal tokens of an example are added up first."""
         tokens, order = _grouped(self.tokens[part])
         size, count = tokens.shape
         order += torch.arange(size, device=order.device)[:, None] * count
@@ -173,12 +173,13 @@ class EmbeddingPiece:
         squares = row_norms(sums if scale is None else sums * scale[tokens.flatten()[offsets]]).square_()
         if self.padding >= 0:
             squares.masked_fill_(tokens.flatten()[offsets] == self.padding, 0.0)
-        return squares.new_zeros(size).index_add_(0, offsets // count, squares).sqrt_()
+        return squares.new_zeros(size).index_add_(0, offsets // count, squares)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         _, count, width = self.grads.shape
         grads, tokens = self.grads.reshape(-1, width), self.tokens.flatten()
-        weights = weights.to(grads.dtype).repeat_interleave(count)
+        weights = weights.to(grads.dtype)
+        weights = weights if count == 1 else weights.repeat_interleave(count)
         if count > 1 and grads.device.type == "cpu" and grads.dtype in (torch.float32, torch.float64):
             result = _scattered(grads, tokens, weights, self.rows)
         else:
@@ -235,6 +236,14 @@ def row_norms(values: Tensor) -> Tensor:
     """The norm of each row."""
     norms: Tensor = torch.linalg.vector_norm(values, dim=1)
     return norms
+
+
+def row_squares(values: Tensor, known: dict[int, Tensor]) -> Tensor:
+    """The squared norm of each example's part [B, ...], unless it is `known` by the identity of the tensor."""
+    found = known.get(id(values))
+    if found is None:
+        found = known[id(values)] = row_norms(values if values.dim() == 2 else values.flatten(1)).square_()
+    return found
 
 
 def merged(pieces: list[Piece], shape: tuple[int, ...]) -> Piece:

@@ -106,25 +106,32 @@ class Recorder(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kwargs = {} if kwargs is None else kwargs
         if func is F.multi_head_attention_forward:
-            taken_apart = self_attention(args, kwargs, self._linear)
+            taken_apart = self_attention(args, kwargs or {}, self._linear)
             if taken_apart is not None:
                 return taken_apart
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs) if kwargs else func(*args)
         if self._is_tracked(args) or (kwargs and self._is_tracked(kwargs.values())):
-            tensors = list(tensors_in(args))
-            if kwargs:
-                tensors += tensors_in(kwargs)
-            is_derived = self._is_only_tracked(tensors)
-            if isinstance(result, Tensor) and not is_derived and result._is_view():
+            return self._seen(func, args, kwargs or {}, result)
+        return result
+
+    def _seen(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """Note what an operation with something tracked did; its result."""
+        tensors = list(tensors_in(args))
+        if kwargs:
+            tensors += tensors_in(kwargs)
+        is_derived = self._is_only_tracked(tensors)
+        if isinstance(result, Tensor):
+            if not is_derived and result._is_view():
                 # An operation in place on a view would rewrite the history that the gradient edge points into.
                 result = torch.ops.aten._unsafe_view(result, result.shape)
-            outputs = [result] if isinstance(result, Tensor) else list(tensors_in(result))
-            if not outputs or (torch.is_grad_enabled() and all(out.grad_fn is None for out in outputs)):
-                return result
-            if not is_derived or self._derive(func, args, kwargs, result):
-                self._note(Call(func, args, kwargs, tensors), outputs)
+            outputs = [result]
+        else:
+            outputs = list(tensors_in(result))
+        if not outputs or (torch.is_grad_enabled() and all(out.grad_fn is None for out in outputs)):
+            return result
+        if not is_derived or self._derive(func, args, kwargs, result):
+            self._note(Call(func, args, kwargs, tensors), outputs)
         return result
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

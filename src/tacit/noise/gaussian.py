@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from tacit import arguments
 from tacit.accounting.events import Gaussian
@@ -15,6 +20,7 @@ from tacit.types import BoundedSum, Tensors
 
 # Released numbers are multiples of a power of two between 2^-12 and 2^-11 of the noise's standard deviation.
 _GRID_BITS = 12
+_NUMPY = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -35,23 +41,19 @@ class GaussianNoise:
     def add(self, bounded: BoundedSum, rng: Stream) -> Tensors:
         """The sum with noise; all coordinates drawn at once."""
         std = self._known() * bounded.sensitivity
-        wide = any(value.dtype == torch.float64 for value in bounded.values.values())
         values = list(bounded.values.values())
-        # In units of the grid, a power of two, nothing is rounded but where it should be.
-        grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
-        flat = torch.from_numpy(rng.normal(bounded.dimension, wide=wide)).mul_(std / grid)
         if not values:
             return {}
-        flat = flat.to(values[0].device)
-        pieces = flat.split_with_sizes([value.numel() for value in values])
-        noisy = [piece.view(value.shape) for piece, value in zip(pieces, values, strict=True)]
-        torch._foreach_add_(noisy, values, alpha=1 / grid)
-        flat.round_().mul_(grid)
-        return dict(zip(bounded.values, noisy, strict=True))
+        # In units of the grid, a power of two, nothing is rounded but where it should be.
+        grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
+        wide = any(value.dtype == torch.float64 for value in values)
+        flat = rng.normal(sum(value.numel() for value in values), wide=wide, scale=std / grid)
+        add = _added if values[0].is_cpu else _added_there
+        return add(flat, bounded.values, grid)
 
     def event(self, dimension: int) -> Gaussian:
         """One Gaussian release, whatever its dimension."""
-        return Gaussian(self._known())
+        return _event(self._known())
 
     def _known(self) -> float:
         if self.multiplier is None:
@@ -59,3 +61,34 @@ class GaussianNoise:
                 "This noise has no multiplier yet. Give one, or give PrivateRun a budget to find it from."
             )
         return self.multiplier
+
+
+def _added(flat: NDArray[Any], values: Tensors, grid: float) -> Tensors:
+    """Noise and values, in units of the grid and rounded to it. In numpy, as small models are bound by calls."""
+    real, start = flat.dtype.type, 0
+    noisy: dict[str, Tensor] = {}
+    for name, value in values.items():
+        size = value.numel()
+        piece = flat[start : start + size].reshape(tuple(value.shape))
+        piece += (value if value.dtype in _NUMPY else value.float()).numpy() * real(1 / grid)
+        noisy[name] = torch.from_numpy(piece)
+        start += size
+    np.rint(flat, out=flat)
+    np.multiply(flat, real(grid), out=flat)
+    return noisy
+
+
+def _added_there(flat: NDArray[Any], values: Tensors, grid: float) -> Tensors:
+    """The same where the values are, on another device."""
+    noise = torch.from_numpy(flat).to(next(iter(values.values())).device)
+    pieces = noise.split_with_sizes([value.numel() for value in values.values()])
+    noisy = [piece.view(value.shape) for piece, value in zip(pieces, values.values(), strict=True)]
+    torch._foreach_add_(noisy, list(values.values()), alpha=1 / grid)
+    noise.round_().mul_(grid)
+    return dict(zip(values, noisy, strict=True))
+
+
+@lru_cache(maxsize=1024)
+def _event(multiplier: float) -> Gaussian:
+    """One object for every step: runs compare and count them."""
+    return Gaussian(multiplier)

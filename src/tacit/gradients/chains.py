@@ -1,0 +1,79 @@
+"""Chains of plain layers, which need no watching: what they do with their parameters is known.
+
+Small models are bound by calls, and watching every operation would take as long as computing it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn.modules import module as hooks
+
+from tacit.gradients.engine import Unclear, pulled_back
+from tacit.gradients.losses import Loss, per_example_losses
+from tacit.gradients.lot import LotGradients, Tensors
+from tacit.gradients.pieces import DensePiece, OuterPiece, Piece
+
+
+def chain_of(model: nn.Module) -> list[nn.Module] | None:
+    """The layers of a model that is one Linear, or a Sequential of Linears and of layers without parameters.
+
+    None for every other model, and where hooks might do something else.
+    """
+    if type(model) is nn.Linear:
+        chain: list[nn.Module] = [model]
+    elif type(model) is nn.Sequential and not _is_hooked(model):
+        chain = list(model._modules.values())
+    else:
+        return None
+    is_watched = any((hooks._global_forward_hooks, hooks._global_forward_pre_hooks, hooks._global_backward_hooks))
+    if is_watched or not all(_is_plain(layer) for layer in chain):
+        return None
+    return chain
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    if type(layer) is nn.Linear:
+        return not _is_hooked(layer) and "forward" not in layer.__dict__
+    return not layer._modules and not layer._parameters
+
+
+def _is_hooked(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+
+
+def chain_gradients(
+    chain: list[nn.Module], loss: Loss, inputs: Tensor, targets: Any, parameters: Tensors
+) -> LotGradients:
+    """One forward pass, one backward pass to the outputs of the Linears, and an outer product an example for each."""
+    seen: list[tuple[nn.Linear, Tensor, int]] = []
+    edges: list[GradientEdge] = []
+    x = inputs
+    for layer in chain:
+        if type(layer) is nn.Linear:
+            seen.append((layer, x, x._version))
+            x = F.linear(x, layer.weight, layer.bias)
+            edges.append(get_gradient_edge(x))
+        else:
+            x = layer(x)
+    values = per_example_losses(loss, x, targets, inputs.shape[0])
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    pieces: dict[str, list[Piece]] = {}
+    for (layer, given, version), grad in zip(seen, pulled_back(values, edges), strict=True):
+        if given._version != version:
+            raise Unclear("an input was overwritten in place after it was used")
+        if grad is None:
+            continue
+        weight, bias = layer.weight, layer.bias
+        if grad.dtype != weight.dtype:
+            grad = grad.to(weight.dtype)
+        if id(weight) in names:
+            given = given.detach() if given.requires_grad else given
+            piece = OuterPiece(grad, given if given.dtype == grad.dtype else given.to(grad.dtype))
+            pieces.setdefault(names[id(weight)], []).append(piece)
+        if id(bias) in names:
+            pieces.setdefault(names[id(bias)], []).append(DensePiece(grad))
+    return LotGradients.of(parameters, pieces, values.detach())

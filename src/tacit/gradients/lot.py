@@ -1,0 +1,115 @@
+"""The gradients of one lot: norms, weighted sums and, if asked, every one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.gradients import small
+from tacit.gradients.pieces import Piece, merged
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(eq=False)
+class LotGradients:
+    """The gradients of one lot, example by example: private. Made of pieces, one for every parameter that was used."""
+
+    parameters: Tensors
+    pieces: dict[str, Piece]
+    losses: Tensor
+    is_small: bool = False
+    _norms: Tensor | None = field(default=None, repr=False)
+    _squares: Tensors | None = field(default=None, repr=False)
+
+    @staticmethod
+    def of(parameters: Tensors, pieces: dict[str, list[Piece]], losses: Tensor) -> LotGradients:
+        """Several uses of one parameter are added up before their norm is taken."""
+        single = {
+            name: each[0] if len(each) == 1 else merged(each, parameters[name].shape) for name, each in pieces.items()
+        }
+        return LotGradients(parameters, single, losses, small.are_small(single))
+
+    def __len__(self) -> int:
+        return self.losses.shape[0]
+
+    def norms(self) -> Tensor:
+        """[B]: each example's gradient norm over all trainable parameters; NaN or infinite if it is not finite."""
+        if self._norms is None:
+            if not self.pieces:
+                self._norms = self.losses.new_zeros(len(self))
+            elif self.is_small:
+                self._norms = small.norms(self.pieces)
+            else:
+                self._norms = sum(self._by_parameter().values(), torch.zeros(())).sqrt_()
+        return self._norms
+
+    def _by_parameter(self) -> Tensors:
+        """By parameter, the squared norms. A weight and its bias share an output gradient, and its norms."""
+        if self._squares is None:
+            known: dict[int, Tensor] = {}
+            self._squares = {name: piece.squares(known) for name, piece in self.pieces.items()}
+        return self._squares
+
+    def layer_norms(self) -> Tensors:
+        """[B] for each parameter: the norm of its part of each example's gradient."""
+        zero = self.losses.new_zeros(len(self))
+        squares = self._by_parameter()
+        return {name: squares.get(name, zero).sqrt() for name in self.parameters}
+
+    def scaled_norms(self, scale: Mapping[str, Tensor]) -> Tensor:
+        """[B]: the norms of gradients whose every coordinate is multiplied by its scale: a number for each coordinate
+        of a parameter, or a single one. The gradients are not formed, or only some examples' at a time."""
+        squares = self.losses.new_zeros(len(self))
+        for name, piece in self.pieces.items():
+            by, single = scale[name], self.parameters[name].numel() > scale[name].numel()
+            by_one = self._by_parameter()[name] * by.square() if single else piece.scaled_norms(by).square()
+            squares = squares + by_one
+        return squares.sqrt_()
+
+    def products(self, vectors: Mapping[str, Tensor]) -> Tensor:
+        """[B]: the inner product of each example's gradient with one vector."""
+        each = (piece.products(vectors[name]) for name, piece in self.pieces.items())
+        return sum(each, self.losses.new_zeros(len(self)))
+
+    def weighted_sum(self, weights: Tensor) -> Tensors:
+        """Sum over examples of weight times gradient. At weight zero an example adds zero, even if not finite."""
+        return self.weighted_sum_by_layer(dict.fromkeys(self.parameters, weights))
+
+    def weighted_sum_by_layer(self, weights: Tensors) -> Tensors:
+        """The same with weights for each parameter by itself."""
+        norms = self.norms()
+        is_finite = math.isfinite(_total(norms) if self.is_small else norms.sum().item())
+        result: Tensors = {}
+        for name, parameter in self.parameters.items():
+            piece = self.pieces.get(name)
+            if piece is None or not len(norms):
+                result[name] = torch.zeros_like(parameter)
+                continue
+            if not is_finite:
+                piece = piece.without((weights[name] == 0) & ~norms.isfinite())
+            if self.is_small:
+                result[name] = small.weighted_sum(piece, weights[name])
+            else:
+                result[name] = piece.weighted_sum(weights[name]).view_as(parameter)
+        return result
+
+    def dense(self) -> Tensors:
+        """[B, ...] for each parameter: as much memory as B copies of the model."""
+        result: Tensors = {}
+        for name, parameter in self.parameters.items():
+            piece = self.pieces.get(name)
+            shape = (len(self), *parameter.shape)
+            result[name] = parameter.new_zeros(shape) if piece is None else piece.dense().view(shape)
+        return result
+
+
+def _total(norms: Tensor) -> float:
+    """Some number that is finite if all norms are: a dot product is numpy's fastest sum."""
+    values = norms.numpy()
+    return float(np.dot(values, values))
