@@ -32,7 +32,8 @@ def per_example_gradients(
     "bookkeeping" takes one forward and one backward pass and a rule per operation; operations
     without a rule are vectorised on their own. "vmap" treats the whole model at once and works
     wherever torch.func does. "auto" takes the first that can tell the examples apart, and single
-    passes, example by example, where neither can. `parameters` names the trainable ones, where these are known.
+    passes, example by example, where neither can. Layers under torch.compile run as
+    they were written. `parameters` names the trainable ones, where these are known.
     `MixesExamples` if examples influence each other. An empty lot gives zeros.
     """
     if backend not in ("auto", "bookkeeping", "vmap"):

@@ -15,6 +15,7 @@ from tacit.gradients.engine import Unclear, pulled_back
 from tacit.gradients.layout import CallLayout, Layout, apply, layout_of
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.gradients.lot import LotGradients, Tensors
+from tacit.gradients.models import eagerly
 from tacit.gradients.pieces import DensePiece, Piece
 from tacit.gradients.recording import Call, Derived, Record, Recorder, replaced, tensors_in
 from tacit.gradients.rules import RULES, Batched
@@ -38,7 +39,7 @@ def _by_rules(
     if chain is not None:
         return chain_gradients(chain, loss, inputs, targets, parameters)
     recorder = Recorder(parameters, layout.spread)
-    with recorder:
+    with eagerly(layout.is_compiled), recorder:
         outputs = apply(model, inputs)
     record, size = recorder.record, _lot_size(inputs)
     values = per_example_losses(loss, outputs, targets, size)

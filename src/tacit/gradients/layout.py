@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tacit.errors import MixesExamples
 from tacit.gradients.chains import chain_of
 from tacit.gradients.engine import Unclear
-from tacit.gradients.models import mixes, refuse_mixing, suspects
+from tacit.gradients.models import eagerly, is_compiled, mixes, refuse_mixing, suspects
 from tacit.gradients.recording import Call, Record, Recorder, replaced, tensors_in
 from tacit.gradients.rules import Batched
 
@@ -33,13 +33,14 @@ class Layout:
     """One entry a call, and which derived tensors hold a copy per example.
 
     `suspects` are the layers that would mix examples if someone switched them to. `is_chain` says that every call is
-    one of the Linears of a chain, on one row an example.
+    one of the Linears of a chain, on one row an example, and `is_compiled` that torch.compile has a hand in the model.
     """
 
     calls: tuple[CallLayout, ...]
     spread: frozenset[int]
     suspects: tuple[nn.Module, ...] = ()
     is_chain: bool = False
+    is_compiled: bool = False
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[Any, Layout | Unclear]] = weakref.WeakKeyDictionary()
@@ -78,7 +79,7 @@ def _find(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> Layou
     if not len(two.calls) == len(three.calls) == len(changed.calls):
         raise Unclear("the model does different things for different lots")
     layouts = (_layout(*calls) for calls in zip(two.calls, three.calls, changed.calls, strict=True))
-    return Layout(tuple(layouts), spread, suspects(model), _is_chain(model, two))
+    return Layout(tuple(layouts), spread, suspects(model), _is_chain(model, two), is_compiled(model))
 
 
 def _is_chain(model: nn.Module, record: Record) -> bool:
@@ -98,7 +99,7 @@ def _probe(
         return value[torch.tensor(examples, device=value.device) % value.shape[0]]
 
     recorder = Recorder(parameters, spread)
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), recorder:
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), eagerly(is_compiled(model)), recorder:
         torch.manual_seed(0)
         outputs = apply(model, replaced(inputs, pick))
     return recorder.record, outputs

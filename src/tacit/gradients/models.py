@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument, MixesExamples
@@ -34,6 +37,16 @@ def suspects(model: nn.Module) -> tuple[nn.Module, ...]:
     """The layers that can mix examples, whether they do at the moment or not."""
     kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
     return tuple(module for module in model.modules() if isinstance(module, kinds))
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile has a hand in some layer: compiled code does not show what it does with parameters."""
+    return any(module._compiled_call_impl is not None or "_orig_mod" in module._modules for module in model.modules())
+
+
+def eagerly(is_needed: bool) -> AbstractContextManager[Any]:
+    """Compiled layers run as they were written. Asking for it takes time, so only where there are some."""
+    return torch.compiler.set_stance("force_eager") if is_needed else nullcontext()
 
 
 def mixes(module: nn.Module) -> bool:
