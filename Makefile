@@ -20,7 +20,7 @@ test: $(INSTALLED)  ## lint, check the types, run every test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(BENCH_INSTALLED)  ## measure accounting and training beside their peers
 	$(BIN)/python benchmarks/accounting.py
