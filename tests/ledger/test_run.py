@@ -231,6 +231,17 @@ def test_a_ledger_that_moved_is_pointed_to(ledger, tmp_path):
     assert charge(Ledger(moved)).event == STEP * STEPS
 
 
+def test_a_ledger_that_was_moved_without_its_log_is_helped_out_by_the_runs_journal(ledger, tmp_path):
+    first = go(begun(ledger), 3)
+    first.save(tmp_path / "run")
+    go(first, 7)
+    moved = tmp_path / "moved.ledger"
+    moved.write_bytes(ledger.path.read_bytes())
+    assert (tmp_path / "adult.ledger-wal").stat().st_size
+    go(resumed(tmp_path / "run", ledger=Ledger(moved)))
+    assert charge(Ledger(moved)).event == STEP * (STEPS + 4)
+
+
 def test_a_ledger_from_before_the_run_is_refused(ledger, tmp_path):
     copy = ledger.path.read_bytes()
     first = go(begun(ledger), 5)

@@ -85,6 +85,17 @@ def paragraphs(balance: Balance) -> list[Paragraph]:
     return [(f"{account.dataset}: {spent}{of} at delta {balance.delta:g} ({compared})", [*table, *_left(balance)])]
 
 
+def standing(ledger: Ledger, dataset: str, run: str) -> str:
+    """Where a data set stands after a run, in one sentence."""
+    balance = _balance(ledger.account(dataset), None, most=1)
+    terms = balance.account.terms
+    of = "" if terms is None else f" of {terms.budget.epsilon:g}"
+    return (
+        f"{ledger.path}: charged as run {run}. With it {dataset} stands at epsilon {up(balance.epsilon)}{of} at delta "
+        f"{balance.delta:g} ({neighbours(balance.account.adjacency)}, PLD)."
+    )
+
+
 def _table(rows: tuple[Row, ...]) -> list[str]:
     lines = [_HEAD, *(_cells(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import tacit
 from tacit.accounting import curve
+from tacit.cli.balance import standing
 from tacit.cli.statement import Paragraph
 from tacit.cli.training import Training
 from tacit.report.wording import interval, near, neighbours, step_words, up
@@ -48,9 +50,12 @@ def plan(training: Training) -> Paragraph:
 def outcome(training: Training) -> list[Paragraph]:
     """The score, the guarantee in sentences, and where everything is."""
     tested = len(training.data.test[1])
+    booking = training.run.booking
+    charged = [] if booking is None else [("Ledger", [standing(booking.ledger, training.settings.data, booking.run)])]
     return [
         (f"{training.last_score} on {tested:,} public examples", []),
         ("Guarantee", str(training.guarantee()).splitlines()),
+        *charged,
         ("Files", [f"{training.folder}: model.safetensors, guarantee.json, metrics.json"]),
     ]
 
@@ -61,8 +66,16 @@ def stopped(training: Training, command: str) -> str:
     return (
         f"Stopped after step {run.step:,} of {run.steps:,} and saved. Spent so far: epsilon {training.spent()} of "
         f"{up(settings.epsilon)} at delta {settings.delta:g}; if it was for what you saw that you stopped, count "
-        f"all of it. Go on with: {command}"
+        f"all of it.{_reserved(training)} Go on with: {command}"
     )
+
+
+def _reserved(training: Training) -> str:
+    booking = training.run.booking
+    if booking is None:
+        return ""
+    settle = shlex.join(["tacit", "ledger", "settle", str(booking.ledger.path), booking.run])
+    return f" The ledger keeps the rest reserved; if you will not go on: {settle}."
 
 
 def as_json(training: Training) -> dict[str, Any]:

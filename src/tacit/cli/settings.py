@@ -41,6 +41,7 @@ class Typed:
     micro_batch: float | None
     seed: float | None
     out: Path | None
+    ledger: Path | None
 
     def given(self) -> list[str]:
         """The options that were typed, as they are spelt."""
@@ -70,6 +71,7 @@ class Settings:
     learning_rate: float
     micro_batch: int | None
     seed: int | None
+    ledger: str | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -130,6 +132,7 @@ def settle(data: str, published: int, typed: Typed) -> Settings:
         learning_rate=arguments.positive("learning_rate", _either(typed.learning_rate, default_rate)),
         micro_batch=None if typed.micro_batch is None else arguments.count("micro_batch", typed.micro_batch),
         seed=None if typed.seed is None else arguments.count("seed", typed.seed, at_least=0),
+        ledger=None if typed.ledger is None else str(typed.ledger.absolute()),
     )
 
 

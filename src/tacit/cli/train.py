@@ -50,6 +50,9 @@ def train(
     learning_rate: Annotated[float | None, _number("Step length of the optimizer.")] = None,
     micro_batch: Annotated[float | None, _number("At most so many examples go through the model at once.")] = None,
     seed: Annotated[float | None, _number("Fix the noise, to repeat a run: what it trains is not for release.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Charge the run to this ledger; made if it is not there.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where model, guarantee and metrics go (runs/DATA-1, ...).")
     ] = None,
@@ -65,6 +68,7 @@ def train(
     \b
     tacit train digits --epsilon 3 --out runs/first
     tacit train mnist --data-path ~/mnist --multiplier 1.1 --epochs 15
+    tacit train wine --epsilon 1 --ledger wine.ledger
     tacit train --resume runs/first
     """
     from tacit.cli.settings import Typed
@@ -85,6 +89,7 @@ def train(
         micro_batch,
         seed,
         out,
+        ledger,
     )
     training = _begun(data, typed) if resume is None else _resumed(data, typed, resume)
     _finish(training, json)
@@ -116,14 +121,15 @@ def _resumed(data: str | None, typed: "Typed", folder: Path) -> "Training":
     from tacit.cli.training import Training
     from tacit.errors import InvalidArgument
 
-    said = [*([data] if data is not None else []), *(name for name in typed.given() if name != "--data-path")]
+    movable = ("--data-path", "--ledger")
+    said = [*([data] if data is not None else []), *(name for name in typed.given() if name not in movable)]
     if said:
         raise InvalidArgument(
             f"--resume goes on with a run as it was planned, but {', '.join(said)} came with it. Leave that out; "
-            "only --data-path, if the files have moved, and --json can be given."
+            "only --data-path and --ledger, if the files have moved, and --json can be given."
         )
     with working("Reading the saved run"):
-        return Training.resume(folder, typed.data_path)
+        return Training.resume(folder, typed.data_path, typed.ledger)
 
 
 def _finish(training: "Training", json: bool) -> None:

@@ -20,7 +20,7 @@ from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
 from tacit.datasets import Data
 from tacit.errors import TacitError
 from tacit.guarantee import Guarantee
-from tacit.ledger import Budget
+from tacit.ledger import Budget, Ledger
 from tacit.lots import Lot
 from tacit.report.wording import up
 from tacit.run import PrivateRun
@@ -73,6 +73,8 @@ class Training:
                 budget=Budget(settings.epsilon, settings.delta),
                 micro_batch=settings.micro_batch,
                 seed=settings.seed,
+                ledger=None if settings.ledger is None else Ledger(settings.ledger),
+                dataset=None if settings.ledger is None else settings.data,
             )
 
         training = cls(data, settings, out or free_folder(settings.data), build)
@@ -83,13 +85,14 @@ class Training:
         return training
 
     @classmethod
-    def resume(cls, folder: Path, data_path: Path | None) -> Self:
-        """The run that was saved in the folder, where it stopped."""
+    def resume(cls, folder: Path, data_path: Path | None, ledger: Path | None = None) -> Self:
+        """The run that was saved in the folder, where it stopped; `data_path` and `ledger` say what has moved."""
         settings = Settings.read(folder)
         data = datasets.load(settings.data, data_path or settings.data_path)
 
         def build(model: nn.Module, optimizer: torch.optim.Optimizer) -> PrivateRun:
-            return PrivateRun.resume(folder, model, loss_for(data), data=data.train, optimizer=optimizer)
+            there = None if ledger is None else Ledger(ledger)
+            return PrivateRun.resume(folder, model, loss_for(data), data=data.train, optimizer=optimizer, ledger=there)
 
         return cls(data, settings, folder, build, _read_scores(folder))
 
@@ -165,7 +168,8 @@ class Training:
     def metrics(self) -> dict[str, Any]:
         """How well the model did on public examples, and with which settings."""
         # These files may be given away; a seed would take the noise along, and a path says who trained.
-        kept = {name: value for name, value in asdict(self.settings).items() if name not in ("seed", "data_path")}
+        secret = ("seed", "data_path", "ledger")
+        kept = {name: value for name, value in asdict(self.settings).items() if name not in secret}
         return {
             "settings": kept,
             "multiplier": self.run.multiplier,

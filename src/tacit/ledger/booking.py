@@ -81,9 +81,10 @@ class Booking:
         return Resumed(place.stop, self._lost(place.drawn, start), place.forgiven)
 
     def refuse_unless_current(self) -> None:
-        """Raise `OutOfOrder` if another process has taken the run over."""
+        """Raise `OutOfOrder` if another process has taken the run over. Leaves the ledger as one whole file."""
         if self._place is not None:
             self._mark(self._place, self._marked)
+            self._close()
 
     def settle(self) -> None:
         """Charge what was drawn, and no more. The run may still go on, by reserving anew."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,6 +105,18 @@ def _times(event: Event, times: int) -> Event:
     if isinstance(event, Repeated):
         return Repeated(event.inside, event.times * times)
     return event if times == 1 else Repeated(event, times)
+
+
+def both(ranges: Sequence[Range], others: Sequence[Range]) -> list[Range]:
+    """What was drawn according to either of two witnesses: the ranges, and steps that only the others know of.
+
+    >>> both([(0, 5)], [(0, 3), (2, 7)])
+    [(0, 5), (2, 3), (5, 6), (6, 7)]
+    """
+    known, told = (Counter(step for start, stop in each for step in range(start, stop)) for each in (ranges, others))
+    if not ranges:
+        return list(others)
+    return [*ranges, *((step, step + 1) for step in sorted((told - known).elements()))]
 
 
 def added(ranges: Sequence[Range], more: Range) -> list[Range]:

@@ -15,7 +15,7 @@ from tacit.errors import BadLedger, InvalidArgument, OutOfOrder
 from tacit.ledger import storage
 from tacit.ledger.account import Account, largest
 from tacit.ledger.budget import Budget, Terms
-from tacit.ledger.course import Course, Range, added
+from tacit.ledger.course import Course, Range, added, both
 from tacit.ledger.storage import Book, Entry, Live
 
 _EVENT = "an event such as Gaussian(multiplier=1.1).sampled(0.01) * 1000"
@@ -170,8 +170,9 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         """Let this process, and no other, go on with the run from step `start` to `stop`; charge it for that.
 
         A run that is new must fit as a whole. One that was begun before is cut short to what still fits, and within
-        `own`, its own budget: steps that were lost in a crash have been paid for. `drawn` is what the run had
-        released before it came to this ledger. `nothing_left=True` declares that nothing of what the process before
+        `own`, its own budget: steps that were lost in a crash have been paid for. `drawn` is what the run is known to
+        have drawn from elsewhere: from before it came to this ledger, or from notes that the ledger has lost since
+        someone moved it without its log. `nothing_left=True` declares that nothing of what the process before
         this one drew from `start` on left it.
         """
         with storage.writing(self.path) as book:
@@ -180,7 +181,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
             course = course if last is None else Course.from_data(last.content["course"])
             planned = course.steps if stop is None else stop
             before, forgiven = _drawn(book, run, last, start if nothing_left else None)
-            ranges = [*drawn] if last is None else before
+            ranges = both(before, drawn)
             account = Account.of(dataset, book.entries).without(run)
             stop = _stop(account, course, ranges, (start, planned), own)
             is_allowed = stop == planned or bool(ranges)

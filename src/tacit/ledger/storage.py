@@ -219,11 +219,16 @@ def _transaction(path: Path, begin: str) -> Iterator[Book]:
             book = Book(path, connection)
         try:
             yield book
+        except sqlite3.Error as error:
+            connection.rollback()
+            raise _sentence(path, error) from error
         except BaseException:
             connection.rollback()
             raise
         with _explained(path):
             connection.execute("COMMIT")
+            # What was decided goes into the file itself at once, should someone move it without its log.
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def mark(path: Path, connection: sqlite3.Connection, live: Live) -> bool:
