@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -131,3 +131,9 @@ NETWORKS = {
         Network("Transformer", "2 layers of 128, 128 tokens", 32, 1.35, _transformer, _tokens(1000, 128)),
     )
 }
+
+
+def named(name: str) -> Network:
+    """A network by its name; "MNIST CNN @ 64" is the same with lots of 64."""
+    base, _, lot = name.partition(" @ ")
+    return replace(NETWORKS[base], name=name, lot=int(lot)) if lot else NETWORKS[base]

@@ -26,12 +26,14 @@ from pathlib import Path
 
 import torch
 from contenders import CONTENDERS, PEERS
-from networks import NETWORKS, Network
+from networks import NETWORKS, Network, named
 from results import RESULTS, THREADS, environment, show_table, write_section
 
 PACKAGES = ("tacit", "opacus", "torch", "numpy")
 # Above this many bytes an allocation goes back to the system when it is freed, so that memory in use can be seen.
 RETURNED_ABOVE = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+# How time and memory grow with the lot.
+GROWING, LOTS = "MNIST CNN", (64, 128, 256, 512, 1024)
 # Less memory than this, in megabytes, drowns in what the interpreter itself takes and gives back.
 VISIBLE = 8.0
 
@@ -40,7 +42,7 @@ def serve(contender: str, network: str, questions: Connection) -> None:
     """Take as many steps as asked for, again and again: (True, times) or (False, reason)."""
     _settle()
     try:
-        step = CONTENDERS[contender](*NETWORKS[network].prepared())
+        step = CONTENDERS[contender](*named(network).prepared())
         while (count := questions.recv()) is not None:
             questions.send((True, [step() for _ in range(count)]))
     except Exception as error:
@@ -52,7 +54,7 @@ def weigh(contender: str, network: str, questions: Connection) -> None:
     _settle()
     steps = questions.recv()
     try:
-        model, inputs, targets = NETWORKS[network].prepared()
+        model, inputs, targets = named(network).prepared()
         # On two examples first, so that code which is loaded on demand is there.
         CONTENDERS[contender](copy.deepcopy(model), inputs[:2], targets[:2])()
         gc.collect()
@@ -223,7 +225,7 @@ def memory_of(name: str, network: Network, limit: float, failures: dict[str, str
     return found[0] if found else math.nan
 
 
-def report(rows: Sequence[Row], names: Sequence[str]) -> str:
+def report(rows: Sequence[Row], names: Sequence[str], growing: Sequence[Row]) -> str:
     """The whole section: environment, tables, failures."""
     return "\n\n".join(
         [
@@ -238,6 +240,9 @@ def report(rows: Sequence[Row], names: Sequence[str]) -> str:
             "Beyond model, lot and loaded code; the largest of two steps in a fresh process. In brackets: how many "
             f"times that of an ordinary step, where that is at least {VISIBLE:g} MB.",
             memory_table(rows, names),
+            "### Growth with the lot",
+            f"{GROWING}, lots of {LOTS[0]} to {LOTS[-1]}: microseconds and kilobytes an example.",
+            growth_table(growing),
             "### No answer",
             failure_table(rows),
         ]
@@ -271,6 +276,18 @@ def memory_table(rows: Sequence[Row], names: Sequence[str]) -> str:
 
     lines = [(row.network.name, *(cell(row, name) for name in names)) for row in rows]
     return show_table([("network", *names), *lines])
+
+
+def growth_table(rows: Sequence[Row]) -> str:
+    """Time and memory an example: constant where a step is linear in its lot, and keeps nothing beyond activations."""
+    header = ("lot", "ordinary", "tacit", "ratio", "memory, ordinary", "memory, tacit")
+    lines = []
+    for row in rows:
+        lot = row.network.lot
+        times = [f"{1e6 * row.median(name) / lot:.3g} µs" for name in ("ordinary", "tacit")]
+        memory = [f"{1024 * row.memory.get(name, math.nan) / lot:.3g} kB" for name in ("ordinary", "tacit")]
+        lines.append((str(lot), *times, show_ratio(row.ratio("tacit")), *memory))
+    return show_table([header, *lines])
 
 
 def summary(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
@@ -326,7 +343,9 @@ def main() -> None:
     names = [name for name in CONTENDERS if not (chosen.quick and name in PEERS)]
     effort = Effort(chosen.limit, 0.1, 9, 6.0) if chosen.quick else Effort(chosen.limit, 0.15, 25, 15.0)
     rows = [compare(NETWORKS[name], names, effort) for name in chosen.only or NETWORKS]
-    section = report(rows, names)
+    own = [name for name in names if name not in PEERS]
+    growing = [] if chosen.only else [compare(named(f"{GROWING} @ {lot}"), own, effort) for lot in LOTS]
+    section = report(rows, names, growing)
     if (chosen.quick or chosen.only) and chosen.output is None:
         print("\n" + section)
     else:

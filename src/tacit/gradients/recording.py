@@ -98,6 +98,8 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.record = Record({id(parameter): name for name, parameter in parameters.items()})
         self.spread = spread
+        # The identities of parameters and of what is derived from them: all alive, so that nothing else has one.
+        self._tracked = set(self.record.names)
 
     def __torch_function__(
         self,
@@ -139,16 +141,13 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _is_only_tracked(self, tensors: list[Tensor]) -> bool:
-        names, derived = self.record.names, self.record.derived
-        return all(id(tensor) in names or id(tensor) in derived for tensor in tensors)
+        tracked = self._tracked
+        return all(id(tensor) in tracked for tensor in tensors)
 
     def _is_tracked(self, values: Iterable[Any]) -> bool:
-        names, derived = self.record.names, self.record.derived
+        tracked = self._tracked
         for value in values:
-            # Everything tracked is alive, so that nothing else has its identity.
-            if id(value) in names or id(value) in derived:
-                return True
-            if isinstance(value, (tuple, list)) and self._is_tracked(value):
+            if id(value) in tracked or (isinstance(value, (tuple, list)) and self._is_tracked(value)):
                 return True
         return False
 
@@ -173,4 +172,5 @@ class Recorder(TorchFunctionMode):
             else:
                 position = index if is_several else None
                 self.record.derived[id(value)] = Derived(value, number, func, args, kwargs, position)
+                self._tracked.add(id(value))
         return is_spread
