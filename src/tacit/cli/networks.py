@@ -55,8 +55,8 @@ def network_for(name: ModelName, data: Data) -> nn.Module:
 
 
 def _image_network(outputs: int) -> nn.Module:
-    """The network of Bu et al. 2019 for MNIST."""
-    return nn.Sequential(
+    """The network of Bu et al. 2019 for MNIST, with the first weights that their framework draws."""
+    network = nn.Sequential(
         nn.Conv2d(1, 16, kernel_size=8, stride=2, padding=3),
         nn.ReLU(),
         nn.MaxPool2d(2, stride=1),
@@ -68,6 +68,10 @@ def _image_network(outputs: int) -> nn.Module:
         nn.ReLU(),
         nn.Linear(32, outputs),
     )
+    for parameter in network.parameters():
+        # Glorot and Bengio 2010; torch's own are about half as large, and cost some points of accuracy.
+        nn.init.xavier_uniform_(parameter) if parameter.dim() > 1 else nn.init.zeros_(parameter)
+    return network
 
 
 def optimizer_for(method: MethodName, model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
