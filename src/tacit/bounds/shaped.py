@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from tacit import arguments
 from tacit.bounds.clip import Clip
@@ -38,32 +37,31 @@ class ShapedClip:
 
     def init(self, like: Tensors, lot_size: float) -> State:
         """No direction yet: the noise is isotropic."""
-        return put("direction", blank(like))
+        return self.steer(blank(like), {})
 
     def steer(self, direction: Tensors, state: State) -> State:
-        """The state with another w, which must be public."""
-        return {**state, **put("direction", direction)}
+        """The state with another w, which must be public, and the shape that it gives."""
+        shape = noise_shape(direction)
+        if self.floored:
+            shape = {name: value.clamp_min(1.0) for name, value in shape.items()}
+        return {**state, **put("direction", direction), **put("shape", shape)}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         """The clipped sum over the shape; infinite sensitivity where a coordinate is to get no noise."""
-        shape = self._shape(state)
+        shape = taken("shape", state)
         sums = Clip(self.norm).sum(gradients, {}).values
         values = {name: value / shape[name].clamp_min(_NOTHING) for name, value in sums.items()}
         return BoundedSum(values, self._sensitivity(shape))
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
         """The release in the original coordinates."""
-        shape = self._shape(state)
+        shape = taken("shape", state)
         values = {name: value * shape[name].clamp_min(_NOTHING) for name, value in noisy.items()}
         if not self.floored:
             return values, state
         before = taken("direction", state)
         after = {name: old.lerp(values[name].to(old.dtype), 1 - self.memory) for name, old in before.items()}
         return values, self.steer(after, state)
-
-    def _shape(self, state: State) -> dict[str, Tensor]:
-        shape = noise_shape(taken("direction", state))
-        return {name: value.clamp_min(1.0) for name, value in shape.items()} if self.floored else shape
 
     def _sensitivity(self, shape: Tensors) -> float:
         if self.floored:
