@@ -116,7 +116,8 @@ class Setting:
 def added_strength(loss: Loss, data_norm: float, strength: float, epsilon: float) -> float:
     """How much must be added to `strength` for the determinant to cost no more than a quarter of epsilon."""
     rank = loss.curvature_rank
-    needed = loss.curvature_trace * data_norm**2 / (rank * math.expm1(_DETERMINANT_SHARE * epsilon / rank))
+    growth = math.expm1(min(_DETERMINANT_SHARE * epsilon / rank, 700.0))
+    needed = loss.curvature_trace * data_norm**2 / (rank * growth)
     return max(needed - strength, 0.0)
 
 

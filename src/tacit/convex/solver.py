@@ -142,7 +142,11 @@ def _conjugate_gradients(problem: Problem, point: _Point) -> Array:
 def _step(problem: Problem, point: _Point, direction: Array) -> _Point:
     """The first point, halving the way, that lies low enough (Armijo), up to the rounding of the value itself."""
     fall = -float(np.sum(point.gradient * direction))
-    slack = 64 * _ROUNDING * (abs(point.value) + fall)
+    # The value is a sum whose terms may cancel: it is as exact as they are.
+    terms = abs(point.value) + problem.regularisation * float(np.sum(point.theta**2))
+    if problem.linear is not None:
+        terms += float(np.sum(np.abs(problem.linear * point.theta)))
+    slack = 64 * _ROUNDING * (terms + fall)
     length = 1.0
     while True:
         following = _Point.at(problem, point.theta + length * direction)

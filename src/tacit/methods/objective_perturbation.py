@@ -195,7 +195,9 @@ def _share(solver_share: float) -> float:
 
 
 def _less(budget: Allowance, share: float) -> Allowance:
-    return Allowance((1 - share) * budget.epsilon, None if budget.delta is None else (1 - share) * budget.delta)
+    """What the solver leaves, and a little less, so that rounding in the sum of both cannot show."""
+    left = (1 - share) * (1 - 1e-9)
+    return Allowance(left * budget.epsilon, None if budget.delta is None else left * budget.delta)
 
 
 def _unproven(plan: _Plan, tolerance: float) -> Unproven:
