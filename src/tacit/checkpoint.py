@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -28,6 +28,11 @@ from tacit.accounting.events import from_json as event_from_json
 from tacit.errors import CannotResume, InvalidArgument, TacitError
 
 VERSION = 1
+# What a run saves, and needs to go on.
+RUN = (
+    *("plan", "events", "realised", "lost", "forgiven", "ledger", "micro_batch", "seed", "torch_random"),
+    *("bound_state", "post_states", "model", "optimizer", "scheduler"),
+)
 _HEADER, _HASH = "tacit", "sha256"
 _FILE, _PREVIOUS = "run.safetensors", "run.previous.safetensors"
 
@@ -69,21 +74,24 @@ def _keep(path: Path, as_: Path) -> None:
         linked.replace(as_)
 
 
-def read(folder: Path, stages: tuple[type, ...] = ()) -> dict[str, Any]:
-    """The tree that `write` saved. `stages` are classes of the user's own that may stand in it."""
+def read(folder: Path, stages: tuple[type, ...] = (), needs: Collection[str] = ()) -> dict[str, Any]:
+    """The tree that `write` saved, with all that it `needs`. `stages` are the user's own classes that may be in it."""
     path = folder / _FILE
     try:
         header, tensors = _read_file(path)
         if header["version"] != VERSION:
             raise CannotResume(f"{path} has version {header['version']}; this tacit reads version {VERSION}.")
         tree: dict[str, Any] = _unpack(header["tree"], tensors, {_name(stage): stage for stage in stages})
+        missing = sorted({*needs} - tree.keys())
+        if missing:
+            raise CannotResume(f"{path} holds no {', '.join(missing)}: another version of tacit wrote it.")
     except TacitError:
         raise
     except FileNotFoundError as error:
         raise CannotResume(f"There is no saved run in {folder}: {_FILE} is missing.{_other(folder)}") from error
     except OSError as error:
         raise CannotResume(f"{path} cannot be read: {error.strerror or error}.{_other(folder)}") from error
-    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, ImportError, RecursionError) as error:
         raise CannotResume(f"{path} is not a run that tacit saved: {error}.{_other(folder)}") from error
     return tree
 
@@ -183,7 +191,9 @@ def _class(name: str, stages: dict[str, type]) -> Any:
     if name in stages:
         return stages[name]
     module, _, member = name.partition(":")
-    found = getattr(importlib.import_module(module), member, None) if module.startswith("tacit.") else None
+    # A module such as tacit.__main__ does something when it is imported; none that holds values does.
+    is_ours = module.startswith("tacit.") and "__" not in module
+    found = getattr(importlib.import_module(module), member, None) if is_ours else None
     if isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum)) and found.__module__ == module:
         return found
     raise CannotResume(

@@ -346,7 +346,7 @@ class PrivateRun:
         still went on with the run is stopped before its next step.
         """
         folder = Path(path)
-        tree = checkpoint.read(folder, stages)
+        tree = checkpoint.read(folder, stages, needs=checkpoint.RUN)
         _load(model, tree["model"])
         for name, part in (("optimizer", optimizer), ("scheduler", scheduler)):
             _load_part(name, part, tree[name])

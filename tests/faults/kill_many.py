@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -40,6 +40,8 @@ STEPS, SAVE_EVERY, N = 24, 3, 60
 DATA = (torch.randn(N, 4, generator=torch.Generator().manual_seed(0)), torch.arange(N) % 3)
 STEP = Gaussian(4.0)
 ALLOWED = 2 * STEPS
+# With or without a seed, on sampled lots or on all examples.
+KINDS = ((None, False), (7, False), (None, True), (7, True))
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,11 @@ class Case:
     folder: Path
     seed: int | None
     is_sampled: bool
+    elsewhere: Path | None = None
 
     @property
     def ledger(self) -> Path:
-        return self.folder / "data.ledger"
+        return (self.elsewhere or self.folder) / "data.ledger"
 
     @property
     def witness(self) -> Path:
@@ -77,8 +80,8 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3))
 
 
-def go(case: Case) -> None:
-    """Begin the run, or go on with it, and finish it."""
+def go(case: Case, ready: int | None = None) -> None:
+    """Begin the run, or go on with it, and finish it. `ready` is closed when the first lot is about to be drawn."""
     network = model()
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
     if (case.saves / "run.safetensors").exists():
@@ -96,6 +99,8 @@ def go(case: Case) -> None:
             dataset="data",
         )
         run.save(case.saves, optimizer)
+    if ready is not None:
+        os.close(ready)
     with witnessed(case, run):
         for lot in run:
             run.backward(lot)
@@ -148,11 +153,11 @@ def trapped(call: int) -> None:
         setattr(os, name, armed(getattr(os, name)))
 
 
-def child(case: Case, call: int | None) -> None:
+def child(case: Case, call: int | None, ready: int | None = None) -> None:
     try:
         if call is not None:
             trapped(call)
-        go(case)
+        go(case, ready)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
@@ -170,13 +175,19 @@ class Tally:
 
 def killed(case: Case, chance: random.Random, tally: Tally) -> bool:
     """Start the run and kill it at a random moment; False if it finished first."""
-    at_call = chance.random() < 0.5
+    at_call, call, seconds = chance.random() < 0.5, chance.randrange(1, 100), chance.uniform(0.0, 0.4)
+    waited, ready = os.pipe()
     process = os.fork()
     if process == 0:
-        child(case, chance.randrange(1, 100) if at_call else None)
+        child(case, call if at_call else None, ready)
+    os.close(ready)
     if not at_call:
-        time.sleep(chance.uniform(0.0, 0.7))
+        if chance.random() < 0.8:
+            # Until the process has closed its end, or died.
+            os.read(waited, 1)
+        time.sleep(seconds)
         os.kill(process, signal.SIGKILL)
+    os.close(waited)
     _, status = os.waitpid(process, 0)
     if os.WIFSIGNALED(status):
         tally.kills["at a call that changes a file" if at_call else "at a random time"] += 1
@@ -223,13 +234,13 @@ def check_end(case: Case, kills: int, expected: Callable[[bool], dict[str, torch
         assert abs(one - other) <= 1e-9 * other, f"guarantee {one}, ledger {other}: {case}"
 
 
-def survive(kills: int, seed: int, folder: Path) -> Tally:
-    """Kill so many times, spread over as many runs as that takes."""
+def survive(kills: int, seed: int, folder: Path, kinds: Sequence[tuple[int | None, bool]] = KINDS) -> Tally:
+    """Kill so many times, spread over as many runs as that takes, of these kinds in turn."""
     chance, tally = random.Random(seed), Tally()
     expected = cache(partial(reference, folder))
     while tally.kills.total() < kills:
         number = tally.finished.total()
-        case = Case(folder / str(number), (None, 7)[number % 2], number % 4 > 1)
+        case = Case(folder / str(number), *kinds[number % len(kinds)])
         case.folder.mkdir()
         Ledger(case.ledger).set_budget("data", Budget(curve(case.step * ALLOWED).epsilon(1e-6), 1e-6))
         here, most = 0, chance.randrange(1, 8)
@@ -256,7 +267,7 @@ def notices(broken: Callable[[], None], seed: int, folder: Path) -> bool:
     if process == 0:
         broken()
         try:
-            survive(20, seed, folder)
+            survive(20, seed, folder, [(None, False)])
         except AssertionError:
             os._exit(0)
         os._exit(1)

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tacit.accounting import Gaussian, curve
-from tacit.errors import BadLedger, TacitError
-from tacit.ledger import Block, Booking, Budget, Course, Ledger
+from ledger import version_1
+from tacit.accounting import Gaussian, Laplace, curve
+from tacit.errors import BadLedger, InvalidArgument, TacitError
+from tacit.ledger import Block, Booking, Budget, Course, Ledger, Terms
 from tacit.ledger.storage import reading, writing
 
 STEP = Gaussian(1.1).sampled(0.01)
@@ -209,8 +210,7 @@ def test_damage_is_an_error_or_changes_nothing(ledger, data):
         assert Ledger(copy).account("adult").charges == charges
 
 
-# A ledger as the first version wrote it, once and for all. Its numbers must never change.
-VERSION_1 = """
+OLD_SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE entries (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -221,6 +221,22 @@ CREATE TABLE live (run TEXT PRIMARY KEY, attempt TEXT NOT NULL, stop INTEGER NOT
 PRAGMA application_id = 1952672116;
 PRAGMA user_version = 1;
 """
+
+
+def test_a_ledger_of_the_first_version_keeps_its_meaning(tmp_path):
+    path = tmp_path / "old.ledger"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(OLD_SCHEMA)
+        for table, rows in (("meta", version_1.META), ("entries", version_1.ENTRIES), ("live", version_1.LIVE)):
+            connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    old = Ledger(path)
+    assert old.verify() == version_1.ENTRIES[-1][-1]
+    first, second, third = Gaussian(1.1).sampled(0.01), Gaussian(0.9).sampled(0.02), Laplace(3.0) + Gaussian(9.0)
+    assert old.account("adult").epsilon(1e-5) == pytest.approx(curve(first * 4 + second * 20 + third).epsilon(1e-5))
+    assert old.account("adult").terms == Terms(Budget(3, 1e-5))
+    assert old.settle("second") == second * 3
+    with pytest.raises(InvalidArgument, match="in the ledger as 'adult'"):
+        old.spend("another name", first, fingerprint="ab")
 
 
 def test_reading_needs_no_lock(ledger):

@@ -338,7 +338,7 @@ def from_json(text: str) -> Event:
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"This is not a JSON text, so it holds no event: {error}.") from error
     version = data.get("version") if isinstance(data, dict) else None
     if version != VERSION:
@@ -346,7 +346,10 @@ def from_json(text: str) -> Event:
             f"An event of version {version!r} is not known here; this tacit reads version {VERSION}. "
             "Read it with the tacit that wrote it, or a newer one."
         )
-    return _read(data)
+    try:
+        return _read(data)
+    except RecursionError as error:
+        raise InvalidArgument("This event is nested too deeply to be read. Write events by Event.to_json().") from error
 
 
 def _read(data: dict[str, Any]) -> Event:
