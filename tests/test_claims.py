@@ -11,7 +11,7 @@ from tacit import Budget, Poisson, PrivateRun
 from tacit.accounting import Gaussian, Unproven, curve, multiplier_for
 from tacit.bounds import Clip
 from tacit.claims import ByAccountant
-from tacit.errors import InvalidArgument
+from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.guarantee import Claim, Guarantee, Status
 from tacit.mechanism import Mechanism, Method
 from tacit.noise import GaussianNoise
@@ -60,6 +60,13 @@ def test_paper_mode_takes_its_noise_from_the_papers_own_rule():
     setting = {"epsilon": 3, "delta": 1e-5, "rate": POISSON.rate, "steps": 14_062}
     assert found == pytest.approx(multiplier_for(**setting, by="clt", allow_asymptotic=True), rel=1e-3)
     assert found < multiplier_for(**setting)
+
+
+def test_paper_mode_refuses_a_multiplier_that_by_the_papers_own_rule_is_too_small():
+    method = Method(mode="paper", claims=CLT)
+    assert plan(method, multiplier=1.1).settled().mechanism.noise.multiplier == 1.1
+    with pytest.raises(BudgetExceeded, match="By its own paper, 14062 steps"):
+        plan(method, multiplier=0.9).settled()
 
 
 def test_paper_mode_without_a_rule_asks_for_a_multiplier():

@@ -165,6 +165,13 @@ class Plan:
         """This plan with the noise that the method's paper prescribes: the budget is what the paper claims to keep."""
         claims, given = self.mechanism.method.claims, self.mechanism.noise.multiplier
         if given is not None:
+            claim = None if claims is None else claims.claim(self.settings(), self._checked().total(self.steps))
+            if claim is not None and claim.epsilon > budget.epsilon:
+                raise BudgetExceeded(
+                    f"By its own paper, {self.steps} steps with multiplier {given:g} cost epsilon {claim.epsilon:.4g} "
+                    f"at delta {budget.delta:g}; the budget is {budget.epsilon:g}. Leave the multiplier out to have it "
+                    "found."
+                )
             return self._checked()
         if claims is None:
             raise InvalidArgument(
