@@ -1,0 +1,128 @@
+"""What must be declared and not looked up in the data: norms, classes, seeds, weights, and where a fit is charged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from tacit import arguments
+from tacit.accounting.events import Adjacency, EpsilonDelta, Event
+from tacit.arguments import Array
+from tacit.convex.noise import k_norm
+from tacit.errors import AdjacencyMismatch, InvalidArgument
+from tacit.guarantee import Guarantee
+from tacit.ledger import Ledger, fingerprint
+from tacit.randomness import Purpose, source_for
+
+ESTIMATE = "estimate"
+# The share of epsilon that an estimate of the norm takes.
+ESTIMATE_SHARE = 0.1
+# Norms from 1e-6 to 1e6, in steps of the square root of 2; as many rows as this share shall keep their length.
+_GRID: Array = 2.0 ** (np.arange(-40, 41) / 2)
+_KEPT = 0.9
+
+ONE_FIT = (
+    "This is the cost of one fit. Every further fit on the same examples, in a search, a cross-validation or by hand, "
+    "adds its own; give all of them one ledger to have them added up."
+)
+
+
+def refuse_weights(class_weight: object, given: Mapping[str, Any]) -> None:
+    """Raise for weights that depend on the data, or that would let one example count for many."""
+    if class_weight is not None:
+        raise InvalidArgument(
+            f"class_weight={class_weight!r}: weights change how much one example can move the model, and 'balanced' "
+            "counts private labels. Leave class_weight out, or balance the classes by a declared sampling beforehand."
+        )
+    if given.pop("sample_weight", None) is not None:
+        raise InvalidArgument(
+            "sample_weight lets one example count for many, and the noise hides one. Leave it out, or clip and repeat "
+            "nothing: weigh examples by declared classes or groups in the data that you bring."
+        )
+    if given:
+        raise InvalidArgument(f"fit takes X and y. Got also {', '.join(sorted(given))}.")
+
+
+def seed_of(random_state: Any) -> int | None:
+    """None for cryptographic noise; else a number that draws it again, with which nothing is for release."""
+    if random_state is None:
+        return None
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def classes_of(declared: Any, y: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """The classes in order, and what has to be assumed: that they are public where nobody declared them."""
+    if declared is None:
+        found = np.unique(y)
+        return found, ("Which classes there are is public: they were read off y, not declared.",)
+    known = np.unique(np.asarray(declared))
+    unknown = np.setdiff1d(y, known)
+    if unknown.size:
+        raise InvalidArgument(
+            f"y holds {unknown.size} classes that were not declared, such as {unknown[0]!r}. Declare all of them in "
+            "classes=..., whether they occur or not."
+        )
+    return known, ()
+
+
+def norm_for(data_norm: object, rows: Array, epsilon: float, seed: int | None) -> tuple[float, float, Event | None]:
+    """(norm, epsilon that is left, what the estimate cost): declared, or estimated at a tenth of epsilon."""
+    if data_norm is None:
+        raise InvalidArgument(
+            "data_norm is missing. It is the largest norm that a row may have: longer rows are scaled down to it, and "
+            "the noise is made for it. It must be known without looking at the data, or it would give them away. "
+            f"Declare one (data_norm=1.0 after scaling by public bounds), or say data_norm='{ESTIMATE}' to have it "
+            "estimated for a tenth of epsilon."
+        )
+    if isinstance(data_norm, str):
+        if data_norm != ESTIMATE:
+            raise InvalidArgument(f"data_norm must be a positive number or '{ESTIMATE}'. Got {data_norm!r}.")
+        cost = ESTIMATE_SHARE * epsilon
+        return estimated_norm(rows, cost, seed), epsilon - cost, EpsilonDelta(cost, 0.0, Adjacency.REPLACE_ONE)
+    return arguments.positive("data_norm", data_norm), epsilon, None
+
+
+def estimated_norm(rows: Array, epsilon: float, seed: int | None) -> float:
+    """A norm that about nine rows in ten keep: epsilon-DP for one row replaced by another.
+
+    Counts of norms between public marks get Laplace noise: a replaced row changes two of them by one.
+    """
+    lengths = np.linalg.norm(rows, axis=1)
+    counts = np.bincount(np.searchsorted(_GRID, lengths).clip(max=_GRID.size - 1), minlength=_GRID.size)
+    stream = source_for(seed).stream(Purpose.NOISE, 1)
+    noisy = counts + k_norm(stream, 1, 2 / epsilon, count=_GRID.size)[:, 0]
+    total = np.cumsum(noisy)
+    return float(_GRID[min(int(np.searchsorted(total, _KEPT * total[-1])), _GRID.size - 1)])
+
+
+def completed(guarantee: Guarantee, estimate: Event | None, assumptions: tuple[str, ...]) -> Guarantee:
+    """The guarantee of a whole fit: with what an estimate cost, and with what was assumed on the way."""
+    event = guarantee.event
+    if estimate is not None:
+        if event.adjacency is not Adjacency.REPLACE_ONE:
+            raise AdjacencyMismatch(
+                "The estimate of data_norm is about one example replaced by another, and this form of the method about "
+                "one added or removed. Declare data_norm, or use mode='rigorous'."
+            )
+        event = estimate + event
+    return replace(guarantee, event=event, assumptions=(*guarantee.assumptions, *assumptions, ONE_FIT))
+
+
+def charge(ledger: Any, dataset: str | None, guarantee: Guarantee, x: Any, y: Any) -> None:
+    """Enter a fit into its ledger before anything of it is handed out; `BudgetExceeded` if there is no room."""
+    if ledger is None:
+        return
+    book = ledger if isinstance(ledger, Ledger) else Ledger(os.fspath(ledger))
+    if dataset is None:
+        raise InvalidArgument("A ledger charges data sets by name. Give dataset='patients', or leave the ledger out.")
+    # Folds of a cross-validation differ, and are the same people: the name says so, not the numbers.
+    about = {"method": guarantee.method, "mode": guarantee.mode, "fingerprint": fingerprint(x, y)}
+    book.spend(dataset, guarantee.event, about=about)

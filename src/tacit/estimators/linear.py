@@ -1,0 +1,301 @@
+"""Linear models: noise on the objective, the output, the gradients or the data, behind `fit(X, y)`. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from tacit import arguments
+from tacit.accounting import gdp
+from tacit.arguments import Array
+from tacit.convex import Huber, Logistic, Loss, Multinomial, OneVsRest, SmoothHinge, Squared, probabilities
+from tacit.errors import InvalidArgument
+from tacit.estimators.declared import charge, classes_of, completed, norm_for, refuse_weights, seed_of
+from tacit.guarantee import Guarantee
+
+_METHODS = ("objective", "output", "gradient", "input", "data", "influence")
+
+
+def _method(name: object) -> Callable[..., Any]:
+    match name:
+        case "objective":
+            from tacit.methods.objective_perturbation import objective_perturbation as method
+        case "output":
+            from tacit.methods.output_perturbation import output_perturbation as method
+        case "gradient":
+            from tacit.methods.gradient_perturbation import gradient_perturbation as method
+        case "input":
+            from tacit.methods.input_perturbation import input_perturbation as method
+        case "data":
+            from tacit.methods.data_perturbation import data_perturbation as method
+        case "influence":
+            from tacit.methods.influence_perturbation import influence_perturbation as method
+        case _:
+            raise InvalidArgument(f"method must be one of {', '.join(map(repr, _METHODS))}. Got {name!r}.")
+    return method
+
+
+def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[str, ...]) -> None:
+    """Run the method, charge the ledger, and only then hand the coefficients out."""
+    method, seed = _method(estimator.method), seed_of(estimator.random_state)
+    epsilon = arguments.positive("epsilon", estimator.epsilon)
+    joint = np.column_stack([x, np.ones(len(x))]) if estimator.fit_intercept else x
+    norm, left, estimate = norm_for(estimator.data_norm, joint, epsilon, seed)
+    strength = estimator.regularisation
+    if strength is None:
+        strength = default_strength(estimator.method, x.shape, norm, left, estimator.delta)
+    result = method(
+        x,
+        y,
+        loss=loss,
+        regularisation=strength,
+        epsilon=left,
+        delta=estimator.delta,
+        data_norm=norm,
+        mode=estimator.mode,
+        intercept=estimator.fit_intercept,
+        seed=seed,
+    )
+    guarantee: Guarantee = completed(result.guarantee, estimate, assumptions)
+    charge(estimator.ledger, estimator.dataset, guarantee, x, y)
+    estimator.coef_, estimator.intercept_, estimator.guarantee_ = result.coef, result.intercept, guarantee
+    estimator.data_norm_ = norm
+    estimator._loss = loss
+
+
+def default_strength(
+    method: str, shape: tuple[int, int], data_norm: float, epsilon: float, delta: float | None
+) -> float:
+    """Regularisation from public numbers: so much that noise does not outweigh what is learnt.
+
+    Noise on the output has a length of about 2 norm sqrt(d) / (n strength mu), which is held at one; noise on the
+    objective is an order of magnitude gentler. Methods with noise in every step, or on the data, need hardly any.
+    """
+    n, features = shape
+    length = features + 1.0 if delta is None else math.sqrt(features + 1)
+    noise = 2 * data_norm * length / (n * (epsilon if delta is None else float(gdp.mu(epsilon, delta))))
+    share = {"output": 1.0, "objective": 0.1}.get(method, 0.0)
+    return max(share * noise, 1e-5 * data_norm**2)
+
+
+def _scores(estimator: Any, x: Any) -> Array:
+    check_is_fitted(estimator)
+    rows = validate_data(estimator, x, reset=False, dtype=np.float64)
+    scores: Array = rows @ estimator.coef_.T + estimator.intercept_
+    return scores
+
+
+def _prepared(estimator: Any, x: Any, y: Any) -> tuple[Array, NDArray[Any], tuple[str, ...]]:
+    """Checked rows, class numbers and what has to be assumed; sets `classes_`."""
+    x, y = validate_data(estimator, x, y, dtype=np.float64)
+    check_classification_targets(y)
+    estimator.classes_, assumptions = classes_of(estimator.classes, y)
+    if len(estimator.classes_) < 2:
+        raise InvalidArgument(
+            f"y holds one class, {estimator.classes_[0]!r}: there is nothing to tell apart. If others exist, declare "
+            "all of them in classes=..."
+        )
+    return x, np.searchsorted(estimator.classes_, y), assumptions
+
+
+def _predicted(estimator: Any, x: Any) -> NDArray[Any]:
+    scores = _scores(estimator, x)
+    chosen = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
+    labels: NDArray[Any] = estimator.classes_[chosen]
+    return labels
+
+
+class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Logistic regression, of two classes or by a softmax over more, with a guarantee.
+
+    `method` says where the noise goes: "objective" (the default), "output", "gradient", "input", "data" or
+    "influence"; `mode="paper"` takes the method as published. `data_norm` bounds the norm of a row (with its 1 for the
+    intercept): longer ones are scaled down. It is declared, or "estimate" for a tenth of epsilon. `classes` declares
+    the labels; read off y otherwise, and then assumed to be public. With `delta=None` the guarantee is pure. Without
+    a `random_state` the noise is cryptographic; with one it can be drawn again, and the model is not for release.
+    A `ledger` (with the name of the `dataset` in it) adds up all fits, and refuses what goes over its budget.
+
+    After `fit`: `coef_`, `intercept_`, `classes_` and `guarantee_`, which is about one example replaced by another.
+
+    >>> x = np.array([[0.9, 0.1], [0.8, 0.3], [-0.7, 0.2], [-0.9, -0.1]] * 200)
+    >>> y = np.array(["yes", "yes", "no", "no"] * 200)
+    >>> model = PrivateLogisticRegression(epsilon=1.0, delta=1e-5, data_norm=1.5, classes=["no", "yes"]).fit(x, y)
+    >>> model.guarantee_.epsilon(delta=1e-5) <= 1
+    True
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = 1e-5,
+        *,
+        method: str = "objective",
+        mode: str = "rigorous",
+        data_norm: float | str | None = None,
+        classes: Any = None,
+        regularisation: float | None = None,
+        fit_intercept: bool = True,
+        class_weight: None = None,
+        random_state: Any = None,
+        ledger: Any = None,
+        dataset: str | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.mode = mode
+        self.data_norm = data_norm
+        self.classes = classes
+        self.regularisation = regularisation
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
+
+    def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
+        """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
+        refuse_weights(self.class_weight, refused)
+        x, numbers, assumptions = _prepared(self, X, y)
+        loss: Loss = Logistic() if len(self.classes_) == 2 else Multinomial(len(self.classes_))
+        _fit(self, x, numbers, loss, assumptions)
+        return self
+
+    def decision_function(self, X: Any) -> Array:  # noqa: N803
+        """The score of the second class, or one score per class."""
+        scores = _scores(self, X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The likelier class of each row."""
+        return _predicted(self, X)
+
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+        """The probability of every class, in the order of `classes_`."""
+        scores = _scores(self, X)
+        return probabilities(self._loss, scores)
+
+    def predict_log_proba(self, X: Any) -> Array:  # noqa: N803
+        """Its logarithm."""
+        log_probability: Array = np.log(self.predict_proba(X))
+        return log_probability
+
+
+class PrivateLinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear classifier with a hinge loss, rounded at its kink; more than two classes one against the rest.
+
+    Parameters and guarantee as of `PrivateLogisticRegression`. `width` is that of the rounding.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = 1e-5,
+        *,
+        method: str = "objective",
+        mode: str = "rigorous",
+        data_norm: float | str | None = None,
+        classes: Any = None,
+        regularisation: float | None = None,
+        fit_intercept: bool = True,
+        width: float = 0.5,
+        class_weight: None = None,
+        random_state: Any = None,
+        ledger: Any = None,
+        dataset: str | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.mode = mode
+        self.data_norm = data_norm
+        self.classes = classes
+        self.regularisation = regularisation
+        self.fit_intercept = fit_intercept
+        self.width = width
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
+
+    def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
+        """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
+        refuse_weights(self.class_weight, refused)
+        x, numbers, assumptions = _prepared(self, X, y)
+        hinge = SmoothHinge(self.width)
+        loss: Loss = hinge if len(self.classes_) == 2 else OneVsRest(hinge, len(self.classes_))
+        _fit(self, x, numbers, loss, assumptions)
+        return self
+
+    def decision_function(self, X: Any) -> Array:  # noqa: N803
+        """The score of the second class, or one score per class."""
+        scores = _scores(self, X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The class of each row."""
+        return _predicted(self, X)
+
+
+class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Linear regression by least squares (or Huber's loss, with a `threshold`), with a guarantee.
+
+    `target_bound` is declared like `data_norm`: targets are clipped to [-target_bound, target_bound], and scaled by it
+    on the way, so that `threshold` is in units of it. Everything else as of `PrivateLogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = 1e-5,
+        *,
+        method: str = "objective",
+        mode: str = "rigorous",
+        data_norm: float | str | None = None,
+        target_bound: float | None = None,
+        threshold: float | None = 0.5,
+        regularisation: float | None = None,
+        fit_intercept: bool = True,
+        random_state: Any = None,
+        ledger: Any = None,
+        dataset: str | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.mode = mode
+        self.data_norm = data_norm
+        self.target_bound = target_bound
+        self.threshold = threshold
+        self.regularisation = regularisation
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
+
+    def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
+        """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
+        refuse_weights(None, refused)
+        x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        if self.target_bound is None:
+            raise InvalidArgument(
+                "target_bound is missing. Targets are clipped to [-target_bound, target_bound], and the noise is made "
+                "for that, so it must be known without looking at them. Declare one, as in target_bound=100.0."
+            )
+        bound = arguments.positive("target_bound", self.target_bound)
+        loss: Loss = Squared(1.0) if self.threshold is None else Huber(self.threshold)
+        _fit(self, x, np.clip(y / bound, -1.0, 1.0), loss, ())
+        # One row of coefficients, as scikit-learn has them for one target.
+        self.coef_, self.intercept_ = bound * self.coef_[0], float(bound * self.intercept_[0])
+        return self
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """The expected target of each row."""
+        return _scores(self, X)

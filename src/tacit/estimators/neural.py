@@ -1,0 +1,263 @@
+"""Networks behind `fit(X, y)`: any torch module, trained by a private gradient method."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+from torch.nn import functional as F
+
+from tacit import arguments, methods
+from tacit.arguments import Array
+from tacit.errors import InvalidArgument
+from tacit.estimators.declared import charge, classes_of, completed, refuse_weights, seed_of
+from tacit.gradients.losses import Loss
+from tacit.ledger import Budget
+from tacit.run import PrivateRun
+from tacit.sampling import Poisson
+
+_HIDDEN = 32
+# Rows that go through the network at once when predicting.
+_PIECE = 4096
+
+Build = Callable[[int, int], nn.Module]
+
+
+def small_network(features: int, outputs: int) -> nn.Module:
+    """One hidden layer of 32 units."""
+    return nn.Sequential(nn.Linear(features, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, outputs))
+
+
+def _network(module: Any, features: int, outputs: int, seed: int | None) -> nn.Module:
+    """A copy of the module, or a fresh one; its first weights never depend on the data."""
+    with torch.random.fork_rng(devices=[]):
+        if seed is not None:
+            torch.manual_seed(seed)
+        if isinstance(module, nn.Module):
+            return copy.deepcopy(module)
+        build: Build = small_network if module is None else module
+        made = build(features, outputs)
+    if not isinstance(made, nn.Module):
+        raise InvalidArgument(
+            "module must be a torch module, or a function of the numbers of features and outputs that makes one. Got "
+            f"{module!r}."
+        )
+    return made
+
+
+def _train(estimator: Any, x: Array, y: torch.Tensor, loss: Loss, outputs: int, assumptions: tuple[str, ...]) -> None:
+    """A private run over the rows; the ledger is charged before anything is handed out."""
+    seed = seed_of(estimator.random_state)
+    population = estimator.population
+    if population is None:
+        population = len(x)
+        assumptions = (*assumptions, f"The number of examples, {population}, is public: it was counted, not declared.")
+    population = arguments.count("population", population)
+    lot_size = min(arguments.positive("lot_size", estimator.lot_size), population)
+    model = _network(estimator.module, x.shape[1], outputs, seed)
+    run = PrivateRun(
+        model,
+        loss,
+        data=(torch.from_numpy(_clipped(x, estimator.feature_bound)).to(next(model.parameters()).dtype), y),
+        mechanism=_mechanism(estimator),
+        sampling=Poisson(lot_size=lot_size, population=population),
+        steps=estimator.steps,
+        budget=Budget(epsilon=estimator.epsilon, delta=estimator.delta),
+        seed=seed,
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=estimator.learning_rate, momentum=estimator.momentum)
+    for lot in run:
+        run.backward(lot)
+        optimizer.step()
+    guarantee = completed(run.guarantee(), None, assumptions)
+    charge(estimator.ledger, estimator.dataset, guarantee, x, y.numpy())
+    estimator.module_, estimator.guarantee_ = model.eval(), guarantee
+
+
+def _mechanism(estimator: Any) -> Any:
+    name = estimator.method
+    if name not in methods.GRADIENT_METHODS:
+        known = ", ".join(map(repr, methods.GRADIENT_METHODS))
+        raise InvalidArgument(f"method must be one of {known}. Got {name!r}.")
+    return methods.GRADIENT_METHODS[name](clip_norm=estimator.clip_norm, mode=estimator.mode)
+
+
+def _clipped(x: Array, bound: float | None) -> Array:
+    """Features within a public bound, divided by it: scaling by what the data hold would give them away."""
+    if bound is None:
+        return x
+    bound = arguments.positive("feature_bound", bound)
+    scaled: Array = np.clip(x / bound, -1.0, 1.0)
+    return scaled
+
+
+def _outputs(estimator: Any, x: Any) -> Array:
+    check_is_fitted(estimator)
+    rows = torch.from_numpy(
+        _clipped(validate_data(estimator, x, reset=False, dtype=np.float64), estimator.feature_bound)
+    )
+    # In double precision a row's outcome does not depend on which rows it came with.
+    model = copy.deepcopy(estimator.module_).double()
+    with torch.no_grad():
+        pieces = [model(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)]
+    outputs: Array = torch.cat(pieces).numpy()
+    return outputs
+
+
+class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A network that tells classes apart, trained privately.
+
+    `module` is a torch module, or a function (features, classes) that makes one; one hidden layer of 32 units by
+    default. It gives one score per class. `method` names a gradient method (`tacit methods`). `feature_bound` is
+    declared: features are clipped to [-bound, bound] and divided by it (None: as they are). `population` is the public
+    number of examples, `classes` are the public labels; where they are left out they are taken from the data, and the
+    guarantee says that it takes them for public. Lots are Poisson samples of `lot_size` expected examples.
+
+    After `fit`: `module_`, `classes_`, and `guarantee_`, about one example added or removed. `random_state`, `ledger`
+    and `dataset` as in `PrivateLogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        module: Any = None,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        method: str = "dpsgd",
+        mode: str = "rigorous",
+        steps: int = 200,
+        lot_size: float = 256,
+        clip_norm: float = 1.0,
+        learning_rate: float = 0.5,
+        momentum: float = 0.0,
+        feature_bound: float | None = None,
+        population: int | None = None,
+        classes: Any = None,
+        class_weight: None = None,
+        random_state: Any = None,
+        ledger: Any = None,
+        dataset: str | None = None,
+    ) -> None:
+        self.module = module
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.mode = mode
+        self.steps = steps
+        self.lot_size = lot_size
+        self.clip_norm = clip_norm
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.feature_bound = feature_bound
+        self.population = population
+        self.classes = classes
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
+
+    def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
+        """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
+        refuse_weights(self.class_weight, refused)
+        x, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, assumptions = classes_of(self.classes, y)
+        if len(self.classes_) < 2:
+            raise InvalidArgument(
+                f"y holds one class, {self.classes_[0]!r}: there is nothing to tell apart. If others exist, declare "
+                "all of them in classes=..."
+            )
+        numbers = torch.from_numpy(np.searchsorted(self.classes_, y))
+        _train(self, x, numbers, F.cross_entropy, len(self.classes_), assumptions)
+        return self
+
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+        """The probability of every class, in the order of `classes_`."""
+        shares: Array = torch.softmax(torch.from_numpy(_outputs(self, X)), dim=1).numpy()
+        return shares
+
+    def predict_log_proba(self, X: Any) -> Array:  # noqa: N803
+        """Its logarithm."""
+        log_shares: Array = torch.log_softmax(torch.from_numpy(_outputs(self, X)), dim=1).numpy()
+        return log_shares
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The likeliest class of each row."""
+        chosen = _outputs(self, X).argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[chosen]
+        return labels
+
+
+class PrivateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """A network with one output for a number, trained privately.
+
+    `target_bound` is declared: targets are clipped to [-target_bound, target_bound] and divided by it on the way.
+    Everything else as of `PrivateClassifier`.
+    """
+
+    def __init__(
+        self,
+        module: Any = None,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        method: str = "dpsgd",
+        mode: str = "rigorous",
+        steps: int = 200,
+        lot_size: float = 256,
+        clip_norm: float = 1.0,
+        learning_rate: float = 0.1,
+        momentum: float = 0.0,
+        feature_bound: float | None = None,
+        target_bound: float | None = None,
+        population: int | None = None,
+        random_state: Any = None,
+        ledger: Any = None,
+        dataset: str | None = None,
+    ) -> None:
+        self.module = module
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.mode = mode
+        self.steps = steps
+        self.lot_size = lot_size
+        self.clip_norm = clip_norm
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.feature_bound = feature_bound
+        self.target_bound = target_bound
+        self.population = population
+        self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
+
+    def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
+        """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
+        refuse_weights(None, refused)
+        x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        if self.target_bound is None:
+            raise InvalidArgument(
+                "target_bound is missing. Targets are clipped to [-target_bound, target_bound] and divided by it, so "
+                "it must be known without looking at them. Declare one, as in target_bound=100.0."
+            )
+        bound = arguments.positive("target_bound", self.target_bound)
+        targets = torch.from_numpy(np.clip(y / bound, -1.0, 1.0)).float()[:, None]
+        _train(self, x, targets, F.mse_loss, 1, ())
+        return self
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """The expected target of each row."""
+        outputs = _outputs(self, X)
+        assert math.prod(outputs.shape) == len(outputs)
+        predicted: Array = float(self.target_bound or 1.0) * outputs.reshape(-1)
+        return predicted

@@ -1,0 +1,125 @@
+"""What an estimator must be told, and what its guarantee says of the rest."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from tacit.accounting import Adjacency
+from tacit.errors import BudgetExceeded, InvalidArgument
+from tacit.estimators import PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression, PrivateRegressor
+from tacit.estimators.declared import estimated_norm
+from tacit.guarantee import FIXED_SEED, Status
+from tacit.ledger import Budget, Ledger
+
+X, Y = load_breast_cancer(return_X_y=True)
+X = X / X.max(axis=0)
+
+
+def logistic(**settings):
+    return PrivateLogisticRegression(**{"data_norm": 2.0, "classes": [0, 1], **settings})
+
+
+@pytest.mark.parametrize("method", ["objective", "output", "gradient", "input", "data", "influence"])
+def test_every_method_keeps_its_budget(method):
+    model = logistic(epsilon=1.0, method=method, random_state=0).fit(X, Y)
+    assert 0 < model.guarantee_.epsilon(1e-5) <= 1.0
+    assert model.guarantee_.adjacency is Adjacency.REPLACE_ONE
+    assert model.coef_.shape == (1, X.shape[1])
+
+
+def test_a_refuted_method_as_published_says_so():
+    guarantee = logistic(method="input", mode="paper").fit(X, Y).guarantee_
+    assert guarantee.status is Status.REFUTED
+    assert "labels" in guarantee.unprotected
+    assert guarantee.epsilon(1e-5) > 1.0
+
+
+def test_pure_privacy_needs_no_delta():
+    assert logistic(delta=None, method="output").fit(X, Y).guarantee_.epsilon(1e-12) <= 1.0
+
+
+def test_a_missing_norm_is_explained():
+    with pytest.raises(InvalidArgument, match=r"data_norm is missing\. .*'estimate'"):
+        PrivateLogisticRegression().fit(X, Y)
+    with pytest.raises(InvalidArgument, match="target_bound is missing"):
+        PrivateLinearRegression(data_norm=1.0).fit(X, Y)
+    with pytest.raises(InvalidArgument, match="target_bound is missing"):
+        PrivateRegressor().fit(X, Y)
+
+
+def test_an_estimated_norm_is_paid_for():
+    model = logistic(data_norm="estimate", random_state=0).fit(X, Y)
+    lengths = np.linalg.norm(np.column_stack([X, np.ones(len(X))]), axis=1)
+    assert np.quantile(lengths, 0.5) <= model.data_norm_ <= 2 * lengths.max()
+    assert model.guarantee_.epsilon(1e-5) <= 1.0
+    declared = logistic(epsilon=0.9, random_state=0).fit(X, Y)
+    assert model.guarantee_.epsilon(1e-5) > declared.guarantee_.epsilon(1e-5)
+
+
+def test_estimates_of_neighbours_keep_their_epsilon():
+    # 40 rows, one of which is long in one world: how often the estimate comes out above 1.
+    short, long = np.full((40, 1), 0.5), np.full((40, 1), 0.5)
+    long[0] = 100.0
+    epsilon, runs = 1.0, 4000
+    counts = [sum(estimated_norm(rows, epsilon, seed) > 1 for seed in range(runs)) for rows in (short, long)]
+    worst = abs(math.log((counts[1] + 1) / (counts[0] + 1)))
+    assert worst < epsilon + 4 / math.sqrt(min(counts) + 1)
+
+
+def test_classes_that_were_not_declared_are_assumed_to_be_public():
+    assert any("classes" in line for line in logistic(classes=None).fit(X, Y).guarantee_.assumptions)
+    assert not any("classes" in line for line in logistic().fit(X, Y).guarantee_.assumptions)
+    with pytest.raises(InvalidArgument, match="not declared"):
+        logistic(classes=[0, 2]).fit(X, Y)
+
+
+def test_weights_are_refused_with_a_reason():
+    with pytest.raises(InvalidArgument, match="counts private labels"):
+        logistic(class_weight="balanced").fit(X, Y)
+    with pytest.raises(InvalidArgument, match="count for many"):
+        logistic().fit(X, Y, sample_weight=np.ones(len(Y)))
+    with pytest.raises(InvalidArgument, match="Got also colour"):
+        logistic().fit(X, Y, colour="red")
+
+
+def test_a_fixed_seed_repeats_and_is_not_for_release():
+    one, other = (logistic(random_state=7).fit(X, Y) for _ in range(2))
+    assert (one.coef_ == other.coef_).all()
+    assert FIXED_SEED in one.guarantee_.violations
+    fresh = logistic().fit(X, Y)
+    assert (fresh.coef_ != logistic().fit(X, Y).coef_).all()
+    assert FIXED_SEED not in fresh.guarantee_.violations
+
+
+def test_a_ledger_without_room_keeps_the_model_back(tmp_path):
+    ledger = Ledger(tmp_path / "patients.ledger")
+    ledger.set_budget("patients", Budget(epsilon=1.5, delta=1e-4), adjacency=Adjacency.REPLACE_ONE)
+    logistic(ledger=ledger, dataset="patients").fit(X, Y)
+    refused = logistic(ledger=ledger, dataset="patients")
+    with pytest.raises(BudgetExceeded):
+        refused.fit(X, Y)
+    assert not hasattr(refused, "coef_")
+    with pytest.raises(InvalidArgument, match="by name"):
+        logistic(ledger=ledger).fit(X, Y)
+
+
+def test_a_network_says_what_it_counted():
+    settings = {"steps": 20, "lot_size": 64, "random_state": 0}
+    model = PrivateClassifier(**settings).fit(X, Y)
+    assert model.guarantee_.epsilon(1e-5) <= 1.0
+    assert any("569, is public" in line for line in model.guarantee_.assumptions)
+    declared = PrivateClassifier(**settings, population=600, classes=[0, 1]).fit(X, Y)
+    assert not any("is public: it was counted" in line for line in declared.guarantee_.assumptions)
+
+
+def test_nonsense_is_refused_by_name():
+    with pytest.raises(InvalidArgument, match="method must be one of 'objective'"):
+        logistic(method="magic").fit(X, Y)
+    with pytest.raises(InvalidArgument, match="method must be one of"):
+        PrivateClassifier(method="magic").fit(X, Y)
+    with pytest.raises(InvalidArgument, match="module must be a torch module"):
+        PrivateClassifier(module=lambda features, outputs: "net").fit(X, Y)
+    with pytest.raises(InvalidArgument, match="epsilon"):
+        logistic(epsilon=-1).fit(X, Y)
