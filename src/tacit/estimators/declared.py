@@ -40,13 +40,14 @@ def refuse_weights(class_weight: object, given: Mapping[str, Any]) -> None:
             f"class_weight={class_weight!r}: weights change how much one example can move the model, and 'balanced' "
             "counts private labels. Leave class_weight out, or balance the classes by a declared sampling beforehand."
         )
-    if given.pop("sample_weight", None) is not None:
+    others = sorted(given.keys() - {"sample_weight"})
+    if given.get("sample_weight") is not None:
         raise InvalidArgument(
             "sample_weight lets one example count for many, and the noise hides one. Leave it out, or clip and repeat "
             "nothing: weigh examples by declared classes or groups in the data that you bring."
         )
-    if given:
-        raise InvalidArgument(f"fit takes X and y. Got also {', '.join(sorted(given))}.")
+    if others:
+        raise InvalidArgument(f"fit takes X and y. Got also {', '.join(others)}.")
 
 
 def seed_of(random_state: Any) -> int | None:

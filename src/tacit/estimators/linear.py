@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
@@ -24,21 +25,10 @@ _METHODS = ("objective", "output", "gradient", "input", "data", "influence")
 
 
 def _method(name: object) -> Callable[..., Any]:
-    match name:
-        case "objective":
-            from tacit.methods.objective_perturbation import objective_perturbation as method
-        case "output":
-            from tacit.methods.output_perturbation import output_perturbation as method
-        case "gradient":
-            from tacit.methods.gradient_perturbation import gradient_perturbation as method
-        case "input":
-            from tacit.methods.input_perturbation import input_perturbation as method
-        case "data":
-            from tacit.methods.data_perturbation import data_perturbation as method
-        case "influence":
-            from tacit.methods.influence_perturbation import influence_perturbation as method
-        case _:
-            raise InvalidArgument(f"method must be one of {', '.join(map(repr, _METHODS))}. Got {name!r}.")
+    if name not in _METHODS:
+        raise InvalidArgument(f"method must be one of {', '.join(map(repr, _METHODS))}. Got {name!r}.")
+    home = f"{name}_perturbation"
+    method: Callable[..., Any] = getattr(import_module(f"tacit.methods.{home}"), home)
     return method
 
 
@@ -293,7 +283,8 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         loss: Loss = Squared(1.0) if self.threshold is None else Huber(self.threshold)
         _fit(self, x, np.clip(y / bound, -1.0, 1.0), loss, ())
         # One row of coefficients, as scikit-learn has them for one target.
-        self.coef_, self.intercept_ = bound * self.coef_[0], float(bound * self.intercept_[0])
+        fitted: Any = self
+        self.coef_, self.intercept_ = bound * fitted.coef_[0], float(bound * fitted.intercept_[0])
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
