@@ -142,6 +142,19 @@ def test_no_event_no_charge(ledger):
         ledger.spend("adult", "lots")
 
 
+def test_what_is_said_about_a_release_is_plain(ledger):
+    with pytest.raises(InvalidArgument, match="numbers and text"):
+        ledger.spend("adult", STEP, about={"model": object()})
+    assert ledger.entries() == ()
+
+
+def test_a_run_stays_with_its_data_set(ledger):
+    first = drawn(ledger, 5)
+    with pytest.raises(InvalidArgument, match="is charged to 'adult'"):
+        Booking(ledger, COURSE, dataset="fresh", run=first.run).resume(5, 12)
+    assert ledger.datasets == ("adult",)
+
+
 def test_the_same_examples_under_another_name_are_refused(ledger):
     marks = fingerprint(np.arange(6.0), np.arange(6))
     ledger.spend("adult", STEP, fingerprint=marks)

@@ -36,7 +36,7 @@ class Budget:
         """Whether the event is certified to stay within the budget. `NotProven` where nothing is proven of it."""
         found = curve(event)
         # Either one certifies the pair; rounding may keep one of them from seeing it.
-        return found.epsilon(self.delta) <= self.epsilon or found.delta(self.epsilon) <= self.delta
+        return found.delta(self.epsilon) <= self.delta or found.epsilon(self.delta) <= self.epsilon
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         with storage.writing(self.path) as book:
             dataset = identify(book, dataset, fingerprint)
             last = book.last_of(run)
+            _refuse_other_name(run, dataset, last)
             course = course if last is None else Course.from_data(last.content["course"])
             planned = course.steps if stop is None else stop
             before, forgiven = _drawn(book, run, last, start if nothing_left else None)
@@ -291,6 +292,14 @@ def taken_over(run: str, last: Entry) -> OutOfOrder:
     )
 
 
+def _refuse_other_name(run: str, dataset: str, last: Entry | None) -> None:
+    if last is not None and last.dataset != dataset:
+        raise InvalidArgument(
+            f"Run {run} is charged to {last.dataset!r}, and was now said to be about {dataset!r}. What it has released "
+            f"stays with {last.dataset!r}. Use that name, or leave it out."
+        )
+
+
 def _stop(account: Account, course: Course, drawn: list[Range], planned: Range, own: Budget | None) -> int:
     """How far the run may go: to its planned end if that fits, else as far as does."""
     start, end = planned
@@ -321,12 +330,20 @@ def _content(
     about: Mapping[str, Any] | None, course: Course, event: Event, drawn: Sequence[Range], **more: Any
 ) -> dict[str, Any]:
     return {
-        "about": dict(about or {}),
+        "about": _plain(about or {}),
         "event": json.loads(event.to_json()),
         "course": course.to_data(),
         "drawn": [list(one) for one in drawn],
         **more,
     }
+
+
+def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(about)))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"about must hold numbers and text, as JSON can. Got {about!r}: {error}.") from error
+    return plain
 
 
 def _check_content(path: Path, entry: Entry) -> None:
