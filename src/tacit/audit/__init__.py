@@ -18,9 +18,11 @@ __all__ = [
     "Roc",
     "Runs",
     "Shadows",
+    "Training",
     "Verdict",
     "all_fixtures",
     "audit",
+    "audit_training",
     "distinguish",
     "infer_membership",
     "judge",
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from tacit.audit.runs import Runs
     from tacit.audit.separation import Roc, roc
     from tacit.audit.statistics import distinguish
+    from tacit.audit.white_box import Training, audit_training
 else:
     _HOMES = {
         "attacks": ("Canaries", "ManyRuns"),
@@ -53,6 +56,7 @@ else:
         "runs": ("Runs",),
         "separation": ("Roc", "roc"),
         "statistics": ("distinguish",),
+        "white_box": ("Training", "audit_training"),
     }
 
     def __getattr__(name: str) -> object:

@@ -102,54 +102,54 @@ class ManyRuns:
         worlds = self._worlds(data)
         vector = self.features or released_numbers
         with runs_in(self.folder, self.workers, self.seed) as runs:
-            _keep_settings(runs.folder, {"runs": count, "shapes": [list(one.shape) for one in worlds["with"]]})
-            fitting = {
-                name: runs.results(f"fit-{name}", _Run(train, one, vector), count // 4) for name, one in worlds.items()
-            }
-            score = Discriminant.fit(each(fitting["with"]), each(fitting["without"]))
+            _keep_settings(runs.folder, {"runs": count, "shapes": [list(one.shape) for one in worlds[0]]})
+            fitting = runs.results("fit", Alternating(train, worlds, vector), 2 * (count // 4))
+            score = Discriminant.fit(each(fitting[::2]), each(fitting[1::2]))
             judged = count - count // 4
-            scores = {
-                name: load(runs.results(f"judge-{name}", _Run(train, one, _Scored(vector, score)), judged))
-                for name, one in worlds.items()
-            }
-        result = distinguish(scores["with"], scores["without"], delta=delta, confidence=confidence, proven=proven)
+            scored = load(runs.results("judge", Alternating(train, worlds, Scored(vector, score)), 2 * judged))
+        members, others = scored[::2], scored[1::2]
+        result = distinguish(members, others, delta=delta, confidence=confidence, proven=proven)
         return Finding(
             f"{count:,} runs on each of two neighbours",
             result.bound,
             result.gaussian,
             None if proven is None else result.contradicts,
-            error_points(scores["with"], scores["without"]),
-            _many_notes(scores, judged - judged // 3, confidence),
+            error_points(members[:, result.column], others[:, result.column]),
+            _many_notes((members, others), judged - judged // 3, confidence),
         )
 
-    def _worlds(self, data: Data) -> dict[str, Data]:
-        inputs, targets = data
+    def _worlds(self, data: Data) -> tuple[Data, Data]:
+        """With the example, and without it."""
         one = _odd_one(data) if self.example is None else self.example
         more = tuple(
             np.concatenate([np.asarray(value, dtype=whole.dtype)[None], whole])
             for value, whole in zip(one, data, strict=True)
         )
         if self.adjacency is Adjacency.REPLACE_ONE:
-            return {"without": data, "with": (np.delete(more[0], 1, axis=0), np.delete(more[1], 1, axis=0))}
-        return {"without": (inputs, targets), "with": (more[0], more[1])}
+            return (np.delete(more[0], 1, axis=0), np.delete(more[1], 1, axis=0)), data
+        return (more[0], more[1]), data
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
+class Alternating:
+    """Runs in turn on two data sets; `keep` says what is kept of each. Importable, so that processes can run it."""
+
     train: Train
-    data: Data
+    worlds: tuple[Data, Data]
     keep: Callable[[Any], Any]
 
     def __call__(self, index: int) -> Any:
-        return self.keep(self.train(self.data))
+        return self.keep(self.train(self.worlds[index % 2]))
 
 
 @dataclass(frozen=True, eq=False)
-class _Scored:
+class Scored:
+    """The scores of what was released, in place of all of it."""
+
     vector: Callable[[Any], Any]
     score: Discriminant
 
-    def __call__(self, released: Any) -> float:
+    def __call__(self, released: Any) -> NDArray[np.float64]:
         return self.score(np.asarray(self.vector(released), dtype=np.float64))
 
 
@@ -163,10 +163,10 @@ def _keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         raise InvalidArgument(f"{folder} holds the runs of another audit. Choose another folder, or empty this one.")
 
 
-def _many_notes(scores: dict[str, NDArray[np.float64]], judged: int, confidence: float) -> tuple[str, ...]:
+def _many_notes(scores: tuple[NDArray[np.float64], ...], judged: int, confidence: float) -> tuple[str, ...]:
     most = math.log(judged / -math.log((1 - confidence) / 2))
     notes = [f"With {judged:,} judged runs a side, no epsilon above {most:.2f} can be shown without assuming a shape."]
-    if any(np.ptp(side) == 0 for side in scores.values()):
+    if any(not np.ptp(side, axis=0).any() for side in scores):
         notes.append(
             "All runs on one of the data sets gave the same result: there is no noise, or its seed is fixed, which is "
             "as bad for whoever releases it."

@@ -156,8 +156,9 @@ class Recording:
     """
 
     inside: Bound
-    pieces: list[Tensors] = field(default_factory=list)
-    added: list[Tensors] = field(default_factory=list)
+    # Not among the settings, for these are saved with a run, and what real examples added is private.
+    pieces: list[Tensors] = field(default_factory=list, init=False)
+    added: list[Tensors] = field(default_factory=list, init=False)
 
     def init(self, like: Tensors, lot_size: float) -> State:
         """That of the bound inside."""
@@ -252,6 +253,11 @@ class CanaryGame:
 
     def watched(self, mechanism: Mechanism) -> Mechanism:
         """The mechanism to run: its bound and noise, watched. What came after is left out: it can hide, not leak."""
+        if mechanism.guide is not None:
+            raise InvalidArgument(
+                f"{mechanism.method.name} steers its bound by a release on all the data, which canaries cannot follow. "
+                "Nothing is proven of it anyway: see tacit audit --claims for what breaks it."
+            )
         return replace(mechanism, bound=Recording(mechanism.bound), post=())
 
     def watch(self, run: PrivateRun) -> Watch:

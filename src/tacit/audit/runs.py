@@ -48,7 +48,7 @@ class Runs:
         paths = [self.folder / f"{name}-{index:06d}.npy" for index in range(count)]
         missing = [index for index, path in enumerate(paths) if not path.exists()]
         tasks = [_Task(index, paths[index], _seed(self.seed, name, index)) for index in missing]
-        with _bar(name, count, count - len(missing)) as advance:
+        with progress(name, count, count - len(missing)) as advance:
             for _ in self._done(job, tasks):
                 advance()
         return paths
@@ -142,7 +142,8 @@ def _refuse_unless_picklable(job: Job) -> None:
 
 
 @contextmanager
-def _bar(name: str, total: int, done: int) -> Iterator[Callable[[], None]]:
+def progress(name: str, total: int, done: int) -> Iterator[Callable[[], None]]:
+    """A bar on standard error, if someone is watching; call what comes back whenever one more is done."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

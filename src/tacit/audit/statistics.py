@@ -86,31 +86,43 @@ class Rates:
 class Threshold:
     """A test: call it "with" if `sign` times the score is above `sign` times the cut; or "without", if `swapped`.
 
-    A swapped test takes the runs without the example for its positives, so that both ways round are looked at.
+    A swapped test takes the runs without the example for its positives, so that both ways round are looked at. `column`
+    says which score is looked at, where there are several a run.
     """
 
     cut: float
     sign: int = 1
     swapped: bool = False
+    column: int = 0
 
     def rates(self, members: Floats, others: Floats) -> Rates:
         """What this test does on scores that had no part in choosing it."""
         first, second = (others, members) if self.swapped else (members, others)
-        found, alarms = (int(np.sum(self.sign * side > self.sign * self.cut)) for side in (first, second))
-        return Rates(found, first.size, alarms, second.size)
+        found, alarms = (
+            int(np.sum(self.sign * side[:, self.column] > self.sign * self.cut)) for side in (first, second)
+        )
+        return Rates(found, len(first), alarms, len(second))
 
 
 Objective = Callable[[Floats, Floats], Floats]
 
 
 def choose(members: Floats, others: Floats, objective: Objective, confidence: float) -> Threshold:
-    """The threshold and direction whose bounds (least TPR, largest FPR) score best on these scores."""
+    """The column, threshold and direction whose bounds (least TPR, largest FPR) do best on scores [runs, columns]."""
+    columns = range(members.shape[1])
+    found = [_choose(members[:, column], others[:, column], objective, confidence, column) for column in columns]
+    return max(found, key=lambda one: one[0])[1]
+
+
+def _choose(
+    members: Floats, others: Floats, objective: Objective, confidence: float, column: int
+) -> tuple[float, Threshold]:
     both = np.concatenate([members, others])
     # The tails are where large epsilons hide: thresholds are taken evenly in rank, and densely at both ends.
     ranks = np.concatenate([np.linspace(0, 1, _MOST_THRESHOLDS // 2), np.geomspace(1 / both.size, 0.5, 100)])
     shares = np.unique(np.concatenate([ranks, 1 - ranks]))
     cuts = np.unique(np.quantile(both, shares))
-    best, chosen = -math.inf, Threshold(math.inf)
+    best, chosen = -math.inf, Threshold(math.inf, column=column)
     each = 1 - (1 - confidence) / 2
     for sign in (1, -1):
         for swapped in (False, True):
@@ -119,8 +131,8 @@ def choose(members: Floats, others: Floats, objective: Objective, confidence: fl
             values = objective(least_share(found, first.size, each), most_share(alarms, second.size, each))
             place = int(np.argmax(values))
             if values[place] > best:
-                best, chosen = float(values[place]), Threshold(float(cuts[place]), sign, swapped)
-    return chosen
+                best, chosen = float(values[place]), Threshold(float(cuts[place]), sign, swapped, column)
+    return best, chosen
 
 
 def _above(scores: Floats, cuts: Floats) -> NDArray[np.int64]:
@@ -163,6 +175,7 @@ class Distinguished:
     gaussian: LowerBound
     rates: Rates
     excess: float | None
+    column: int = 0
 
     @property
     def contradicts(self) -> bool:
@@ -175,18 +188,19 @@ def distinguish(
 ) -> Distinguished:
     """Lower bounds on epsilon from scores with the example (`members`) and without it (`others`).
 
-    The scores must be independent, and what was fitted to make them must not have seen these runs. Thresholds and
-    direction are chosen on the first third of each side and judged on the rest; every statement holds with
-    `confidence` by itself. With m judged runs a side, no epsilon above about ln(m / 5.3) can be shown.
+    One score a run, or several in columns, of which the best is taken. Runs must be independent, and what was fitted
+    to score them must not have seen them. Column, threshold and direction are chosen on the first third of each side
+    and judged on the rest; every statement holds with `confidence` by itself. With m judged runs a side, no epsilon
+    above about ln(m / 5.3) can be shown at 99 %.
     """
     members, others = _scores("members", members), _scores("others", others)
     confidence, delta = arguments.open_unit("confidence", confidence), arguments.open_unit("delta", delta)
-    cut, other_cut = max(members.size // 3, 1), max(others.size // 3, 1)
+    cut, other_cut = len(members) // 3, len(others) // 3
     choosing = members[:cut], others[:other_cut]
     judged = members[cut:], others[other_cut:]
     rates = choose(*choosing, log_ratio(delta), confidence).rates(*judged)
-    middle = choose(*choosing, gaussian_shift, confidence).rates(*judged)
-    mu = middle.mu(confidence)
+    middle = choose(*choosing, gaussian_shift, confidence)
+    mu = middle.rates(*judged).mu(confidence)
     return Distinguished(
         LowerBound(rates.epsilon(delta, confidence), delta, confidence, Kind.SIMULATED),
         LowerBound(
@@ -194,6 +208,7 @@ def distinguish(
         ),
         rates,
         _excess(choosing, judged, proven, confidence),
+        middle.column,
     )
 
 
@@ -208,11 +223,12 @@ def _excess(
 
 
 def _scores(name: str, values: Any) -> Floats:
-    scores = arguments.reals(name, values, infinite=True).ravel()
-    if scores.size < 6:
+    scores = arguments.reals(name, values, infinite=True)
+    scores = scores.reshape(len(scores), -1) if scores.ndim else scores.reshape(1, 1)
+    if len(scores) < 6:
         raise InvalidArgument(
-            f"{name} must hold at least 6 scores, a third of which choose a threshold and the rest judge it. Got "
-            f"{scores.size}. Add runs."
+            f"{name} must hold the scores of at least 6 runs, of which a third chooses a threshold and the rest judges "
+            f"it. Got {len(scores)}. Add runs."
         )
     return scores
 
@@ -234,10 +250,11 @@ def error_points(members: Any, others: Any, most: int = 200) -> tuple[tuple[floa
 
 @dataclass(frozen=True, eq=False)
 class Discriminant:
-    """A linear score of features: how far a run lies towards the runs with the example.
+    """Two linear scores of features: how far a run lies towards the runs with the example.
 
     Fisher's: the difference of means over the pooled covariance, which is shrunk towards its diagonal where there are
-    few runs for their dimension; the diagonal alone in more than 64 dimensions.
+    few runs for their dimension; the diagonal alone in more than 64 dimensions. And the same with those coordinates
+    only whose means differ by more than chance would have it, for where there are many that say nothing.
     """
 
     weights: Floats
@@ -252,16 +269,19 @@ class Discriminant:
         # A coordinate without any spread tells the worlds apart for certain, or says nothing: its variance is tiny.
         floor = 1e-12 * max(float(variance.max(initial=0.0)), float(np.abs(mean).max(initial=0.0)) ** 2, 1e-300)
         difference, centre = mean - other_mean, (mean + other_mean) / 2
+        single = difference / np.maximum(variance, floor)
+        errors = np.sqrt(np.maximum(variance, floor) * (1 / count + 1 / other_count))
+        sparse = np.where(np.abs(difference) > math.sqrt(2 * math.log(mean.size + 1)) * errors, single, 0.0)
         if pooled.ndim == 1:
-            return Discriminant(difference / np.maximum(variance, floor), centre)
+            return Discriminant(np.stack([single, sparse], axis=1), centre)
         share = mean.size / (mean.size + count + other_count)
         covariance = (1 - share) * pooled
         covariance[np.diag_indices(mean.size)] += share * variance + floor
-        return Discriminant(np.asarray(np.linalg.solve(covariance, difference), dtype=np.float64), centre)
+        return Discriminant(np.stack([np.linalg.solve(covariance, difference), sparse], axis=1), centre)
 
-    def __call__(self, features: Floats) -> float:
-        """The score of one run."""
-        return float((features - self.centre) @ self.weights)
+    def __call__(self, features: Floats) -> Floats:
+        """The scores of one run."""
+        return np.asarray((features - self.centre) @ self.weights)
 
 
 def _moments(rows: Iterable[Floats]) -> tuple[int, Floats, Floats]:

@@ -1,0 +1,110 @@
+"""Gradients that are written down: what fixtures and audits put through the very stages that training uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.accounting.events import Event
+from tacit.mechanism import Mechanism
+from tacit.randomness import Purpose, SeededSource
+from tacit.types import Bound, BoundedSum, Sampling, State, Tensors
+
+NAME = "weights"
+
+
+@dataclass(frozen=True, eq=False)
+class GivenGradients:
+    """Rows of numbers, one an example, as gradients of a single parameter."""
+
+    rows: Tensor
+
+    @staticmethod
+    def of(rows: Sequence[Sequence[float]], dimension: int) -> GivenGradients:
+        """In double precision; there may be no rows."""
+        return GivenGradients(torch.tensor(rows, dtype=torch.float64).reshape(len(rows), dimension))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def norms(self) -> Tensor:
+        """[B]."""
+        norms: Tensor = self.rows.norm(dim=1)
+        return norms
+
+    def layer_norms(self) -> dict[str, Tensor]:
+        """There is one layer."""
+        return {NAME: self.norms()}
+
+    def scaled_norms(self, scale: Tensors) -> Tensor:
+        """The norms after every coordinate is multiplied by its scale."""
+        norms: Tensor = (self.rows * scale[NAME]).norm(dim=1)
+        return norms
+
+    def products(self, vectors: Tensors) -> Tensor:
+        """The inner product of each row with one vector."""
+        return self.rows @ vectors[NAME].to(self.rows.dtype)
+
+    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
+        """Rows of weight zero add zero, even if they are not finite."""
+        kept = weights != 0
+        return {NAME: weights[kept].to(self.rows.dtype) @ self.rows[kept]}
+
+    def weighted_sum_by_layer(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """There is one layer."""
+        return self.weighted_sum(weights[NAME])
+
+    def dense(self) -> dict[str, Tensor]:
+        """The rows."""
+        return {NAME: self.rows}
+
+
+def summed(bound: Bound, rows: Sequence[Sequence[float]], dimension: int, state: State | None = None) -> BoundedSum:
+    """What the bound makes of these gradients: the stage itself, as training uses it."""
+    like = {NAME: torch.zeros(dimension, dtype=torch.float64)}
+    return bound.sum(GivenGradients.of(rows, dimension), bound.init(like, 1.0) if state is None else state)
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """A mechanism on its own as a training function: the inputs of the data are gradients, one row an example.
+
+    Returns the releases of all steps, each over the lot size. Noise and lots come from a seed that torch's generator
+    gives, so that a seeded audit can be repeated. `event` is what the mechanism says that this costs.
+
+    >>> from tacit.accounting import Gaussian
+    >>> from tacit.methods import dpsgd
+    >>> from tacit.sampling import FullBatch
+    >>> releases = Releases(dpsgd(1.0, 2.0), FullBatch(population=3), steps=4)
+    >>> releases((np.eye(3), np.zeros(3))).shape, releases.event(3) == Gaussian(2.0) * 4
+    (torch.Size([4, 3]), True)
+    """
+
+    mechanism: Mechanism
+    sampling: Sampling
+    steps: int
+
+    def __call__(self, data: tuple[NDArray[Any], Any]) -> Tensor:
+        rows = torch.from_numpy(np.asarray(data[0], dtype=np.float64))
+        source = SeededSource(int(torch.randint(2**62, ())))
+        state = self.mechanism.init({NAME: rows.new_zeros(rows.shape[1])}, self.sampling.lot_size)
+        released = []
+        for step in range(self.steps):
+            lot = self.sampling.lot(len(rows), source.stream(Purpose.LOT, step), step)
+            noise = source.stream(Purpose.NOISE, step)
+            release, state = self.mechanism.step(GivenGradients(rows[torch.from_numpy(lot)]), state, noise)
+            released.append(release.values[NAME] / self.sampling.lot_size)
+        return torch.stack(released)
+
+    def event(self, dimension: int) -> Event:
+        """All steps, as the noise and the sampling account for them."""
+        like = {NAME: torch.zeros(dimension, dtype=torch.float64)}
+        state = self.mechanism.init(like, self.sampling.lot_size)
+        released = self.mechanism.sum(GivenGradients.of([], dimension), state).dimension
+        return self.sampling.total([self.sampling.amplify(self.mechanism.noise.event(released))] * self.steps)

@@ -1,0 +1,198 @@
+"""The strongest audit of one's own training: one run, a thousand gradient canaries, every release seen.
+
+Saved every half minute and resumable: directions and coins come from a seed that is kept beside the run, so an
+audit that was stopped goes on with the same game.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import nn
+
+from tacit import arguments
+from tacit.accounting.curve import PrivacyCurve, curve
+from tacit.audit.audits import AuditReport
+from tacit.audit.canaries import CanaryGame, Watch
+from tacit.audit.evidence import Finding
+from tacit.audit.guessing import one_run
+from tacit.audit.runs import progress
+from tacit.audit.statistics import error_points
+from tacit.errors import CannotResume, InvalidArgument, NotProven
+from tacit.gradients.losses import Loss
+from tacit.lots import NoGradients
+from tacit.mechanism import Mechanism
+from tacit.plan import Schedule
+from tacit.run import PrivateRun
+from tacit.types import Sampling
+
+# So much longer than the sensitivity is a canary: whatever does not clip it is found out.
+_LENGTH = 100.0
+_SECONDS_BETWEEN_SAVES = 30.0
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """A training to be audited: what a `PrivateRun` needs, and how the optimizer is made."""
+
+    model: nn.Module
+    loss: Loss
+    data: Any
+    mechanism: Mechanism
+    sampling: Sampling
+    steps: int
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    schedule: Schedule | None = None
+    micro_batch: int | None = None
+
+
+def audit_training(
+    training: Training,
+    *,
+    delta: float,
+    canaries: int = 1000,
+    confidence: float = 0.99,
+    share: float = 0.1,
+    folder: Path | None = None,
+    seed: int | None = None,
+) -> AuditReport:
+    """Train once with `canaries` gradient canaries in the data, and hold what they show against what is proven.
+
+    The model is trained in place; like the report, it has seen private data with an attacker looking on, and is not for
+    release. With a `folder` the audit can be stopped and called again. A `seed` fixes canaries, lots and noise.
+    """
+    delta = arguments.open_unit("delta", delta)
+    kept = _Kept(folder, canaries, training.steps, seed)
+    game = CanaryGame.draw(training.model, training.data, count=canaries, length=_length(training), seed=kept.game_seed)
+    optimizer = training.optimizer(training.model)
+    run, watch = kept.begun(training, game, optimizer)
+    _make_steps(run, watch, optimizer, kept)
+    proven = _proven(run)
+    result = one_run(watch.scores, game.included, delta=delta, confidence=confidence, share=share, proven=proven)
+    guesses, scores = result.guesses, watch.scores
+    finding = Finding(
+        f"one run, {canaries:,} gradient canaries",
+        result.bound,
+        result.gaussian,
+        result.contradicts,
+        error_points(scores[game.included], scores[~game.included]),
+        (
+            f"{guesses.right} of {guesses.made} guesses were right, {guesses.canaries - guesses.made} were withheld.",
+            f"By the theorem of Steinke, Nasr and Jagielski: {result.steinke}.",
+        ),
+    )
+    return AuditReport(finding, None, math.inf if proven is None else proven.epsilon(delta), proven)
+
+
+def _length(training: Training) -> float:
+    like = {name: value.detach() for name, value in training.model.named_parameters() if value.requires_grad}
+    mechanism = training.mechanism
+    bounded = mechanism.sum(NoGradients(like), mechanism.init(like, training.sampling.lot_size))
+    return _LENGTH * (bounded.sensitivity if math.isfinite(bounded.sensitivity) else 1.0)
+
+
+def _proven(run: PrivateRun) -> PrivacyCurve | None:
+    try:
+        return curve(run.guarantee().event)
+    except NotProven:
+        return None
+
+
+def _make_steps(run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer, kept: _Kept) -> None:
+    saved = time.monotonic()
+    with progress("training with canaries", run.steps, run.step) as advance:
+        for lot in run:
+            run.backward(lot)
+            watch.see()
+            optimizer.step()
+            advance()
+            if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
+                kept.save(run, watch, optimizer)
+                saved = time.monotonic()
+    kept.save(run, watch, optimizer)
+
+
+@final
+class _Kept:
+    """What is kept in the folder of an audit: the game's seed, the run, and the scores that belong to it."""
+
+    def __init__(self, folder: Path | None, canaries: int, steps: int, seed: int | None) -> None:
+        self._folder, self._seed = folder, seed
+        self.game_seed = secrets.randbits(64) if seed is None else seed
+        if folder is None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "game.json"
+        about = {"canaries": canaries, "steps": steps, "seed": seed}
+        if path.exists():
+            said = json.loads(path.read_text(encoding="utf-8"))
+            self.game_seed = said.pop("game_seed")
+            if said != about:
+                raise InvalidArgument(
+                    f"{folder} holds another audit ({said}), and this one is {about}. Choose another folder, or empty "
+                    "this one."
+                )
+        else:
+            path.write_text(json.dumps({**about, "game_seed": self.game_seed}), encoding="utf-8")
+
+    def begun(self, training: Training, game: CanaryGame, optimizer: torch.optim.Optimizer) -> tuple[PrivateRun, Watch]:
+        """The saved run with its scores, or a fresh one."""
+        if self._folder is not None and (self._folder / "scores.npz").exists():
+            try:
+                return self._resumed(self._folder, training, game, optimizer)
+            except CannotResume:
+                # Stopped between the two files, or damaged: the audit starts over, and nothing was released.
+                pass
+        run = PrivateRun(
+            training.model,
+            training.loss,
+            data=game.data,
+            mechanism=game.watched(training.mechanism),
+            sampling=training.sampling,
+            steps=training.steps,
+            schedule=training.schedule,
+            micro_batch=training.micro_batch,
+            seed=self._seed,
+            gradients=game.gradients,
+        )
+        return run, game.watch(run)
+
+    def _resumed(
+        self, folder: Path, training: Training, game: CanaryGame, optimizer: torch.optim.Optimizer
+    ) -> tuple[PrivateRun, Watch]:
+        run = PrivateRun.resume(
+            folder,
+            training.model,
+            training.loss,
+            data=game.data,
+            optimizer=optimizer,
+            # An audit's releases are seen by the auditor alone, and are none.
+            nothing_left=True,
+            gradients=game.gradients,
+        )
+        with np.load(folder / "scores.npz") as saved:
+            step, scores = int(saved["step"]), saved["scores"]
+        if step != run.step:
+            raise CannotResume(f"The scores in {folder} are those of step {step}, the run is at step {run.step}.")
+        watch = game.watch(run)
+        watch.scores[:] = scores
+        return run, watch
+
+    def save(self, run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer) -> None:
+        """Run first, scores after it: a crash in between is noticed."""
+        if self._folder is None:
+            return
+        run.save(self._folder, optimizer)
+        unfinished = self._folder / "scores.npz.unfinished"
+        with unfinished.open("wb") as file:
+            np.savez(file, step=run.step, scores=watch.scores)
+        unfinished.replace(self._folder / "scores.npz")
