@@ -1,0 +1,195 @@
+"""Every gradient method in its rigorous form on MNIST, at equal certified epsilon: how accurate, over several seeds.
+
+    python experiments/methods_on_mnist/experiment.py --data FOLDER_WITH_MNIST
+
+Every run is one line of results.jsonl, written when it ends: started again, the script does what is missing. At the end
+the table in README.md is written anew. The learning rate of each form and epsilon is the best of a few for the
+first seed, in hindsight and on the test images, which is taken alike for all forms; other seeds use that one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from tacit import Budget, Poisson, PrivateRun, datasets, methods
+from tacit.cli.networks import network_for, score
+from tacit.datasets import Data
+from tacit.mechanism import Mechanism
+
+FOLDER = Path(__file__).parent
+DELTA, LOT_SIZE, CLIP_NORM = 1e-5, 512, 1.0
+LEARNING_RATES = (0.5, 2.0, 8.0)
+# Adam's step does not grow with the gradient: it has a scale of its own.
+ADAM_FACTOR = 1e-3
+# The same stages and the same optimizer. So is directional noise with w = 1.
+SAME_AS_DPSGD = ("noisy_sgd",)
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+
+Make = Callable[..., Mechanism]
+
+
+def forms() -> dict[str, Make]:
+    """Every method by its name, and variants of directional noise; but once only what is the same but for its name."""
+    others: dict[str, Make] = {
+        "directional (l2)": partial(methods.directional, objective="l2"),
+        "directional (l1, one scale a parameter)": partial(methods.directional, grain="parameter"),
+        "directional (l2, one scale a parameter)": partial(methods.directional, objective="l2", grain="parameter"),
+        "directional (floored)": partial(methods.directional, variant="floored"),
+    }
+    named = {name: make for name, make in methods.GRADIENT_METHODS.items() if name not in SAME_AS_DPSGD}
+    return {**named, **others}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run: what was asked for, what is proven, and how well the model does on the test images."""
+
+    form: str
+    epsilon: float
+    seed: int
+    learning_rate: float
+    epochs: float
+    multiplier: float
+    certified: float
+    accuracy: float
+    seconds: float
+
+    @property
+    def setting(self) -> tuple[str, float, int, float, float]:
+        """What tells it from other runs."""
+        return self.form, self.epsilon, self.seed, self.learning_rate, self.epochs
+
+
+def train(data: Data, form: str, epsilon: float, seed: int, learning_rate: float, epochs: float) -> Outcome:
+    """One private run. The seed makes it reproducible, and not for release."""
+    started = time.process_time()
+    torch.manual_seed(seed)
+    model = network_for("cnn", data)
+    run = PrivateRun(
+        model,
+        cross_entropy,
+        data=data.train,
+        mechanism=forms()[form](CLIP_NORM),
+        sampling=Poisson(LOT_SIZE, data.population),
+        steps=round(epochs * data.population / LOT_SIZE),
+        budget=Budget(epsilon, DELTA),
+        seed=seed,
+    )
+    if form == "noisy_adam":
+        optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate * ADAM_FACTOR)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate)
+    for lot in run:
+        run.backward(lot)
+        optimizer.step()
+    accuracy = score(model, data).value
+    certified = run.guarantee().epsilon(DELTA)
+    seconds = time.process_time() - started
+    return Outcome(form, epsilon, seed, learning_rate, epochs, run.multiplier, certified, accuracy, seconds)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The runs so far, one a line of a file."""
+
+    path: Path
+
+    def read(self) -> list[Outcome]:
+        """All of them."""
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        return [Outcome(**json.loads(line)) for line in lines]
+
+    def add(self, outcome: Outcome) -> None:
+        """One more."""
+        with self.path.open("a") as file:
+            file.write(json.dumps(asdict(outcome)) + "\n")
+
+
+def best_rate(outcomes: list[Outcome], form: str, epsilon: float, epochs: float) -> float:
+    """The learning rate that did best for the first seed."""
+    tried = [o for o in outcomes if (o.form, o.epsilon, o.seed, o.epochs) == (form, epsilon, 0, epochs)]
+    return max(tried, key=lambda outcome: outcome.accuracy).learning_rate
+
+
+def missing(results: Results, chosen: argparse.Namespace) -> Iterator[tuple[str, float, int, float, float]]:
+    """The settings that were not run yet: the first seed with every learning rate, the others with the best."""
+    for form in chosen.only or forms():
+        for epsilon in chosen.epsilon:
+            for seed in range(chosen.seeds):
+                done = {outcome.setting for outcome in results.read()}
+                best = best_rate(results.read(), form, epsilon, chosen.epochs) if seed else None
+                for rate in LEARNING_RATES if best is None else (best,):
+                    setting = (form, epsilon, seed, rate, chosen.epochs)
+                    if setting not in done:
+                        yield setting
+
+
+def table(outcomes: list[Outcome], epochs: float) -> str:
+    """Mean and spread of the accuracy over seeds, by form and epsilon."""
+    outcomes = [outcome for outcome in outcomes if outcome.epochs == epochs]
+    budgets = sorted({outcome.epsilon for outcome in outcomes})
+    head = "| method, rigorous form | " + " | ".join(f"ε = {epsilon:g}" for epsilon in budgets) + " |"
+    lines = [head, "|---" * (len(budgets) + 1) + "|"]
+    for form in dict.fromkeys(outcome.form for outcome in outcomes):
+        lines.append(f"| {form} | " + " | ".join(_cell(outcomes, form, e, epochs) for e in budgets) + " |")
+    return "\n".join(lines)
+
+
+def _cell(outcomes: list[Outcome], form: str, epsilon: float, epochs: float) -> str:
+    if not any((o.form, o.epsilon, o.seed) == (form, epsilon, 0) for o in outcomes):
+        return "not run"
+    rate = best_rate(outcomes, form, epsilon, epochs)
+    found = [100 * o.accuracy for o in outcomes if (o.form, o.epsilon, o.learning_rate) == (form, epsilon, rate)]
+    spread = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
+    return f"{statistics.mean(found):.1f} %{spread} ({len(found)} seeds, rate {rate:g})"
+
+
+def write_table(outcomes: list[Outcome], epochs: float) -> None:
+    """Put the table between its markers in README.md."""
+    readme = FOLDER / "README.md"
+    before, _, rest = readme.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    about = (
+        f"{epochs:g} epochs, lots of {LOT_SIZE}, clip norm {CLIP_NORM:g}, delta {DELTA:g}; accuracy on 10,000 images."
+    )
+    readme.write_text(f"{before}{BEGIN}\n{about}\n\n{table(outcomes, epochs)}\n{END}{after}")
+
+
+def main() -> None:
+    """Run what is missing, one run after the other, on one thread."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", required=True, help="folder or .npz file with MNIST")
+    parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.5, 1.0, 3.0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=list(forms()), help="some forms only")
+    parser.add_argument("--out", type=Path, default=FOLDER / "results.jsonl")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    data, results = datasets.load("mnist", chosen.data), Results(chosen.out)
+    for setting in missing(results, chosen):
+        outcome = train(data, *setting)
+        results.add(outcome)
+        print(
+            f"{outcome.form}, epsilon {outcome.certified:.4f}, seed {outcome.seed}, rate {outcome.learning_rate:g}: "
+            f"{100 * outcome.accuracy:.2f} % in {outcome.seconds:.0f} s",
+            flush=True,
+        )
+    if chosen.out == FOLDER / "results.jsonl":
+        write_table(results.read(), chosen.epochs)
+    else:
+        print(table(results.read(), chosen.epochs))
+
+
+if __name__ == "__main__":
+    main()

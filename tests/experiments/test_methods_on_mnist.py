@@ -1,0 +1,63 @@
+"""The experiment runs what is missing, goes on where it stopped, and shows what it saw."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tacit import methods
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "methods_on_mnist" / "experiment.py"
+
+
+@pytest.fixture
+def experiment(monkeypatch):
+    spec = importlib.util.spec_from_file_location("methods_on_mnist", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "methods_on_mnist", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Images in the form of MNIST, few of them."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for part, count in (("train", 300), ("test", 50)):
+        arrays[f"x_{part}"] = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        arrays[f"y_{part}"] = rng.integers(0, 10, count, dtype=np.uint8)
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    return tmp_path / "mnist.npz"
+
+
+def test_every_method_is_part_of_it(experiment):
+    assert set(methods.GRADIENT_METHODS) - set(experiment.SAME_AS_DPSGD) <= set(experiment.forms())
+
+
+def test_what_is_left_out_is_dpsgd_by_another_name(experiment):
+    dpsgd = methods.dpsgd(0.5)
+    left_out = [methods.GRADIENT_METHODS[name](0.5) for name in experiment.SAME_AS_DPSGD]
+    for same in [*left_out, methods.directional(0.5, variant="w1"), methods.directional(0.5, variant="minimax")]:
+        assert (same.bound, same.noise, same.post) == (dpsgd.bound, dpsgd.noise, dpsgd.post)
+
+
+def test_a_few_steps_of_two_forms(experiment, images, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "results.jsonl"
+    # Every image in every lot: without sampling, the noise for a budget is found in no time.
+    monkeypatch.setattr(experiment, "LOT_SIZE", 60_000)
+    settings = ["--data", str(images), "--out", str(out), "--epochs", "2", "--epsilon", "3", "--seeds", "2"]
+    monkeypatch.setattr(sys, "argv", ["experiment.py", *settings, "--only", "dpsgd", "noisy_adam"])
+    experiment.main()
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    # Three learning rates for the first seed, the best of them for the second.
+    assert len(rows) == 2 * 4
+    assert all(2.9 < row["certified"] <= 3 for row in rows)
+    best = max((row for row in rows[:3]), key=lambda row: row["accuracy"])
+    assert rows[3]["learning_rate"] == best["learning_rate"]
+    assert "| dpsgd | " in capsys.readouterr().out
+    experiment.main()
+    assert len(out.read_text().splitlines()) == 8
