@@ -5,12 +5,13 @@ import math
 
 import pytest
 
-from tacit.accounting import Adaptive, Adjacency, Gaussian, Unproven
+from tacit.accounting import Adaptive, Adjacency, Gaussian, RandomizedResponse, ShuffledReports, Unproven, curve
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim, Guarantee, Status
 
 MNIST = Gaussian(1.1).sampled(256 / 60_000) * 14_062
 UNPROVEN = Gaussian(1.0) + Unproven("(1, 1e-5)-DP", "its labels carry no noise")
+REPORT = Gaussian(2.0, Adjacency.REPLACE_ONE) + RandomizedResponse(1.0)
 BU = Claim(2.3243, 1e-5, "Bu et al. 2019, central limit theorem")
 GUARANTEES = [
     Guarantee(MNIST, 1e-5),
@@ -19,6 +20,7 @@ GUARANTEES = [
     Guarantee(
         Gaussian(2.0, Adjacency.REPLACE_ONE), 1e-5, odometer=3.5, unit="person", notes=("A note.",), errors=("One.",)
     ),
+    Guarantee(ShuffledReports(REPORT, 500), 1e-5, local=REPORT),
     Guarantee(Gaussian(2.0) * 0, 1e-5, odometer=math.inf, claim=Claim(math.inf, 1e-5, "nobody")),
 ]
 
@@ -109,3 +111,22 @@ def test_what_is_not_protected_and_what_is_no_guarantee_is_said():
 
 def test_a_guarantee_names_its_adjacency_from_its_event():
     assert GUARANTEES[3].adjacency is Adjacency.REPLACE_ONE
+
+
+def test_what_a_report_guarantees_by_itself_stands_beside_what_all_of_them_do():
+    guarantee = Guarantee(ShuffledReports(REPORT, 500), 1e-5, local=REPORT)
+    assert guarantee.local_epsilon(1e-5) == curve(REPORT).epsilon(1e-5) > guarantee.epsilon(1e-5)
+    assert "Locally, for each report by itself and whoever sees it: epsilon" in str(guarantee)
+    local = json.loads(guarantee.to_json())["local"]
+    assert local["epsilon_upper"] == guarantee.local_epsilon(1e-5)
+
+
+def test_without_reports_nothing_is_said_about_them():
+    assert math.isinf(Guarantee(MNIST, 1e-5).local_epsilon(1e-5))
+    assert "Locally" not in str(Guarantee(MNIST, 1e-5))
+    assert math.isinf(Guarantee(MNIST, 1e-5, local=UNPROVEN).local_epsilon(1e-5))
+
+
+def test_a_claim_is_not_compared_with_a_proof_that_leaves_something_out():
+    guarantee = Guarantee(MNIST, 1e-5, claim=BU, unprotected=("labels",))
+    assert "what is proven leaves out labels, so the two do not compare" in str(guarantee)

@@ -1,0 +1,264 @@
+"""From a budget to a model by way of perturbed data: linear or a network, by reports or as published."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from tacit import arguments
+from tacit.accounting.events import Adjacency, Event, Gaussian, Unproven
+from tacit.arguments import Array
+from tacit.convex.losses import Loss
+from tacit.convex.problem import Problem, prepare
+from tacit.convex.result import Allowance, Mode
+from tacit.errors import InvalidArgument
+from tacit.guarantee import FIXED_SEED, Claim, Guarantee, Status
+from tacit.inputs.fit import fit_reports
+from tacit.inputs.local import Labels, Randomizer, Reporting, calibrated, reports_event
+from tacit.inputs.perturb import (
+    Descent,
+    Noise,
+    PerturbedData,
+    PerturbedResult,
+    Unnoised,
+    add_noise,
+    expected_length,
+    with_rows,
+)
+from tacit.randomness import Purpose, Source, source_for
+
+if TYPE_CHECKING:
+    import torch
+
+    from tacit.inputs.networks import NetworkResult
+
+Result = Union[PerturbedResult, "NetworkResult"]
+
+# The features of one example: what noise on features alone can protect.
+FEATURES = "row of features"
+_NETWORK = Descent(steps=500, lot_size=256)
+_SHUFFLED = (
+    "The reports were shuffled before anyone saw them; against whoever sees them with their senders the local "
+    "statement holds, and no more."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """The clipped data, what may be spent, and the model: `module`, or a linear one without it. Private."""
+
+    problem: Problem
+    budget: Allowance
+    intercept: bool
+    module: torch.nn.Module | None
+    source: Source
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What every guarantee here takes for granted."""
+        norm = self.problem.data_norm
+        return (
+            f"The features of every example were clipped to a norm of {norm:g}, which was declared and not looked up.",
+            "The number of examples is public.",
+        )
+
+    @property
+    def length(self) -> float:
+        """The longest row, the 1 of its intercept included."""
+        return math.sqrt(self.problem.data_norm**2 + self.intercept)
+
+    def longest_gradient(self, declared: float | None) -> float:
+        """The G of the papers: declared, or the largest slope times the longest row, or 1 for a network."""
+        if declared is not None:
+            return arguments.positive("lipschitz", declared)
+        if self.module is not None:
+            return 1.0
+        found = self.problem.loss.slope_bound * self.length
+        if not math.isfinite(found):
+            raise InvalidArgument(
+                f"{self.problem.loss!r} has slopes without a bound, and the papers' noise grows with the longest "
+                "gradient G. Use Huber, or declare a G for the formula, as in rule=InputRule(lipschitz=1.0)."
+            )
+        return found
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """A fixed seed is no secret."""
+        return () if self.source.is_secret else (FIXED_SEED,)
+
+
+def set_up(
+    x: Any,
+    y: Any,
+    *,
+    loss: Loss,
+    regularisation: float,
+    budget: Allowance,
+    data_norm: float,
+    intercept: bool,
+    module: torch.nn.Module | None,
+    seed: int | None,
+) -> Setup:
+    """The data clipped to the declared norm, features alone: the 1 of an intercept is nobody's secret.
+
+    An example that is not finite becomes a row of zeros with the first label.
+    """
+    problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=False)
+    return Setup(problem, budget, intercept, module, source_for(seed))
+
+
+def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: Descent | None) -> Result:
+    """Examples reported with noise, the reports shuffled, a model trained on them: proven, locally and centrally."""
+    problem, budget = setup.problem, setup.budget
+    labels = Labels.of(problem.loss, reporting.target_bound)
+    randomizer = calibrated(
+        reporting,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        n=problem.n,
+        data_norm=problem.data_norm,
+        labels=labels,
+    )
+    # Without a delta the shuffled reports cost what one of them costs, and are shuffled all the same.
+    amplified = reporting.shuffled and budget.delta is not None
+    data = randomizer.reports(problem, setup.source, shuffled=reporting.shuffled)
+    public = randomizer.label_epsilon is None
+    guarantee = Guarantee(
+        event=reports_event(randomizer, problem.n, shuffled=amplified),
+        delta=budget.stated_delta,
+        method=method,
+        unit=FEATURES if public else "example",
+        assumptions=(*setup.assumptions, *([_SHUFFLED] if amplified else [])),
+        unprotected=("labels",) if public else (),
+        violations=setup.violations,
+        notes=(_described(randomizer),),
+        local=randomizer.event,
+    )
+    if setup.module is None:
+        theta = fit_reports(problem, data, randomizer, intercept=setup.intercept, debias=reporting.debias)
+        return linear_result(theta, setup, guarantee, data)
+    if reporting.debias:
+        raise InvalidArgument("debias is for linear models: no correction is known for a network. Leave it out.")
+    descent = training or replace(_NETWORK, lot_size=min(256, problem.n))
+    return _train_network(setup, data, descent, guarantee, targets_of(problem.loss, labels, data))
+
+
+def train_on_noise(
+    setup: Setup, std: float, noise: Noise, descent: Descent, guarantee: Guarantee, *, returns_data: bool
+) -> Result:
+    """Features with the noise that a paper prescribes, drawn once; labels as they are; then gradient steps."""
+    problem = setup.problem
+    x = add_noise(problem.rows, std, noise, setup.source.stream(Purpose.NOISE, 0))
+    data = PerturbedData(x, _numbers(problem))
+    if setup.module is not None:
+        return _train_network(setup, data, descent, guarantee, problem.targets, returns_data=returns_data)
+    length = expected_length(problem, std, intercept=setup.intercept)
+    noisy = with_rows(problem, x, intercept=setup.intercept, length=length)
+    theta = descent.fit(noisy, setup.source)
+    return linear_result(theta, setup, guarantee, data if returns_data else None)
+
+
+def published_guarantee(
+    setup: Setup,
+    event: Event,
+    claim: Claim,
+    *,
+    method: str,
+    because: str,
+    unprotected: Sequence[str],
+    notes: Sequence[str] = (),
+) -> Guarantee:
+    """What is left of a refuted claim: the event, which is a Gaussian on each row of features or has no proof."""
+    protects = isinstance(event, Gaussian)
+    return Guarantee(
+        event=event,
+        delta=claim.delta,
+        method=method,
+        mode="paper",
+        status=Status.REFUTED,
+        claim=claim,
+        because=because,
+        unit=FEATURES if protects else "example",
+        assumptions=setup.assumptions if protects else (),
+        unprotected=tuple(unprotected),
+        violations=setup.violations,
+        notes=tuple(notes),
+        local=event if protects else None,
+    )
+
+
+def published_budget(epsilon: float, delta: float | None, mode: Mode) -> Allowance:
+    """The budget; in paper mode it needs a delta, as the papers' formulas do."""
+    if mode == "paper" and delta is None:
+        raise InvalidArgument("The formulas of Kang et al. need a delta. Give one, or use mode='rigorous'.")
+    return Allowance(epsilon, delta)
+
+
+def noise_event(problem: Problem, std: float, noise: Noise, claim: Claim) -> Event:
+    """What is proven of features with noise: per example, a Gaussian release of each row; shared, nothing."""
+    if noise == "per_example":
+        return Gaussian(std / (2 * problem.data_norm), Adjacency.REPLACE_ONE)
+    return Unproven(
+        f"({claim.epsilon:g}, {claim.delta:g})-DP",
+        "all examples got the same noise, which differences between them, and balanced sums over them, do not contain",
+        Adjacency.REPLACE_ONE,
+    )
+
+
+def noise_note(std: float, claim: Claim) -> str:
+    """How much noise there is, in the paper's own terms."""
+    said = f"which the paper says keeps epsilon {claim.epsilon:g}"
+    return f"Features have normal noise of standard deviation {std:.4g}, {said}."
+
+
+def linear_result(
+    theta: Array, setup: Setup, guarantee: Guarantee, data: PerturbedData | None, unnoised: Unnoised | None = None
+) -> PerturbedResult:
+    """Coefficients apart from intercepts."""
+    loss = setup.problem.loss
+    weights, ones = (theta[:-1], theta[-1]) if setup.intercept else (theta, np.zeros(loss.outputs))
+    return PerturbedResult(np.ascontiguousarray(weights.T), ones, loss, guarantee, data, unnoised)
+
+
+def targets_of(loss: Loss, labels: Labels, data: PerturbedData) -> Array:
+    """Reported labels as the loss reads them; numbers beyond their bound stay there, or clipping would bias them."""
+    return data.y[:, None] if labels.bound is not None else loss.encode(data.y)
+
+
+def _numbers(problem: Problem) -> Array:
+    targets = problem.targets
+    return targets[:, 0] if targets.shape[1] == 1 else np.argmax(targets, axis=1).astype(np.float64)
+
+
+def _train_network(
+    setup: Setup,
+    data: PerturbedData,
+    descent: Descent,
+    guarantee: Guarantee,
+    targets: Array,
+    *,
+    returns_data: bool = True,
+) -> NetworkResult:
+    from tacit.inputs.networks import NetworkResult, descend
+
+    assert setup.module is not None
+    trained = descend(setup.module, setup.problem, data, targets, descent, setup.source)
+    return NetworkResult(trained, setup.problem.loss, guarantee, data if returns_data else None)
+
+
+def _described(randomizer: Randomizer) -> str:
+    kind = "normal noise of standard deviation" if randomizer.multiplier is not None else "K-norm noise of scale"
+    features = f"Features have {kind} {randomizer.scale:.4g}"
+    if randomizer.label_epsilon is None:
+        return f"{features}; labels have none."
+    choices = randomizer.labels.choices
+    if choices is None:
+        assert randomizer.labels.bound is not None
+        scale = 2 * randomizer.labels.bound / randomizer.label_epsilon
+        return f"{features}; targets have Laplace noise of scale {scale:.4g}."
+    kept = 1 / (1 + (choices - 1) * math.exp(-randomizer.label_epsilon))
+    return f"{features}; labels are true with probability {kept:.4g}."

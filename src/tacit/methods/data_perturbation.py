@@ -1,0 +1,92 @@
+"""Data perturbation (Kang et al. 2021, algorithm 1): noise on the training data, then steps over random lots.
+
+The claim is (epsilon, delta)-DP of the model, from a linearised argument with an unspecified constant. It is refuted:
+labels have no noise, so with an intercept the first step shows them; noise that all examples share cancels on balanced
+lots; and noise per example averages out within a lot, which breaks the bias-free reading at a million examples. What is
+proven as published is that noise per example protects each row of features by itself. The rigorous form is that of
+`input_perturbation`: reports with noise on features and labels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tacit.convex.losses import Loss
+from tacit.convex.result import Mode, check_mode
+from tacit.inputs.local import Reporting
+from tacit.inputs.perturb import DataRule, Descent, Noise, check_noise
+from tacit.inputs.training import (
+    Result,
+    noise_event,
+    noise_note,
+    published_budget,
+    published_guarantee,
+    set_up,
+    train_on_noise,
+    train_on_reports,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+_NAME = "data_perturbation"
+_BECAUSE = {
+    "per_example": "No noise touches the labels, which an intercept shows after one step; and noise on features "
+    "averages out within a lot.",
+    "shared": "Noise that all examples share cancels on lots with balanced labels; and no noise touches the labels.",
+}
+
+
+def data_perturbation(
+    x: Any,
+    y: Any,
+    *,
+    loss: Loss,
+    regularisation: float,
+    epsilon: float,
+    delta: float | None,
+    data_norm: float,
+    mode: Mode = "rigorous",
+    noise: Noise = "per_example",
+    intercept: bool = True,
+    module: torch.nn.Module | None = None,
+    training: Descent | None = None,
+    rule: DataRule = DataRule(),  # noqa: B008 - a frozen value
+    reporting: Reporting = Reporting(),  # noqa: B008 - a frozen value
+    seed: int | None = None,
+) -> Result:
+    """A model of noisy examples and the noisy examples themselves, both as published and in rigorous form.
+
+    Guarantee, rigorous: as `input_perturbation`. In paper form: with noise per example each row of features by itself,
+    also in the data that are returned; with shared noise none. Lots hold about sqrt(n) examples unless `training`
+    says otherwise, as the paper's theorem wants it.
+    """
+    mode, noise = check_mode(mode), check_noise(noise)
+    setup = set_up(
+        x,
+        y,
+        loss=loss,
+        regularisation=regularisation,
+        budget=published_budget(epsilon, delta, mode),
+        data_norm=data_norm,
+        intercept=intercept,
+        module=module,
+        seed=seed,
+    )
+    if mode == "rigorous":
+        return train_on_reports(setup, _NAME, reporting, training)
+    descent = training or Descent(steps=1000, lot_size=max(math.isqrt(setup.problem.n), 1))
+    longest = setup.longest_gradient(rule.lipschitz)
+    std = rule.std(setup.problem, descent, epsilon, setup.budget.stated_delta, longest)
+    claim = setup.budget.claim(f"Kang et al. 2021, theorem 1 with c = {rule.constant:g}")
+    guarantee = published_guarantee(
+        setup,
+        noise_event(setup.problem, std, noise, claim),
+        claim,
+        method=f"{_NAME} (Kang et al. 2021)",
+        because=_BECAUSE[noise],
+        unprotected=("labels",) if noise == "per_example" else ("labels", "examples"),
+        notes=(noise_note(std, claim),),
+    )
+    return train_on_noise(setup, std, noise, descent, guarantee, returns_data=True)

@@ -1,0 +1,150 @@
+"""Influence-selected noise (Kang et al. 2021, algorithm 2): noise for examples that move the model, none for others.
+
+The claim is (epsilon, delta)-DP of the model, since examples of little influence are said to be protected by that. It
+is refuted: training starts from a model that saw the data without noise, examples below the threshold go in as they
+are (and are returned as they are), and which ones those are shows. On six examples the outcomes of two neighbouring
+data sets have nothing in common. The threshold, besides, compares e^epsilon with a length that is sqrt(parameters)
+where there is no influence. In rigorous form the idea survives as individual accounting: everyone's gradient gets the
+same noise, who contributes little is charged little, and who has spent the budget is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tacit import arguments
+from tacit.accounting.events import Adjacency, Unproven
+from tacit.convex.individual import FilteredDescent, individual_descent_and_spent
+from tacit.convex.losses import Loss
+from tacit.convex.result import Mode, check_mode
+from tacit.errors import InvalidArgument
+from tacit.guarantee import Guarantee
+from tacit.inputs.influence import InfluenceRule, LinearModel, selective_descent
+from tacit.inputs.perturb import Descent, PerturbedResult
+from tacit.inputs.training import Result, Setup, linear_result, published_budget, published_guarantee, set_up
+
+if TYPE_CHECKING:
+    import torch
+
+    from tacit.inputs.networks import NetworkResult
+
+_NAME = "influence_perturbation"
+_REASON = (
+    "training started from a model that had seen the data without noise, examples of little influence went in and came "
+    "out as they were, and which ones those were shows in the outcome"
+)
+_BECAUSE = "Little influence bounds how far a minimiser moves; an outcome without noise gives itself away all the same."
+_PRETRAINING = Descent(steps=2000)
+
+
+def influence_perturbation(
+    x: Any,
+    y: Any,
+    *,
+    loss: Loss,
+    regularisation: float,
+    epsilon: float,
+    delta: float,
+    data_norm: float,
+    mode: Mode = "rigorous",
+    intercept: bool = True,
+    module: torch.nn.Module | None = None,
+    training: FilteredDescent = FilteredDescent(),  # noqa: B008 - a frozen value
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    rule: InfluenceRule = InfluenceRule(),  # noqa: B008 - a frozen value
+    pretraining: Descent = _PRETRAINING,
+    seed: int | None = None,
+) -> Result:
+    """A model in whose training examples of little influence are treated more gently.
+
+    Guarantee, rigorous: (epsilon, delta)-DP, by a filter (`training` says how many steps, and on lots of which size);
+    linear models only. Rows are clipped to `data_norm`, the 1 of the intercept included. What each example has spent is
+    private: `result.curator.for_curator()`.
+
+    In paper form nothing is proven. A linear model starts from its minimiser, a network from `pretraining` on the data
+    as they are; then come the steps of `rule`. The model is returned with the data, some of them as they were: which
+    ones, `result.curator` tells the curator.
+    """
+    mode = check_mode(mode)
+    if mode == "rigorous":
+        settings = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm, "intercept": intercept}
+        if module is not None:
+            raise InvalidArgument(
+                "The filter of the rigorous form is for linear models. Train networks with tacit.PrivateRun and a "
+                "gradient method such as methods.dpsgd, which charges every example alike."
+            )
+        return _filtered(
+            x, y, epsilon=epsilon, delta=delta, training=training, adjacency=adjacency, seed=seed, **settings
+        )
+    setup = set_up(
+        x,
+        y,
+        loss=loss,
+        regularisation=regularisation,
+        budget=published_budget(epsilon, delta, mode),
+        data_norm=data_norm,
+        intercept=intercept,
+        module=module,
+        seed=seed,
+    )
+    if module is None:
+        return _selective_linear(setup, rule)
+    return _selective_network(setup, module, rule, pretraining)
+
+
+def _filtered(x: Any, y: Any, **settings: Any) -> PerturbedResult:
+    found, spent = individual_descent_and_spent(x, y, **settings)
+    guarantee = replace(found.guarantee, method=_NAME)
+    return PerturbedResult(found.coef, found.intercept, found.loss, guarantee, None, spent)
+
+
+def _selective_linear(setup: Setup, rule: InfluenceRule) -> PerturbedResult:
+    model = LinearModel(setup.problem, setup.intercept)
+    run = selective_descent(
+        model,
+        rule,
+        epsilon=setup.budget.epsilon,
+        delta=setup.budget.stated_delta,
+        lipschitz=setup.longest_gradient(rule.lipschitz),
+        step_size=_step_size(rule, 1 / model.whole.smoothness),
+        source=setup.source,
+    )
+    theta = run.theta.reshape(-1, setup.problem.loss.outputs)
+    return linear_result(theta, setup, _guarantee(setup, rule), run.data, run.unnoised)
+
+
+def _selective_network(
+    setup: Setup, module: torch.nn.Module, rule: InfluenceRule, pretraining: Descent
+) -> NetworkResult:
+    from tacit.inputs.networks import STEP_SIZE, NetworkModel, NetworkResult
+
+    model = NetworkModel(module, setup.problem, pretraining, setup.source)
+    run = selective_descent(
+        model,
+        rule,
+        epsilon=setup.budget.epsilon,
+        delta=setup.budget.stated_delta,
+        lipschitz=setup.longest_gradient(rule.lipschitz),
+        step_size=_step_size(rule, STEP_SIZE),
+        source=setup.source,
+    )
+    trained = model.with_parameters(run.theta).to(next(module.parameters()).dtype)
+    return NetworkResult(trained, setup.problem.loss, _guarantee(setup, rule), run.data, run.unnoised)
+
+
+def _guarantee(setup: Setup, rule: InfluenceRule) -> Guarantee:
+    claim = setup.budget.claim(f"Kang et al. 2021, theorem 2 with c = {rule.constant:g}")
+    event = Unproven(f"({claim.epsilon:g}, {claim.delta:g})-DP", _REASON, Adjacency.REPLACE_ONE)
+    return published_guarantee(
+        setup,
+        event,
+        claim,
+        method=f"{_NAME} (Kang et al. 2021)",
+        because=_BECAUSE,
+        unprotected=("labels", "examples"),
+    )
+
+
+def _step_size(rule: InfluenceRule, otherwise: float) -> float:
+    return otherwise if rule.step_size is None else arguments.positive("step_size", rule.step_size)

@@ -1,0 +1,115 @@
+"""Input perturbation (Kang et al. 2020): noise on the training data, "between central and local differential privacy".
+
+As published, features get Gaussian noise once, labels none, and gradient steps over all examples follow; the claim is
+(epsilon, delta)-DP of the model. It is refuted. One noise vector for all examples, which is what the proof is about,
+cancels: on balanced labels the first step has none of it. Noise per example averages out: one step is exactly
+Gaussian with mu = 2 / (std sqrt n), and the noise that the theorem asks for shrinks so fast with n that no constant
+helps. Labels are in the clear either way. In rigorous form features and labels both get noise, as reports that
+protect each person locally, and that shuffling protects centrally.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tacit.convex.losses import Logistic, Loss, SmoothHinge
+from tacit.convex.result import Mode, check_mode
+from tacit.guarantee import Guarantee
+from tacit.inputs.local import Reporting
+from tacit.inputs.perturb import Descent, InputRule, Noise, check_noise, one_step_event
+from tacit.inputs.training import (
+    Result,
+    Setup,
+    noise_event,
+    noise_note,
+    published_budget,
+    published_guarantee,
+    set_up,
+    train_on_noise,
+    train_on_reports,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+_NAME = "input_perturbation"
+_SOURCE = "Kang et al. 2020, theorem {theorem} with c = {constant:g}"
+_BECAUSE = {
+    "per_example": "Noise per example averages out over the examples, so no constant makes the theorem true for all n; "
+    "and no noise touches the labels.",
+    "shared": "One noise vector for all examples cancels over balanced labels; and no noise touches the labels.",
+}
+
+
+def input_perturbation(
+    x: Any,
+    y: Any,
+    *,
+    loss: Loss,
+    regularisation: float,
+    epsilon: float,
+    delta: float | None,
+    data_norm: float,
+    mode: Mode = "rigorous",
+    noise: Noise = "per_example",
+    intercept: bool = True,
+    module: torch.nn.Module | None = None,
+    training: Descent | None = None,
+    rule: InputRule = InputRule(),  # noqa: B008 - a frozen value
+    reporting: Reporting = Reporting(),  # noqa: B008 - a frozen value
+    seed: int | None = None,
+) -> Result:
+    """A model of noisy examples: linear, or `module`. Features are clipped to `data_norm`.
+
+    Guarantee, rigorous: (epsilon, delta)-DP for one example replaced by another, for whoever sees the shuffled reports
+    or the model (with Reporting(shuffled=False), for whoever sees every report with its sender); what each report
+    guarantees by itself stands beside it as `guarantee.local`. The reports are returned, shuffled.
+
+    In paper form `noise` is "per_example" (proven: the features of each example by themselves, at a large epsilon) or
+    "shared" (proven: nothing); epsilon and delta are what the paper claims to keep with the noise that `rule` gives for
+    the steps of `training`. Only the model is returned, as in the paper.
+    """
+    mode, noise = check_mode(mode), check_noise(noise)
+    setup = set_up(
+        x,
+        y,
+        loss=loss,
+        regularisation=regularisation,
+        budget=published_budget(epsilon, delta, mode),
+        data_norm=data_norm,
+        intercept=intercept,
+        module=module,
+        seed=seed,
+    )
+    if mode == "rigorous":
+        return train_on_reports(setup, _NAME, reporting, training)
+    descent = training or Descent()
+    longest = setup.longest_gradient(rule.lipschitz)
+    std = rule.std(setup.problem, descent.steps, epsilon, setup.budget.stated_delta, longest)
+    guarantee = _guarantee(setup, rule, std, noise, descent)
+    return train_on_noise(setup, std, noise, descent, guarantee, returns_data=False)
+
+
+def _guarantee(setup: Setup, rule: InputRule, std: float, noise: Noise, descent: Descent) -> Guarantee:
+    theorem = 1 if rule.condition_for(setup.problem) == "strongly_convex" else 3
+    claim = setup.budget.claim(_SOURCE.format(theorem=theorem, constant=rule.constant))
+    guarantee = published_guarantee(
+        setup,
+        noise_event(setup.problem, std, noise, claim),
+        claim,
+        method=f"{_NAME} (Kang et al. 2020)",
+        because=_BECAUSE[noise],
+        unprotected=("labels",) if noise == "per_example" else ("labels", "examples"),
+        notes=(noise_note(std, claim),),
+    )
+    if noise == "per_example" and _is_one_step(setup, descent):
+        return replace(guarantee, event=one_step_event(setup.problem.n, std, setup.problem.data_norm))
+    return guarantee
+
+
+def _is_one_step(setup: Setup, descent: Descent) -> bool:
+    whole = descent.lot_size_for(setup.problem.n) == setup.problem.n
+    return (
+        setup.module is None and descent.steps == 1 and whole and isinstance(setup.problem.loss, Logistic | SmoothHinge)
+    )
