@@ -27,7 +27,7 @@ class SlowGradients:
         return torch.cat(scaled, dim=1).norm(dim=1)
 
     def products(self, vectors):
-        return sum((rows * vectors[name]).flatten(1).sum(1) for name, rows in self._rows.items())
+        return sum(flat(rows * vectors[name]).sum(1) for name, rows in self._rows.items())
 
     def weighted_sum(self, weights):
         return self.weighted_sum_by_layer(dict.fromkeys(self._rows, weights))

@@ -7,7 +7,19 @@ import torch
 
 from slow_gradients import SlowGradients
 from tacit.accounting import Gaussian
-from tacit.bounds import Clip, NormalisedClip, QuantileClip
+from tacit.bounds import (
+    AdaClip,
+    Clip,
+    DrawnVectors,
+    Encode,
+    FeedbackClip,
+    MaskedClip,
+    NormalisedClip,
+    Profile,
+    QuantileClip,
+    ShapedClip,
+    Whiten,
+)
 from tacit.noise import GaussianNoise
 from tacit.randomness import Purpose, SeededSource
 
@@ -19,6 +31,18 @@ BOUNDS = [
     NormalisedClip(0.5, gamma=0.1),
     QuantileClip(start=1.0),
     QuantileClip(start=0.1, quantile=0.9, share=0.2),
+    Encode(),
+    Encode(Profile(levels=3), norm=0.3),
+    Encode(DrawnVectors(count=50, seed=1)),
+    MaskedClip(keep=0.2, refresh=3),
+    FeedbackClip(),
+    Whiten(),
+    Whiten(0.3, "l2", floor=0.1),
+    Whiten(grain="parameter"),
+    AdaClip(),
+    AdaClip(0.3, gamma=0.1, most=100.0),
+    ShapedClip(),
+    ShapedClip(0.3, memory=0.5),
 ]
 SHAPES = {"first.weight": (4, 3), "first.bias": (4,), "second.weight": (2, 4), "scale": ()}
 LOT_SIZE = 10.0
@@ -103,29 +127,31 @@ def test_an_example_that_is_not_finite_contributes_zero(bound, poison, where):
     lot = gradients_of(6)
     clean = lot.without(3)
     lot.dense()[where][3] = poison
-    state = bound.init(like(), LOT_SIZE)
-    poisoned, expected = bound.sum(lot, state), bound.sum(clean, state)
-    assert math.isfinite(length(poisoned.values))
-    assert distance(poisoned, expected) < 1e-12
+    for state in states_over_time(bound):
+        poisoned, expected = bound.sum(lot, state), bound.sum(clean, state)
+        assert math.isfinite(length(poisoned.values))
+        assert distance(poisoned, expected) < 1e-12
 
 
 @every_bound
 def test_sum_leaves_state_and_gradients_as_they_were(bound):
-    lot, state = gradients_of(6), bound.init(like(), LOT_SIZE)
+    lot = gradients_of(6)
     rows_before = {name: rows.clone() for name, rows in lot.dense().items()}
-    state_before = {name: value.clone() for name, value in state.items()}
-    bound.sum(lot, state)
-    assert all(torch.equal(value, state_before[name]) for name, value in state.items())
-    assert all(torch.equal(rows, rows_before[name]) for name, rows in lot.dense().items())
+    for state in states_over_time(bound):
+        state_before = {name: value.clone() for name, value in state.items()}
+        bound.sum(lot, state)
+        assert all(torch.equal(value, state_before[name]) for name, value in state.items())
+        assert all(torch.equal(rows, rows_before[name]) for name, rows in lot.dense().items())
 
 
 @every_bound
 def test_pieces_of_a_lot_add_up_to_the_whole(bound):
-    lot, state = gradients_of(9), bound.init(like(), LOT_SIZE)
-    whole = bound.sum(lot, state)
-    pieces = bound.sum(lot.piece(slice(0, 4)), state) + bound.sum(lot.piece(slice(4, 9)), state)
-    assert distance(whole, pieces) < 1e-9
-    assert pieces.sensitivity == whole.sensitivity
+    lot = gradients_of(9)
+    for state in states_over_time(bound):
+        whole = bound.sum(lot, state)
+        pieces = bound.sum(lot.piece(slice(0, 4)), state) + bound.sum(lot.piece(slice(4, 9)), state)
+        assert distance(whole, pieces) < 1e-9
+        assert pieces.sensitivity == whole.sensitivity
 
 
 @every_bound

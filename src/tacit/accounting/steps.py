@@ -25,6 +25,7 @@ from tacit.accounting.events import (
     ShuffledReports,
     Unproven,
 )
+from tacit.accounting.lattice import convolve_all
 from tacit.accounting.losses import (
     Kind,
     LossAtoms,
@@ -41,8 +42,9 @@ from tacit.errors import NotAccountable, NotProven
 
 # Product noise with more different shifts than this has them rounded to so many values, each on its safe side.
 _MOST_SHIFTS = 256
-# Several losses on one lot are convolved atom by atom: the square of this many.
+# A few losses on one lot are convolved atom by atom, the square of this many; for many there are transforms.
 _JOINED = 1000
+_MANY_JOINED = 8
 _MOST_JOINED_SHIFTS = 24
 
 
@@ -192,7 +194,7 @@ def atoms_of(
             _refuse_shuffled(inside)
             if event.adjacency is Adjacency.REPLACE_ONE and kind != "upper" and isinstance(inside, Gaussian):
                 return [(replaced_atoms(1 / inside.multiplier, rate, kind, tail, size), 1)]
-            whole = _joined(inside, kind, tail, min(size, _JOINED))
+            whole = _joined(inside, kind, tail, size)
             if event.adjacency is Adjacency.REPLACE_ONE:
                 return [(coin_sampled(whole, rate), 1)]
             with_example = remove_sampled(whole, rate)
@@ -231,18 +233,37 @@ def _refuse_shuffled(event: Event) -> None:
 def _joined(event: Event, kind: Kind, tail: float, size: int) -> LossAtoms:
     """The loss of everything that happens on one lot, as one list of atoms."""
     steps = boil_down(event)
-    parts: list[tuple[LossAtoms, int]] = []
-    for inner, times in steps.counts:
-        atoms = atoms_of(inner, kind, added=False, tail=tail, size=size, most_shifts=_MOST_JOINED_SHIFTS)
-        parts += [(one, number * times) for one, number in atoms]
-    if steps.mu > 0:
-        parts.append((shifted(GaussianDensity(1 / steps.mu), 1.0, kind, tail, size), 1))
+    if sum(times * _releases(inner) for inner, times in steps.counts) >= _MANY_JOINED:
+        # An estimate leaves out the far tails, which is too much if it is done many times.
+        side: Kind = "upper" if kind == "upper" else "lower"
+        # A tail is a billionth of what a step may contribute to delta; a tenth of that must do for rounding.
+        many = convolve_all(_lot_parts(steps, side, tail, size), kind, size, 1e8 * tail)
+        if many is not None:
+            return many
+    size = min(size, _JOINED)
+    parts = _lot_parts(steps, kind, tail, size)
     whole: LossAtoms | None = None
     size = size if len(parts) <= 4 else size // 2
     for part, times in parts:
         power = convolve_power(part, times, kind, size)
         whole = power if whole is None else convolve(whole, power, kind, size)
     return whole if whole is not None else LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
+
+
+def _releases(event: Event) -> int:
+    """How many independent losses an event on a lot has."""
+    return sum(shift > 0 for shift in event.shifts) if isinstance(event, ProductNoise) else 1
+
+
+def _lot_parts(steps: Steps, kind: Kind, tail: float, size: int) -> list[tuple[LossAtoms, int]]:
+    """The losses of everything that happens on one lot, each with its number."""
+    parts: list[tuple[LossAtoms, int]] = []
+    for inner, times in steps.counts:
+        atoms = atoms_of(inner, kind, added=False, tail=tail, size=size, most_shifts=_MOST_JOINED_SHIFTS)
+        parts += [(one, number * times) for one, number in atoms]
+    if steps.mu > 0:
+        parts.append((shifted(GaussianDensity(1 / steps.mu), 1.0, kind, tail, size), 1))
+    return parts
 
 
 def _rounded_shifts(shifts: tuple[float, ...], kind: Kind, most: int) -> list[tuple[float, int]]:

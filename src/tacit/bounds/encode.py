@@ -1,0 +1,189 @@
+"""Encoding: every gradient is clamped, coordinate by coordinate, to a vector that was chosen in advance.
+
+One example then moves every coordinate by a known amount at most, and so noise of any law can be accounted for
+(Nasr, Shokri and Houmansadr 2020). The coordinates of a gradient are ranked by size, and the one of rank t is
+clamped to plus or minus the t-th number of the vector that fits best.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit import arguments
+from tacit.accounting.densities import Floats
+from tacit.bounds.rows import dense_rows
+from tacit.bounds.vectors import Profile, Vectors
+from tacit.flat import unflattened
+from tacit.randomness import Purpose, SecureSource
+from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
+
+_PROFILE = Profile()
+# Examples that are ranked at a time: the scratch space is some copies of the model for each, and stays in the cache.
+_EXAMPLES = 8
+# Many coordinates are not ranked one by one if their vector has few levels.
+_FEW_LEVELS, _MANY_COORDINATES = 33, 4096
+# A size in single precision without its last bits: exponent and six more, so within 1.6 per cent.
+_DROPPED_BITS = 17
+# One kind more than there are, to which no size belongs.
+_KINDS = (0x7F800000 >> _DROPPED_BITS) + 2
+
+
+@dataclass(frozen=True)
+class EncodingBox:
+    """How far one example moves a sum of encoded gradients: by one of the `vectors`, scaled to `norm`.
+
+    The corner is the largest number of each rank over all vectors. With `is_doubled` a bucket of several examples is
+    encoded, and one of them can turn its encoding round: among any 2j - 1 coordinates of such a move one has both
+    ranks at or below the j-th largest, which bounds the m-th largest coordinate of the move for every m.
+    """
+
+    vectors: Vectors
+    norm: float = 1.0
+    is_doubled: bool = False
+
+    @property
+    def adds_up(self) -> bool:
+        """Buckets must be filled by the whole lot before they are encoded."""
+        return not self.is_doubled
+
+    def corner(self, dimension: int) -> Floats:
+        """In ascending order."""
+        return self.norm * _corner(self.vectors, dimension, self.is_doubled)
+
+    def sensitivity(self, dimension: int) -> float:
+        """The norm of the longest vector, or twice that."""
+        return self.norm * _longest(self.vectors, dimension) * (2 if self.is_doubled else 1)
+
+
+@lru_cache(maxsize=16)
+def _corner(vectors: Vectors, dimension: int, is_doubled: bool) -> Floats:
+    most = vectors.rows(dimension).max(axis=0).astype(np.float64)
+    return doubled(most) if is_doubled else most
+
+
+@lru_cache(maxsize=16)
+def _longest(vectors: Vectors, dimension: int) -> float:
+    # One, up to the rounding of single precision.
+    return float(max(np.linalg.norm(row.astype(np.float64)) for row in vectors.rows(dimension)))
+
+
+def doubled(ascending: Floats) -> Floats:
+    """The corner of the box that holds every difference of two encodings by `ascending` numbers, ascending itself."""
+    falling = np.append(ascending[::-1], 0.0)
+    corner = np.empty(ascending.size)
+    corner[0::2] = 2 * falling[: (ascending.size + 1) // 2]
+    corner[1::2] = (falling[:-1] + falling[1:])[: ascending.size // 2]
+    return corner[::-1]
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Clamp each gradient to the nearest of the `vectors`, by angle, and sum (Nasr et al. 2020, algorithm 2).
+
+    Every encoding lies in a box with the vector as its corner, whose norm is `norm`. An example whose gradient is not
+    finite counts zero. With `buckets`, examples are dealt at random into so many buckets, the mean gradient of each
+    bucket is encoded, an empty one as zero: one example then changes one bucket, and moves the sum twice as far. Lots
+    cut into chunks of several examples are not offered: without its first example a lot is cut elsewhere
+    throughout, and the sum can move by any multiple of the vector.
+    """
+
+    vectors: Vectors = _PROFILE
+    norm: float = 1.0
+    buckets: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "norm", arguments.positive("norm", self.norm))
+        if self.buckets is not None:
+            object.__setattr__(self, "buckets", arguments.count("buckets", self.buckets))
+
+    @property
+    def box(self) -> EncodingBox:
+        """Where the contribution of one example lies."""
+        return EncodingBox(self.vectors, self.norm, self.buckets is not None)
+
+    def init(self, like: Tensors, lot_size: float) -> State:
+        """How many coordinates there are, those that a lot does not use included."""
+        return {"dimension": torch.tensor(sum(value.numel() for value in like.values()))}
+
+    def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
+        """The sum of encoded gradients, or of encoded buckets."""
+        dimension = int(state["dimension"])
+        pieces: Iterable[Tensor] = dense_rows(gradients, _EXAMPLES)
+        if self.buckets is not None:
+            pieces = [bucket_means(torch.cat(list(pieces)), _coins(len(gradients), self.buckets), self.buckets)]
+        total = reduce(operator.add, (self.encoded(rows, dimension).sum(0) for rows in pieces))
+        shapes = {name: rows.shape[1:] for name, rows in gradients.dense().items()}
+        return BoundedSum(unflattened(total, shapes), self.box.sensitivity(dimension), self.box)
+
+    def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
+        """The release as it is."""
+        return noisy, state
+
+    def encoded(self, rows: Tensor, dimension: int | None = None) -> Tensor:
+        """Each row, clamped. Coordinates beyond those of the rows count as zeros, and take the lowest ranks."""
+        table = self.vectors.rows(dimension or rows.shape[1])[:, -rows.shape[1] :]
+        return _clamped(rows, table, self.norm) if len(rows) else rows
+
+
+def _clamped(rows: Tensor, table: NDArray[Any], norm: float) -> Tensor:
+    """Each row as close as the nearest vector lets it come."""
+    sizes = rows.abs()
+    starts = np.flatnonzero(np.diff(table[0])) + 1
+    if len(table) == 1 and starts.size < _FEW_LEVELS and rows.shape[1] >= _MANY_COORDINATES:
+        limits = _stepwise(rows, table[0], starts)
+    else:
+        order = sizes.argsort(dim=1, stable=True)
+        nearest = _nearest(sizes.gather(1, order), table)
+        limits = torch.empty_like(sizes).scatter_(1, order, torch.from_numpy(table).to(rows)[nearest])
+    return torch.minimum(sizes, limits.mul_(norm)).copysign_(rows)
+
+
+def _nearest(ascending: Tensor, table: NDArray[Any]) -> Tensor:
+    """Which vector has the smallest angle with each row; for a row of zeros the first."""
+    vectors = torch.from_numpy(table).to(ascending)
+    cosines: Tensor = ascending @ vectors.T / torch.linalg.vector_norm(vectors, dim=1)
+    return cosines.argmax(dim=1)
+
+
+def _stepwise(rows: Tensor, row: NDArray[Any], starts: NDArray[np.intp]) -> Tensor:
+    """The limit of each coordinate by its rank, from a count of sizes instead of a sort: three times as fast.
+
+    Sizes that agree in exponent and first bits count as equal, and equal sizes all have the lowest rank among them. So
+    no level is given to more coordinates than the vector has there, and the encoding stays in its box.
+    """
+    kinds = rows.float().abs().view(torch.int32) >> _DROPPED_BITS
+    kinds += (torch.arange(len(rows), dtype=torch.int32, device=rows.device) * _KINDS)[:, None]
+    counts = torch.bincount(kinds.view(-1), minlength=len(rows) * _KINDS).view(len(rows), _KINDS)
+    smaller = counts.cumsum(1) - counts
+    places = torch.from_numpy(starts).to(rows.device).expand(len(rows), -1).contiguous()
+    # The first kind that has as many smaller coordinates as come before a level is the first on that level.
+    firsts = torch.searchsorted(smaller, places)
+    levels = torch.zeros_like(counts).scatter_add_(1, firsts.clamp_(max=_KINDS - 1), torch.ones_like(firsts))
+    numbers = torch.from_numpy(row[np.append(0, starts)]).to(rows)
+    return numbers[levels.cumsum(1).view(-1)].index_select(0, kinds.view(-1)).view_as(rows)
+
+
+def bucket_means(rows: Tensor, assignment: Tensor, buckets: int) -> Tensor:
+    """The mean of the rows in each bucket; zeros for an empty one."""
+    totals = rows.new_zeros(buckets, rows.shape[1]).index_add_(0, assignment, rows)
+    sizes = torch.bincount(assignment, minlength=buckets).clamp_(min=1)
+    return totals / sizes.to(rows)[:, None]
+
+
+def _coins(examples: int, buckets: int) -> Tensor:
+    """A bucket for each example, on its own and unknown to anyone.
+
+    Both matter: the others must stay where they are when one leaves, and nobody may know a bucket by its place.
+    """
+    bits = np.empty(examples, dtype=np.uint64)
+    SecureSource().stream(Purpose.LOT, 0).fill(bits)
+    return torch.from_numpy((bits % np.uint64(buckets)).astype(np.int64))

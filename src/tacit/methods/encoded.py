@@ -1,0 +1,173 @@
+"""Gradient encoding and denoising (Nasr, Shokri and Houmansadr 2020): noise of any law, and its denoising.
+
+Every gradient is clamped, by the rank of each coordinate, to a vector that was chosen in advance; noise of one law is
+added to each coordinate; and what comes out is scaled by how little it looks like noise. The paper bounds the Rényi
+divergences of one step by an integral per coordinate and adds them up. That is true, with one sign turned round, if
+every example is encoded by itself, lots are Poisson samples and the vectors do not depend on the data: an encoding
+lies in the box of its vector, and for every symmetric law that falls off on both sides the corner of a box is its worst
+point. The guarantee here is the exact privacy curve of that corner. docs/methods/encoded.md has the proof.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from scipy import special
+
+from tacit import arguments
+from tacit.accounting.densities import Floats
+from tacit.accounting.events import Event
+from tacit.accounting.losses import shifted
+from tacit.bounds import DrawnVectors, Encode, Profile
+from tacit.bounds.vectors import Vectors
+from tacit.errors import InvalidArgument, NotAchievable
+from tacit.guarantee import Claim
+from tacit.ledger import Budget
+from tacit.mechanism import Mechanism, Method, Mode, Settings
+from tacit.noise import BoxNoise, Family, Normal
+from tacit.noise.families import family_named
+from tacit.post import KSDenoise
+from tacit.types import Post
+
+SOURCE = "Nasr et al. 2020, Theorem 1"
+_ORDERS = np.arange(2, 65)
+# Shifts of many coordinates are counted on so many nodes: the moments are as good as linear in between.
+_NODES = 64
+_BUCKETS = (
+    "Buckets of several examples move the sum by twice a vector when one example leaves; the paper, which counts once, "
+    "has no claim about them."
+)
+_SEVERAL = (
+    "The certified numbers are those of one box that holds every preselected vector, which no example fills: "
+    "the lower one need not be attained."
+)
+
+
+def encoded(
+    clip_norm: float = 1.0,
+    multiplier: float | None = None,
+    *,
+    noise: str | Family = "student_t",
+    vectors: Vectors | None = None,
+    denoise: bool | None = None,
+    examples_per_encoding: int = 1,
+    buckets: int | None = None,
+    mode: Mode = "rigorous",
+) -> Mechanism:
+    """Encoded gradients with noise of any law: "gaussian", "student_t", "laplace", "cauchy", "variance_gamma", "sech".
+
+    The multiplier is the noise's standard deviation (for the Cauchy law, which has none, its scale) over `clip_norm`,
+    the norm of every vector. In rigorous form there is one vector, and no denoising unless asked for; in paper form
+    there are a thousand, and denoising. Several examples can be encoded together only in a number of `buckets`.
+
+    >>> encoded(multiplier=1.1, noise="laplace").noise.family
+    Laplace()
+    """
+    _refuse_chunks(examples_per_encoding)
+    chosen = vectors or (DrawnVectors() if mode == "paper" else Profile())
+    bound = Encode(chosen, arguments.positive("clip_norm", clip_norm), buckets)
+    family = family_named(noise)
+    is_denoised = mode == "paper" if denoise is None else denoise
+    # Relative to pure noise, so that ordinary learning rates fit; the paper's own steps are shorter.
+    post: tuple[Post, ...] = (KSDenoise(is_relative=mode == "rigorous"),) if is_denoised else ()
+    method = Method("encoded", "Nasr et al. 2020", mode, claims=None if buckets else RenyiOverVectors())
+    if buckets:
+        method = replace(method, notes=(_BUCKETS,))
+    elif isinstance(chosen, DrawnVectors) and chosen.count > 1 and not isinstance(family, Normal):
+        method = replace(method, notes=(_SEVERAL,))
+    return Mechanism(bound, BoxNoise(family, bound.box, multiplier), post, method)
+
+
+def _refuse_chunks(examples: int) -> None:
+    if arguments.count("examples_per_encoding", examples) > 1:
+        raise InvalidArgument(
+            f"examples_per_encoding must be 1. Got {examples}. If a lot is cut into micro-batches, one example more or "
+            "less moves all later ones to another micro-batch, and the sum of their encodings can move by any multiple "
+            "of a vector: nine times, for nine examples in pairs. Give buckets=K, to deal examples into K buckets."
+        )
+
+
+@dataclass(frozen=True)
+class RenyiOverVectors:
+    """The paper's Lemmas 4 and 5 and Theorem 1, with the sign of Lemma 4 put right, at whole orders from 2 to 64.
+
+    Rényi divergences of one step, the largest over all vectors for each order, times the number of steps; converted by
+    Mironov 2017. It speaks of Poisson lots and of one kind of step.
+    """
+
+    source: str = SOURCE
+
+    def claim(self, settings: Settings, event: Event) -> Claim | None:
+        """None for a schedule of different steps."""
+        if settings.is_scheduled or settings.multiplier is None:
+            return None
+        return Claim(self._epsilon(settings, settings.multiplier, settings.delta), settings.delta, self.source)
+
+    def calibrated(self, settings: Settings, budget: Budget) -> Mechanism:
+        """The least noise with which this formula stays within the budget, to four digits."""
+        low, high = 0.05, 0.1
+        while self._epsilon(settings, high, budget.delta) > budget.epsilon:
+            low, high = high, 2 * high
+            if high > 1e6:
+                raise NotAchievable(f"No noise brings the paper's formula down to epsilon {budget.epsilon:g}.")
+        while high / low > 1 + 1e-4:
+            middle = math.sqrt(low * high)
+            fits = self._epsilon(settings, middle, budget.delta) <= budget.epsilon
+            low, high = (low, middle) if fits else (middle, high)
+        return settings.mechanism.with_multiplier(high)
+
+    def _epsilon(self, settings: Settings, multiplier: float, delta: float) -> float:
+        noise, bound = settings.mechanism.noise, settings.mechanism.bound
+        assert isinstance(noise, BoxNoise)
+        assert isinstance(bound, Encode)
+        moments = vector_moments(noise.family, bound.vectors, multiplier, settings.dimension)
+        divergences = sampled_divergences(moments, min(settings.rate, 1.0)).max(axis=0)
+        return float(np.min(settings.steps * divergences - math.log(delta) / (_ORDERS - 1)))
+
+
+def sampled_divergences(log_moments: Floats, rate: float) -> Floats:
+    """Lemma 4 for orders 2 to 64, one row a vector: from log E_k, k = 0 to 64, over all coordinates together."""
+    orders, powers = _ORDERS[:, None], np.arange(_ORDERS[-1] + 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = special.gammaln(orders + 1) - special.gammaln(powers + 1) - special.gammaln(orders - powers + 1)
+        terms = terms + special.xlogy(powers, rate) + special.xlog1py(np.maximum(orders - powers, 0), -rate)
+    terms[powers > orders] = -np.inf
+    return np.asarray(special.logsumexp(terms + log_moments[:, None, :], axis=2) / (_ORDERS - 1))
+
+
+@lru_cache(maxsize=8)
+def vector_moments(family: Family, vectors: Vectors, multiplier: float, dimension: int) -> Floats:
+    """log of the product of E_k over the coordinates of each vector, for k = 0 to 64: [vectors, 65]."""
+    powers = np.arange(_ORDERS[-1] + 1)
+    if isinstance(family, Normal):
+        return np.asarray(powers * (powers - 1) / (2 * multiplier**2))[None]
+    shifts, counts = _counted(vectors, dimension)
+    density = family.density(multiplier)
+    each = np.zeros((shifts.size, powers.size))
+    for row, shift in zip(each, shifts, strict=True):
+        atoms = shifted(density, float(shift), "estimate", 1e-300, 4000)
+        row[:] = special.logsumexp((powers[:, None] - 1) * atoms.loss, b=atoms.p, axis=1)
+    return np.asarray(counts @ each)
+
+
+@lru_cache(maxsize=4)
+def _counted(vectors: Vectors, dimension: int) -> tuple[Floats, Floats]:
+    """Shifts, and how many coordinates of each vector have them; many are shared out between nodes.
+
+    A coordinate between two nodes is shared so that its square stays: its moments are close to functions of that.
+    """
+    rows = vectors.rows(dimension)
+    if len(rows) == 1:
+        shifts, numbers = np.unique(rows, return_counts=True)
+        if shifts.size <= _NODES:
+            return shifts.astype(np.float64), numbers[None].astype(np.float64)
+    nodes = np.linspace(0, float(rows.max()), _NODES)
+    counts = np.empty((len(rows), _NODES))
+    for result, row in zip(counts, rows.astype(np.float64, copy=False), strict=True):
+        left = np.minimum(np.searchsorted(nodes, row, side="right") - 1, _NODES - 2)
+        share = (row**2 - nodes[left] ** 2) / (nodes[left + 1] ** 2 - nodes[left] ** 2)
+        result[:] = np.bincount(left, 1 - share, _NODES) + np.bincount(left + 1, share, _NODES)
+    return nodes, counts

@@ -1,0 +1,58 @@
+"""Pruning with error feedback (Xiang, Li, Yang, Wang and Li 2023): only the largest coordinates move the model.
+
+As published, the largest coordinates of the private sum are kept and get noise, and the rest is added to the next
+gradients. That is refuted: which coordinates are kept follows from private data without any noise, and so does what
+is fed back. The same idea is proven if the release chooses: the largest coordinates after the noise, with error
+feedback (free of charge), or a mask from past releases, outside which nothing is looked at. docs/methods/pruned.md has
+both arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tacit.bounds import Clip, FeedbackClip, MaskedClip
+from tacit.errors import InvalidArgument
+from tacit.guarantee import Status
+from tacit.mechanism import Mechanism, Method, Mode
+from tacit.methods.directional import TauRule
+from tacit.noise import GaussianNoise, PrunedNoise
+from tacit.post import TopK
+
+Selection = Literal["release", "past"]
+_PAPER = "Xiang et al. 2023"
+_BECAUSE = (
+    "Which coordinates are kept is decided by private data without noise, and what is left out enters every gradient "
+    "of the next step as it is."
+)
+
+
+def pruned(
+    clip_norm: float = 1.0,
+    multiplier: float | None = None,
+    *,
+    keep: float = 0.1,
+    select_by: Selection = "release",
+    refresh: int = 10,
+    mode: Mode = "rigorous",
+) -> Mechanism:
+    """Keep the share `keep` of the coordinates. Without a multiplier, the budget says how much noise there must be.
+
+    "release" keeps the largest coordinates of each release, and feeds the rest into the next one; "past" looks only at
+    coordinates that were large in past releases, and at all of them every `refresh`-th step. In paper form, with
+    the published rule for the noise, nothing is proven: support and residual leak.
+
+    >>> pruned(mode="paper").method.unprotected
+    ('support', 'residual')
+    """
+    if mode == "paper":
+        leaks = ("support", "residual")
+        method = Method("pruned", _PAPER, mode, Status.REFUTED, TauRule(), _BECAUSE, unprotected=leaks)
+        return Mechanism(FeedbackClip(clip_norm), PrunedNoise(multiplier, keep), method=method)
+    method = Method("pruned", _PAPER, mode)
+    match select_by:
+        case "release":
+            return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (TopK(keep),), method)
+        case "past":
+            return Mechanism(MaskedClip(clip_norm, keep, refresh), GaussianNoise(multiplier), method=method)
+    raise InvalidArgument(f"select_by must be 'release' or 'past'. Got {select_by!r}.")
