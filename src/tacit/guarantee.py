@@ -197,8 +197,12 @@ class Guarantee:
             return "no proven number stands beside it"
         if self.unprotected:
             return f"what is proven leaves out {' and '.join(self.unprotected)}, so the two do not compare"
+        side = claim_side(claim.epsilon, bounds)
+        if side == "under" and self.status is Status.PROVEN:
+            # Where what was released is accounted for by something larger, as by a box around several vectors.
+            return "here it is smaller than what is certified, and as good"
         words = {"under": "below what is true", "inside": "within the certified interval", "over": "on the safe side"}
-        return f"here it is {words[claim_side(claim.epsilon, bounds)]}"
+        return f"here it is {words[side]}"
 
     def _other_lines(self) -> list[str]:
         lines = []

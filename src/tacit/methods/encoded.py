@@ -149,7 +149,8 @@ def vector_moments(family: Family, vectors: Vectors, multiplier: float, dimensio
     each = np.zeros((shifts.size, powers.size))
     for row, shift in zip(each, shifts, strict=True):
         atoms = shifted(density, float(shift), "estimate", 1e-300, 4000)
-        row[:] = special.logsumexp((powers[:, None] - 1) * atoms.loss, b=atoms.p, axis=1)
+        seen = atoms.p > 0
+        row[:] = special.logsumexp(np.log(atoms.p[seen]) + (powers[:, None] - 1) * atoms.loss[seen], axis=1)
     return np.asarray(counts @ each)
 
 
