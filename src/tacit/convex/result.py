@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -119,8 +118,3 @@ def _assumptions(problem: Problem, event: Event, intercept: bool) -> tuple[str, 
     if event.adjacency is Adjacency.REPLACE_ONE:
         return clipped, "The number of examples is public."
     return clipped, "The number that sums are divided by is public: it does not follow the data."
-
-
-def is_at_most(exact: float, claimed: float) -> Status:
-    """Whether a claim is true where the exact answer is known: proven or refuted, nothing between."""
-    return Status.PROVEN if exact <= claimed * (1 + 1e-9) and math.isfinite(exact) else Status.REFUTED
