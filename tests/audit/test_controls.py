@@ -1,6 +1,6 @@
 """DP-SGD done right is not contradicted; broken in any of five ways it is.
 
-Declared power: over twenty seeds, each of these set-ups catches the faults it is meant for in all twenty (docs/audit.md
+Declared power: over ten seeds, each of these set-ups catches the faults it is meant for in all ten (docs/audit.md
 has the table); here the seed is fixed. A false alarm has a probability of 1 % at most in each.
 """
 

@@ -27,6 +27,7 @@ __all__ = [
     "infer_membership",
     "judge",
     "one_run",
+    "recorded",
     "roc",
     "train_shadows",
 ]
@@ -34,7 +35,7 @@ __all__ = [
 # A module-level __getattr__ would make every misspelt name pass the type checker, so it sees plain imports.
 if TYPE_CHECKING:
     from tacit.audit.attacks import Canaries, ManyRuns
-    from tacit.audit.audits import AuditReport, audit
+    from tacit.audit.audits import AuditReport, audit, recorded
     from tacit.audit.canaries import CanaryGame
     from tacit.audit.evidence import Finding, Kind, LowerBound, Verdict, judge
     from tacit.audit.fixtures import Fixture, all_fixtures
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 else:
     _HOMES = {
         "attacks": ("Canaries", "ManyRuns"),
-        "audits": ("AuditReport", "audit"),
+        "audits": ("AuditReport", "audit", "recorded"),
         "canaries": ("CanaryGame",),
         "evidence": ("Finding", "Kind", "LowerBound", "Verdict", "judge"),
         "fixtures": ("Fixture", "all_fixtures"),

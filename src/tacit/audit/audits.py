@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from tacit.audit.attacks import Attack, Canaries, Train
 from tacit.audit.evidence import Finding, Verdict, judge
 from tacit.errors import InvalidArgument, NotProven
 from tacit.guarantee import Guarantee
+
+_AUDITED = "Audited"
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,25 @@ def audit(
     curve = _curve(proven)
     found = (attack or Canaries()).attack(train, (inputs, targets), delta=delta, confidence=confidence, proven=curve)
     return AuditReport(found, claimed, math.inf if curve is None else curve.epsilon(delta), curve)
+
+
+def recorded(guarantee: Guarantee, report: AuditReport) -> Guarantee:
+    """The guarantee with the verdict in it: a note, or an error that a person has to resolve.
+
+    A measured bound is wrong now and then, so it does not take a proven number back. The verdict of an earlier audit is
+    replaced.
+    """
+    said = f"{_AUDITED} ({report.finding.attack}): {report.finding.bound}; {report.verdict}."
+    kept = replace(
+        guarantee,
+        notes=tuple(note for note in guarantee.notes if not note.startswith(_AUDITED)),
+        errors=tuple(error for error in guarantee.errors if not error.startswith(_AUDITED)),
+    )
+    if report.verdict is not Verdict.CONFLICT:
+        return replace(kept, notes=(*kept.notes, said))
+    luck = f"{100 * (1 - report.finding.bound.confidence):.2g} %"
+    doubt = f"Either the program does not do what is proven, or this is bad luck (at most {luck}). Audit again."
+    return replace(kept, errors=(*kept.errors, f"{said} {doubt}"))
 
 
 def _pair(data: Any) -> tuple[Any, Any]:

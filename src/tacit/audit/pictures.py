@@ -17,7 +17,7 @@ from tacit.audit.separation import Roc
 from tacit.report.plots import draw_tradeoff
 
 _ATTACK: dict[str, Any] = {"color": "#AA4499", "linewidth": 1.6, "marker": "o", "markersize": 2.5}
-_CLAIM: dict[str, Any] = {"color": "#009E73", "linewidth": 1.6, "linestyle": (0, (1, 1.5))}
+_CLAIM: dict[str, Any] = {"color": "#B8860B", "linewidth": 1.8, "linestyle": (0, (3, 1.5, 1, 1.5))}
 _GUESSING: dict[str, Any] = {"color": "#777777", "linewidth": 1.0}
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B")
 _LEAST_RATE = 1e-4
@@ -36,7 +36,8 @@ def draw_audit(report: AuditReport) -> Figure:
         draw_tradeoff(report.curve, delta=delta, axes=axes)
     else:
         _draw_plain(axes)
-    if report.claimed is not None:
+    # A claim above what is proven is on the safe side, and of no interest here.
+    if report.claimed is not None and report.claimed < report.proven:
         alphas = np.linspace(0, 1, 501)
         claimed = gdp.epsilon_delta_tradeoff(alphas, report.claimed, delta)
         axes.plot(alphas, claimed, label=f"claimed: ε = {report.claimed:.4g}, δ = {delta:g}", **_CLAIM)

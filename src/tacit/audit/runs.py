@@ -80,7 +80,11 @@ class _Task:
         words = np.random.SeedSequence(self.seeds).generate_state(4)
         random.seed(int(words[0]))
         np.random.seed(int(words[1]))  # noqa: NPY002 - the user's function may draw from numpy's global generator
-        torch.manual_seed(int(words[2]) << 31 | int(words[3]))
+        seed = int(words[2]) << 31 | int(words[3])
+        # torch.manual_seed formats the stack each time, which takes longer than many a run.
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(seed)
         result = np.asarray(job(self.index))
         unfinished = self.path.with_name(f"{self.path.name}.unfinished")
         with unfinished.open("wb") as file:

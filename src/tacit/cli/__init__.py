@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.audit import audit
 from tacit.cli.epsilon import epsilon
 from tacit.cli.ledger import ledger
 from tacit.cli.noise import noise
@@ -22,6 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command()(audit)
 app.command()(epsilon)
 app.command()(noise)
 app.command()(train)

@@ -1,0 +1,218 @@
+"""`tacit audit`: attack a run, or every claim that is known to be false."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli import options
+
+if TYPE_CHECKING:
+    from tacit.audit import AuditReport, Fixture, LowerBound, Roc
+    from tacit.cli.auditing import Subject
+
+_COLUMNS = ("method", "claim", "proven", "audited lower bound", "verdict")
+
+
+def _number(meaning: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(parser=options.number, metavar="NUMBER", help=meaning)
+    return option
+
+
+def audit(
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="The folder of a run: --out of tacit train.", show_default=False),
+    ] = None,
+    claims: Annotated[bool, typer.Option("--claims", help="Put every published claim to the test instead.")] = False,
+    canaries: Annotated[
+        float | None, _number("Gradient canaries in the repeated training; 0 leaves it out (1000).")
+    ] = None,
+    steps: Annotated[float | None, _number("Repeat so many steps of the training only.")] = None,
+    shadows: Annotated[float | None, _number("Shadow models for the likelihood-ratio attack (0: none).")] = None,
+    confidence: Annotated[float | None, _number("How sure the lower bound on epsilon is to be (0.99).")] = None,
+    data_path: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Your copy of the data, if it has moved.")
+    ] = None,
+    seed: Annotated[float | None, _number("Fix canaries and noise, to repeat an audit.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the picture goes (RUN/audit/audit.png).")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Attack a run: what its releases and its model give away, beside what is proven.
+
+    The training is repeated with canaries in the data, so it takes as long; Ctrl-C loses half a minute at most, and
+    the same command goes on. The verdict is written into the run's guarantee. Ends with 1 if an attack contradicts
+    what is proven.
+
+    \b
+    tacit audit runs/first
+    tacit audit runs/first --canaries 0 --shadows 16
+    tacit audit --claims
+    """
+    from tacit.errors import InvalidArgument
+
+    if claims == (run is not None):
+        raise InvalidArgument("What is to be audited? Give the folder of a run, or --claims for published claims.")
+    if claims:
+        _audit_claims(json)
+        return
+    assert run is not None
+    _audit_run(run, (canaries, steps, shadows, confidence, seed), data_path, plot, json)
+
+
+def _audit_claims(json: bool) -> None:
+    from tacit.audit import all_fixtures
+    from tacit.cli.output import say_json, working
+
+    found: list[tuple[Fixture, LowerBound]] = []
+    for fixture in all_fixtures():
+        with working(f"{fixture.method}: {fixture.name}"):
+            found.append((fixture, fixture.run()))
+    if json:
+        say_json({"claims": [_fixture_json(*one) for one in found]})
+    else:
+        _print_claims(found)
+    if any((bound.epsilon > fixture.claim.epsilon) is not fixture.breaks for fixture, bound in found):
+        raise typer.Exit(1)
+
+
+def _fixture_json(fixture: "Fixture", bound: "LowerBound") -> dict[str, Any]:
+    return {
+        "method": fixture.method,
+        "fixture": fixture.name,
+        "pair": fixture.pair,
+        "claim": {"epsilon": fixture.claim.epsilon, "delta": fixture.claim.delta, "source": fixture.claim.source},
+        "proven": fixture.proven,
+        "bound": {"epsilon": bound.epsilon, "confidence": bound.confidence, "kind": str(bound.kind), "gap": bound.gap},
+        "verdict": str(fixture.verdict(bound)),
+        "as_expected": (bound.epsilon > fixture.claim.epsilon) is fixture.breaks,
+    }
+
+
+def _console() -> Any:
+    """As wide as the terminal; wide enough for every row where there is none."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=170)
+
+
+def _print_claims(found: "list[tuple[Fixture, LowerBound]]") -> None:
+    table = _table("method", "two data sets that differ in one example", *_COLUMNS[1:])
+    for fixture, bound in found:
+        verdict = str(fixture.verdict(bound))
+        table.add_row(
+            fixture.method,
+            fixture.name.replace("_", " "),
+            f"{fixture.claim.epsilon:.4g}",
+            _epsilon(fixture.proven, "nothing"),
+            _audited(bound),
+            f"[bold red]{verdict}[/]" if fixture.breaks else verdict,
+        )
+    console = _console()
+    console.print(table)
+    console.print(
+        "Epsilon, at delta 1e-05 or at that of the claim. A claim that breaks is refuted: docs/guarantees.md says why.",
+        soft_wrap=True,
+    )
+
+
+def _table(*columns: str) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _epsilon(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None or value == float("inf") else f"{value:.4g}"
+
+
+def _audited(bound: "LowerBound") -> str:
+    sure = bound.kind.value if bound.is_certain else f"{100 * bound.confidence:g} % confidence"
+    if bound.gap is not None and bound.epsilon == float("inf"):
+        return f"no finite epsilon: delta ≥ {bound.gap:.4g} ({sure})"
+    return f"≥ {_down(bound.epsilon)} ({sure})"
+
+
+def _down(value: float) -> str:
+    from tacit.report.wording import down
+
+    return down(value, 4)
+
+
+def _audit_run(
+    folder: Path, numbers: tuple[float | None, ...], data_path: Path | None, plot: Path | None, json: bool
+) -> None:
+    from tacit import arguments
+    from tacit.audit import Verdict
+    from tacit.cli.auditing import Subject, report_json, roc_json, write_json
+    from tacit.cli.output import refuse_unless_drawable, say_json, working
+
+    canaries, steps, shadows, confidence, seed = numbers
+    refuse_unless_drawable(plot)
+    wanted = 1000 if canaries is None else arguments.count("canaries", canaries, at_least=0)
+    some_steps = None if steps is None else arguments.count("steps", steps)
+    fixed = None if seed is None else arguments.count("seed", seed, at_least=0)
+    sure = 0.99 if confidence is None else arguments.open_unit("confidence", confidence)
+    with working("Reading the run"):
+        subject = Subject.read(folder, data_path)
+    with working("Asking the model about its examples"):
+        rocs = subject.membership()
+    if shadow_count := 0 if shadows is None else arguments.count("shadows", shadows, at_least=0):
+        rocs["likelihood ratio"] = subject.shadows(shadow_count, fixed)
+    report = subject.canaries(wanted, some_steps, sure, fixed) if wanted else None
+    said = {
+        "folder": str(folder),
+        "audit": None if report is None else report_json(report),
+        "membership": {name: roc_json(one) for name, one in rocs.items()},
+    }
+    write_json(subject.audit_folder / "audit.json", said)
+    if report is not None:
+        subject.record(report)
+    pictures = _draw(subject, report, rocs, plot)
+    if json:
+        say_json(said)
+    else:
+        _print_run(subject, report, rocs, pictures)
+    if report is not None and report.verdict is Verdict.CONFLICT:
+        raise typer.Exit(1)
+
+
+def _draw(subject: "Subject", report: "AuditReport | None", rocs: "dict[str, Roc]", plot: Path | None) -> list[Path]:
+    from tacit.audit.pictures import draw_audit, draw_membership
+    from tacit.cli.output import save
+
+    paths = [subject.audit_folder / "membership.png"]
+    save(draw_membership(rocs), paths[0])
+    if report is not None:
+        paths.insert(0, plot or subject.audit_folder / "audit.png")
+        save(draw_audit(report), paths[0])
+    return paths
+
+
+def _print_run(subject: "Subject", report: "AuditReport | None", rocs: "dict[str, Roc]", pictures: list[Path]) -> None:
+    from tacit.cli.output import say
+
+    settings = subject.settings
+    if report is not None:
+        table = _table(*_COLUMNS)
+        proven, verdict = _epsilon(report.proven, "nothing"), str(report.verdict)
+        row = (f"{settings.method} on {settings.data}", _epsilon(report.claimed, "none"), proven)
+        table.add_row(*row, _audited(report.finding.bound), verdict)
+        _console().print(table)
+    lines = [] if report is None else str(report).splitlines()
+    files = [*map(str, pictures), str(subject.audit_folder / "audit.json")]
+    members = f"Membership, {len(subject.data.train[1]):,} trained on against {len(subject.data.test[1]):,} others"
+    say(
+        [
+            *([("Canaries", lines)] if lines else []),
+            (members, [f"{name}: {one}" for name, one in rocs.items()]),
+            ("Files, for you and not for release, as private examples were looked at", files),
+        ]
+    )

@@ -1,0 +1,101 @@
+"""`tacit audit`: what it says, what it writes, and how it ends when a proof and an attack disagree."""
+
+import json
+
+import pytest
+import torch
+
+from tacit.audit.evidence import Kind
+from tacit.audit.fixtures import all_fixtures
+from tacit.guarantee import Guarantee
+from tacit.noise import GaussianNoise
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+
+
+@pytest.fixture
+def run(tacit):
+    """A short private run on the digits."""
+    done = tacit("train digits --epsilon 4 --steps 30 --lot-size 300 --out first --seed 0")
+    assert done.code == 0, done.err
+
+
+def test_an_audit_says_what_is_claimed_proven_and_found(tacit, run, tmp_path):
+    done = tacit("audit first --canaries 200 --seed 1")
+    assert done.code == 0, done.err
+    for word in ("method", "claim", "proven", "audited lower bound", "verdict", "dpsgd on digits", "not contradicted"):
+        assert word in done.out
+    assert "99 %" in done.out
+    assert "gradient norm: AUC" in done.out
+    assert "at 0.1% FPR" in done.out
+    for name in ("audit.png", "membership.png", "audit.json"):
+        assert (tmp_path / "first" / "audit" / name).stat().st_size > 0
+    guarantee = Guarantee.from_json((tmp_path / "first" / "guarantee.json").read_text())
+    assert any(
+        note.startswith("Audited (one run, 200 gradient canaries): epsilon at least") for note in guarantee.notes
+    )
+    assert not guarantee.errors
+    # Once more, the finished run is only read; its note is replaced, not repeated.
+    again = tacit("audit first --canaries 200 --seed 1")
+    assert again.out == done.out
+    notes = Guarantee.from_json((tmp_path / "first" / "guarantee.json").read_text()).notes
+    assert sum(note.startswith("Audited") for note in notes) == 1
+
+
+def test_json_holds_the_same_and_shadow_models_add_a_score(tacit, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    done = tacit("audit first --canaries 0 --shadows 4 --seed 2 --json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["audit"] is None
+    assert set(said["membership"]) == {"loss", "entropy", "confidence", "gradient norm", "likelihood ratio"}
+    low, area, high = (said["membership"]["likelihood ratio"]["area"][end] for end in ("low", "value", "high"))
+    assert low < area < high
+    assert len(list((tmp_path / "first" / "audit").glob("shadow-models-*.npy"))) == 4
+
+
+def test_an_attack_that_contradicts_a_proof_ends_with_1_and_is_written_down(tacit, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(GaussianNoise, "add", lambda self, bounded, rng: dict(bounded.values))
+    done = tacit("audit first --canaries 1000 --seed 3 --plot worse.png")
+    assert done.code == 1
+    assert "contradicts what is proven" in done.out
+    assert (tmp_path / "worse.png").exists()
+    guarantee = Guarantee.from_json((tmp_path / "first" / "guarantee.json").read_text())
+    assert "To be resolved: Audited" in str(guarantee)
+
+
+def test_fewer_steps_are_held_against_what_fewer_steps_prove(tacit, run):
+    said = json.loads(tacit("audit first --canaries 50 --steps 5 --seed 4 --json").out)
+    assert said["audit"]["proven"] < 3
+    assert said["audit"]["claimed"] is None
+    assert said["audit"]["verdict"] == "not contradicted"
+
+
+def test_claims_are_put_to_the_test(tacit, monkeypatch):
+    # Simulated ones take seconds; the tests of their methods run them.
+    quick = tuple(one for one in all_fixtures() if one.kind is not Kind.SIMULATED)
+    monkeypatch.setattr("tacit.audit.fixtures.all_fixtures", lambda: quick)
+    said = json.loads(tacit("audit --claims --json").out)["claims"]
+    assert len(said) == len(quick)
+    assert all(one["as_expected"] for one in said)
+    shown = tacit("audit --claims")
+    assert shown.code == 0
+    assert "claim broken" in shown.out
+    assert "one against all others" in shown.out
+
+
+@pytest.mark.parametrize("line", ["audit", "audit first --claims"])
+def test_one_thing_is_audited_at_a_time(tacit, line):
+    done = tacit(line)
+    assert done.code == 2
+    assert "What is to be audited?" in done.err
+
+
+def test_a_folder_without_a_run_is_refused(tacit, tmp_path):
+    done = tacit("audit nothing")
+    assert done.code == 2
+    assert "nothing" in done.err
