@@ -323,6 +323,14 @@ def test_whitening_costs_what_ordinary_clipping_costs():
     assert whitened.guarantee().event == ordinary.guarantee().event
 
 
+def test_a_statistic_on_the_same_lot_is_one_sampled_release_with_the_gradient():
+    """mu 0.3 for w and 0.9 for the gradient are one Gaussian release of multiplier 1.0540926, sampled once."""
+    together = (Gaussian(1 / 0.3) + Gaussian(1 / 0.9)).sampled(0.01) * 100
+    assert curve(together).epsilon(1e-5) == pytest.approx(
+        curve(Gaussian(1.0540925533894598).sampled(0.01) * 100).epsilon(1e-5), rel=1e-6
+    )
+
+
 def test_a_rigorous_run_resumes_bit_for_bit(tmp_path):
     """The scale is part of what is saved."""
     whole = trained(directional(grain="coordinate"), steps=6, seed=3)

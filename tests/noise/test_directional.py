@@ -106,6 +106,14 @@ def test_how_much_too_little_noise_there_is_for_a_random_direction(dimension, lo
     assert sum(low < ratio < high for ratio in ratios) >= 30
 
 
+def test_what_the_violation_buys_and_what_a_dense_example_pays_for_it():
+    """For a random direction: 5.1 % less weighted noise, and nearly three times the squared mu for an even gradient."""
+    w = torch.randn(1_000_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    shape = noise_shape({"": w})[""]
+    assert float((w.abs() * shape).sum() / w.abs().sum()) == pytest.approx(0.9491884407255318, abs=2e-3)
+    assert 2.8 < float(shape.pow(-2).mean()) < 3.2
+
+
 def shaped(w, values=None):
     bound = ShapedClip(2.0, floored=False)
     state = bound.steer({"w": w}, bound.init({"w": w}, 10))
