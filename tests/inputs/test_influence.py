@@ -197,9 +197,7 @@ def slow_algorithm_2(model, rule, epsilon, source):
 def test_algorithm_2_is_the_slow_one(normalise, epsilon):
     model = six(intercept=True)
     rule = InfluenceRule(rounds=3, local_steps=2, normalise=normalise)
-    run = selective_descent(
-        model, rule, epsilon=epsilon, delta=1e-5, lipschitz=1.0, step_size=0.1, source=SeededSource(8)
-    )
+    run = selective_descent(model, rule, epsilon=epsilon, delta=1e-5, lipschitz=1.0, source=SeededSource(8))
     theta, released = slow_algorithm_2(model, rule, epsilon, SeededSource(8))
     assert run.theta == pytest.approx(theta, rel=1e-8)
     for index in range(6):

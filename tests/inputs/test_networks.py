@@ -71,9 +71,9 @@ def test_a_linear_network_has_the_gradients_and_the_hessian_of_a_linear_model(li
 
 
 def test_algorithm_2_is_the_same_for_a_linear_network(linear_pair):
-    rule = InfluenceRule(rounds=4, local_steps=3)
+    rule = InfluenceRule(rounds=4, local_steps=3, step_size=0.2)
     runs = [
-        selective_descent(model, rule, epsilon=0.5, delta=1e-5, lipschitz=1.0, step_size=0.2, source=SeededSource(4))
+        selective_descent(model, rule, epsilon=0.5, delta=1e-5, lipschitz=1.0, source=SeededSource(4))
         for model in linear_pair
     ]
     assert runs[0].theta == pytest.approx(runs[1].theta, abs=1e-6)

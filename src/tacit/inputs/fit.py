@@ -25,9 +25,10 @@ def fit_reports(
 ) -> Array:
     """Coefficients [columns, outputs] of the regularised problem over the reports. Public, as they are.
 
-    De-biased, the objective is, on average over the noise on labels, the one without it: for losses in which the
-    label enters linearly (Logistic, Multinomial). For Squared it is so over the noise on features too; what
-    is left of the second moments is made positive. Other losses have no such correction and are refused.
+    De-biased, Squared uses second moments without those of the noise. For Logistic and Multinomial the labels are
+    corrected so that the objective is, on average over their noise, the one without it; features are replaced by what
+    they most likely were (regression calibration: exact for linear regression, to first order here), or noise would
+    shrink their coefficients and not the intercept. Other losses have no such correction and are refused.
     """
     # Noise may take numbers beyond their bound, and clipping them there would pull them towards zero.
     is_number = randomizer.labels.bound is not None
@@ -37,9 +38,9 @@ def fit_reports(
         return _minimiser(noisy)
     match problem.loss:
         case Squared():
-            return _corrected_moments(noisy, randomizer, intercept)
+            return _corrected_moments(noisy, randomizer, intercept, problem.data_norm)
         case Logistic() | Multinomial():
-            return _minimiser(replace(noisy, linear=label_correction(noisy, data.y, randomizer)))
+            return _calibrated(noisy, data, randomizer, problem.data_norm, intercept)
     raise InvalidArgument(
         f"{problem.loss!r} cannot be de-biased: the label does not enter it linearly. Use Logistic, Multinomial or "
         "Squared, or leave debias out."
@@ -71,13 +72,49 @@ def label_correction(noisy: Problem, numbers: Array, randomizer: Randomizer) -> 
     return correction
 
 
-def _corrected_moments(noisy: Problem, randomizer: Randomizer, intercept: bool) -> Array:
+def _calibrated(
+    noisy: Problem, data: PerturbedData, randomizer: Randomizer, data_norm: float, intercept: bool
+) -> Array:
+    """Corrected labels and calibrated features, regularised so that squares would give ridge regression.
+
+    Features that vary by S under noise that varies by v most likely were S / (S + v) of what is seen (regression
+    calibration). Scores share that factor evenly between features and coefficients, whose regularisation is then as
+    without noise (but for the intercept, which is that of centred features).
+    """
+    centre = data.x.mean(axis=0) if intercept else np.zeros(data.x.shape[1])
+    variance = randomizer.variance(centre.size)
+    shifted = data.x - centre
+    values, vectors = np.linalg.eigh(shifted.T @ shifted / len(shifted))
+    spread = within_trace(values - variance, data_norm**2)
+    root = np.sqrt(spread / (spread + variance))
+    calm = with_rows(noisy, shifted @ vectors * root, intercept=intercept)
+    theta = _minimiser(replace(calm, linear=label_correction(calm, data.y, randomizer)))
+    weights = vectors @ (theta[: centre.size] / np.where(root > 0, root, np.inf)[:, None])
+    if intercept:
+        weights = np.concatenate([weights, theta[centre.size :] - centre @ weights])
+    return np.asarray(weights)
+
+
+def within_trace(values: Array, most: float) -> Array:
+    """The nearest numbers that are not negative and add up to no more than `most`.
+
+    The squares of rows of norm r add up to r^2, so second moments cannot have a larger trace; noise can.
+    """
+    positive = np.maximum(values, 0.0)
+    if positive.sum() <= most:
+        return positive
+    falling = np.sort(positive)[::-1]
+    over = (np.cumsum(falling) - most) / np.arange(1, falling.size + 1)
+    return np.asarray(np.maximum(positive - over[np.flatnonzero(falling > over)[-1]], 0.0))
+
+
+def _corrected_moments(noisy: Problem, randomizer: Randomizer, intercept: bool, data_norm: float) -> Array:
     """Ridge regression on second moments without the noise's own; noise on the targets averages out by itself."""
     features = noisy.columns - intercept
     moments = noisy.rows.T @ noisy.rows / noisy.n
     moments[np.arange(features), np.arange(features)] -= randomizer.variance(features)
     values, vectors = np.linalg.eigh(moments)
-    spread = np.maximum(values, 0.0) + noisy.regularisation
+    spread = within_trace(values, data_norm**2 + intercept) + noisy.regularisation
     if not np.all(spread > 0):
         raise InvalidArgument(
             "De-biased second moments are not positive, so the fit needs a regularisation above 0. Common values lie "

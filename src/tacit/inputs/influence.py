@@ -226,13 +226,13 @@ def kang_2021_example_std(
 class InfluenceRule:
     """Algorithm 2's settings: `rounds` of `local_steps` steps on single examples, and what the paper leaves open.
 
-    With `normalise` the threshold compares with 1, as it seems to be meant; without, literally. Without a step size it
-    is 1 / smoothness.
+    With `normalise` the threshold compares with 1, as it seems to be meant; without, literally. The smaller the steps,
+    the nearer the outcome stays to the model that was trained without noise.
     """
 
     rounds: int = 10
     local_steps: int = 10
-    step_size: float | None = None
+    step_size: float = 0.1
     normalise: bool = False
     consistent: bool = False
     constant: float = 1.0
@@ -241,6 +241,7 @@ class InfluenceRule:
     def __post_init__(self) -> None:
         for name in ("rounds", "local_steps"):
             object.__setattr__(self, name, arguments.count(name, getattr(self, name)))
+        object.__setattr__(self, "step_size", arguments.positive("step_size", self.step_size))
 
     @property
     def steps(self) -> int:
@@ -264,7 +265,6 @@ def selective_descent(
     epsilon: float,
     delta: float,
     lipschitz: float,
-    step_size: float,
     source: Source,
 ) -> SelectiveRun:
     """Algorithm 2 of Kang et al. 2021: from a model trained without noise, steps on examples, some of them with noise.
@@ -295,7 +295,7 @@ def selective_descent(
                 consistent=rule.consistent,
             )
             features = features + std * gaussian(rng, features.size)
-        local = local - step_size * model.gradient(index, features, local)
+        local = local - rule.step_size * model.gradient(index, features, local)
         x[index], noised[index] = features, not alone
     return SelectiveRun(local, PerturbedData(x, model.y), Unnoised(np.flatnonzero(~noised)))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -194,6 +195,7 @@ def reports_event(randomizer: Randomizer, n: int, *, shuffled: bool) -> Event:
     return ShuffledReports(randomizer.event, n) if shuffled else randomizer.event
 
 
+@lru_cache(maxsize=128)
 def calibrated(
     reporting: Reporting, *, epsilon: float, delta: float | None, n: int, data_norm: float, labels: Labels
 ) -> Randomizer:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tacit import arguments
 from tacit.accounting.events import Adjacency, Unproven
 from tacit.convex.individual import FilteredDescent, individual_descent_and_spent
 from tacit.convex.losses import Loss
@@ -107,7 +106,6 @@ def _selective_linear(setup: Setup, rule: InfluenceRule) -> PerturbedResult:
         epsilon=setup.budget.epsilon,
         delta=setup.budget.stated_delta,
         lipschitz=setup.longest_gradient(rule.lipschitz),
-        step_size=_step_size(rule, 1 / model.whole.smoothness),
         source=setup.source,
     )
     theta = run.theta.reshape(-1, setup.problem.loss.outputs)
@@ -117,7 +115,7 @@ def _selective_linear(setup: Setup, rule: InfluenceRule) -> PerturbedResult:
 def _selective_network(
     setup: Setup, module: torch.nn.Module, rule: InfluenceRule, pretraining: Descent
 ) -> NetworkResult:
-    from tacit.inputs.networks import STEP_SIZE, NetworkModel, NetworkResult
+    from tacit.inputs.networks import NetworkModel, NetworkResult
 
     model = NetworkModel(module, setup.problem, pretraining, setup.source)
     run = selective_descent(
@@ -126,7 +124,6 @@ def _selective_network(
         epsilon=setup.budget.epsilon,
         delta=setup.budget.stated_delta,
         lipschitz=setup.longest_gradient(rule.lipschitz),
-        step_size=_step_size(rule, STEP_SIZE),
         source=setup.source,
     )
     trained = model.with_parameters(run.theta).to(next(module.parameters()).dtype)
@@ -144,7 +141,3 @@ def _guarantee(setup: Setup, rule: InfluenceRule) -> Guarantee:
         because=_BECAUSE,
         unprotected=("labels", "examples"),
     )
-
-
-def _step_size(rule: InfluenceRule, otherwise: float) -> float:
-    return otherwise if rule.step_size is None else arguments.positive("step_size", rule.step_size)
