@@ -72,17 +72,16 @@ def test_an_empty_lot_adds_up_to_nothing():
 def test_the_steps_emit_what_calibration_was_told(descent):
     problem = problem_of()
     run = descent.run(problem, 4.0, REPLACE, source_for(0))
-    assert curve(run.event).epsilon(1e-5) == curve(descent.event(problem, 4.0, REPLACE)).epsilon(1e-5)
+    assert curve(run.event).epsilon(1e-5) == curve(descent.event(problem.n, 4.0, REPLACE)).epsilon(1e-5)
 
 
 def test_events_of_each_descent():
-    problem = problem_of()
-    assert NoisyDescent(7).event(problem, 2.0, ADD) == Gaussian(2.0, ADD) * 7
-    assert NoisyLots(7, lot_size=6).event(problem, 2.0, ADD) == Gaussian(2.0, ADD).sampled(0.1) * 7
-    assert NoisyPass(3).event(problem, 2.0, REPLACE) == EpsilonDelta(0.5, 0.0, REPLACE) * 3
+    assert NoisyDescent(7).event(60, 2.0, ADD) == Gaussian(2.0, ADD) * 7
+    assert NoisyLots(7, lot_size=6).event(60, 2.0, ADD) == Gaussian(2.0, ADD).sampled(0.1) * 7
+    assert NoisyPass(3).event(60, 2.0, REPLACE) == EpsilonDelta(0.5, 0.0, REPLACE) * 3
     snapshots = NoisySnapshots(rounds=2, inner=5, lot_size=6, share=1.5)
     expected = Gaussian(3.0, ADD) * 2 + Gaussian(2.0, ADD).sampled(0.1) * 10
-    assert snapshots.event(problem, 2.0, ADD) == expected
+    assert snapshots.event(60, 2.0, ADD) == expected
 
 
 @pytest.mark.parametrize("descent", [NoisyDescent(50), NoisyLots(50, lot_size=60)], ids=str)
@@ -132,7 +131,7 @@ def test_planned_steps_grow_with_the_budget_and_need_no_data():
     assert 5 <= steps[0] < steps[-1] <= 500
     assert NoisyDescent(7).planned(problem, 1.0) == NoisyDescent(7)
     with pytest.raises(InvalidArgument, match="no number of steps yet"):
-        NoisyDescent().event(problem, 1.0, ADD)
+        NoisyDescent().event(60, 1.0, ADD)
 
 
 def test_squared_loss_is_clipped_where_its_minimiser_cannot_be():
@@ -144,7 +143,7 @@ def test_squared_loss_is_clipped_where_its_minimiser_cannot_be():
 
 def test_a_pass_is_about_replaced_examples():
     for ask in (
-        lambda: NoisyPass().event(problem_of(), 1.0, ADD),
+        lambda: NoisyPass().event(60, 1.0, ADD),
         lambda: NoisyPass().run(problem_of(), 1.0, ADD, source_for(0)),
     ):
         with pytest.raises(InvalidArgument, match="removing one would move all later lots"):

@@ -32,10 +32,12 @@ _LEAST_STEPS, _MOST_STEPS = 5, 500
 
 @runtime_checkable
 class Descent(Protocol):
-    """Noisy steps of a fixed number."""
+    """Noisy steps of a fixed number. A frozen value."""
 
-    def event(self, problem: Problem, multiplier: float, adjacency: Adjacency) -> Event:
-        """What all steps together cost."""
+    def __hash__(self) -> int: ...
+
+    def event(self, n: int, multiplier: float, adjacency: Adjacency) -> Event:
+        """What all steps together cost, with `n` examples."""
 
     def run(self, problem: Problem, multiplier: float, adjacency: Adjacency, source: Source) -> Noisy:
         """The coefficients after the last step, with the events that the noise emitted. Public."""
@@ -72,7 +74,7 @@ class NoisyDescent:
             way = min(way, _SETTLED / problem.regularisation)
         return replace(self, steps=round(min(max(way / size, _LEAST_STEPS), _MOST_STEPS)))
 
-    def event(self, problem: Problem, multiplier: float, adjacency: Adjacency) -> Event:
+    def event(self, n: int, multiplier: float, adjacency: Adjacency) -> Event:
         """One unsampled Gaussian per step."""
         return Gaussian(multiplier, adjacency) * self._steps
 
@@ -113,17 +115,17 @@ class NoisyLots:
     def __post_init__(self) -> None:
         _check(self, counts=("steps",), sizes=("lot_size", "step_size", "clip_norm"))
 
-    def rate(self, problem: Problem) -> float:
+    def rate(self, n: int) -> float:
         """The probability with which an example enters a lot; lots of everything where there are too few."""
-        return min(self.lot_size / problem.n, 1.0)
+        return min(self.lot_size / n, 1.0)
 
-    def event(self, problem: Problem, multiplier: float, adjacency: Adjacency) -> Event:
+    def event(self, n: int, multiplier: float, adjacency: Adjacency) -> Event:
         """One Gaussian on a Poisson lot per step."""
-        return Gaussian(multiplier, adjacency).sampled(self.rate(problem)) * self.steps
+        return Gaussian(multiplier, adjacency).sampled(self.rate(n)) * self.steps
 
     def run(self, problem: Problem, multiplier: float, adjacency: Adjacency, source: Source) -> Noisy:
         """All steps, on lots that are drawn by one coin per example."""
-        clip_norm, rate = clip_norm_for(problem, self.clip_norm), self.rate(problem)
+        clip_norm, rate = clip_norm_for(problem, self.clip_norm), self.rate(problem.n)
         moved, rng = shift(clip_norm, adjacency), source.stream(Purpose.NOISE, 0)
         events: list[Event] = []
 
@@ -153,7 +155,7 @@ class NoisyPass:
     def __post_init__(self) -> None:
         _check(self, counts=("passes", "lot_size"), sizes=("step_size", "clip_norm"))
 
-    def event(self, problem: Problem, multiplier: float, adjacency: Adjacency) -> Event:
+    def event(self, n: int, multiplier: float, adjacency: Adjacency) -> Event:
         """1 / multiplier per pass, for an example that is replaced: one that is removed would move all later lots."""
         _need_replacement(adjacency)
         return EpsilonDelta(1 / multiplier, 0.0, adjacency) * self.passes

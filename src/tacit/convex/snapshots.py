@@ -40,14 +40,14 @@ class NoisySnapshots:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, arguments.positive(name, getattr(self, name)))
 
-    def rate(self, problem: Problem) -> float:
+    def rate(self, n: int) -> float:
         """The probability with which an example enters a lot."""
-        return min(self.lot_size / problem.n, 1.0)
+        return min(self.lot_size / n, 1.0)
 
-    def event(self, problem: Problem, multiplier: float, adjacency: Adjacency) -> Event:
+    def event(self, n: int, multiplier: float, adjacency: Adjacency) -> Event:
         """A Gaussian per snapshot and a sampled one per correction."""
         snapshot = Gaussian(self.share * multiplier, adjacency)
-        correction = Gaussian(multiplier, adjacency).sampled(self.rate(problem))
+        correction = Gaussian(multiplier, adjacency).sampled(self.rate(n))
         return snapshot * self.rounds + correction * (self.rounds * self.inner)
 
     def run(self, problem: Problem, multiplier: float, adjacency: Adjacency, source: Source) -> Noisy:
@@ -85,7 +85,7 @@ class _Rounds:
 
     def _correction(self, theta: Array, snapshot: Array) -> Array:
         """How much the mean gradient has changed since the snapshot, from a lot."""
-        problem, rate = self._problem, self._plan.rate(self._problem)
+        problem, rate = self._problem, self._plan.rate(self._problem.n)
         way = float(np.linalg.norm(theta - snapshot))
         lot = self._source.stream(Purpose.LOT, self._drawn).coins(problem.n, rate)
         self._drawn += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tacit import arguments
@@ -77,7 +78,7 @@ def gradient_perturbation(
         training = training.planned(problem, gdp.mu(budget.epsilon, budget.delta))
     source = source_for(seed)
     if mode == "rigorous":
-        multiplier = _multiplier(training, problem, budget, adjacency)
+        multiplier = _multiplier(training, problem.n, budget, adjacency)
         outcome = _Outcome(training.run(problem, multiplier, adjacency, source), Published(_NAME))
     else:
         outcome = _published(training, problem, budget, arguments.positive("constant", constant), source)
@@ -99,8 +100,9 @@ class _Outcome:
     published: Published
 
 
-def _multiplier(training: Descent, problem: Problem, budget: Allowance, adjacency: Adjacency) -> float:
-    """The least noise over sensitivity with which all steps keep the budget."""
+@lru_cache(maxsize=256)
+def _multiplier(training: Descent, n: int, budget: Allowance, adjacency: Adjacency) -> float:
+    """The least noise over sensitivity with which all steps keep the budget. Lots take seconds, so it is remembered."""
     if budget.delta is None:
         if not isinstance(training, NoisyPass):
             raise InvalidArgument(
@@ -111,7 +113,7 @@ def _multiplier(training: Descent, problem: Problem, budget: Allowance, adjacenc
     if isinstance(training, NoisyDescent) and training.steps is not None:
         return multiplier_for(epsilon=budget.epsilon, delta=budget.delta, rate=1.0, steps=training.steps)
     return calibrate(
-        lambda multiplier: training.event(problem, multiplier, adjacency),
+        lambda multiplier: training.event(n, multiplier, adjacency),
         epsilon=budget.epsilon,
         delta=budget.delta,
         guess=1.0 / budget.epsilon,
