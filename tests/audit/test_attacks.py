@@ -217,6 +217,13 @@ def test_a_stopped_white_box_audit_goes_on_with_the_same_game(tmp_path, monkeypa
     assert resumed.finding == whole.finding
 
 
+def test_canaries_that_drown_each_other_are_said_to():
+    crowded = audit_training(small_training(1), delta=1e-5, canaries=1000, seed=0)
+    assert any("drown each other in a model of 33 parameters: 82 or fewer" in note for note in crowded.finding.notes)
+    few = audit_training(small_training(1), delta=1e-5, canaries=20, seed=0)
+    assert not any("drown" in note for note in few.finding.notes)
+
+
 def test_a_white_box_audit_keeps_no_private_sum_beside_it(tmp_path):
     audit_training(small_training(2), delta=1e-5, canaries=20, folder=tmp_path)
     from safetensors import safe_open

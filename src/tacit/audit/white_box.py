@@ -88,9 +88,20 @@ def audit_training(
         (
             f"{guesses.right} of {guesses.made} guesses were right, {guesses.canaries - guesses.made} were withheld.",
             f"By the theorem of Steinke, Nasr and Jagielski: {result.steinke}.",
+            *_crowded(run, canaries),
         ),
     )
     return AuditReport(finding, None, math.inf if proven is None else proven.epsilon(delta), proven)
+
+
+def _crowded(run: PrivateRun, canaries: int) -> tuple[str, ...]:
+    """A note where the canaries of a lot, in random directions, hide each other as well as noise would."""
+    size = sum(value.numel() for value in run.model.parameters() if value.requires_grad)
+    rate = run.sampling.lot_size / run.sampling.population
+    if math.sqrt(rate * canaries / 2 / size) < run.multiplier / 2:
+        return ()
+    best = max(2, int(size * run.multiplier**2 / (2 * rate)))
+    return (f"{canaries:,} canaries drown each other in a model of {size:,} parameters: {best:,} or fewer show more.",)
 
 
 def _length(training: Training) -> float:
