@@ -47,6 +47,9 @@ _SHUFFLED = (
 )
 
 
+_STARTED = "The network started from weights that do not depend on the data."
+
+
 @dataclass(frozen=True, eq=False)
 class Setup:
     """The clipped data, what may be spent, and the model: `module`, or a linear one without it. Private."""
@@ -132,7 +135,11 @@ def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: 
         delta=budget.stated_delta,
         method=method,
         unit=FEATURES if public else "example",
-        assumptions=(*setup.assumptions, *([_SHUFFLED] if amplified else [])),
+        assumptions=(
+            *setup.assumptions,
+            *([_SHUFFLED] if amplified else []),
+            *([_STARTED] if setup.module is not None else []),
+        ),
         unprotected=("labels",) if public else (),
         violations=setup.violations,
         notes=(_described(randomizer),),

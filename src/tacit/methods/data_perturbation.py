@@ -61,6 +61,14 @@ def data_perturbation(
     Guarantee, rigorous: as `input_perturbation`. In paper form: with noise per example each row of features by itself,
     also in the data that are returned; with shared noise none. Lots hold about sqrt(n) examples unless `training`
     says otherwise, as the paper's theorem wants it.
+
+    >>> import numpy as np
+    >>> from tacit.convex import Logistic
+    >>> x, y = np.eye(4).repeat(50, axis=0), np.arange(200) % 2
+    >>> settings = {"loss": Logistic(), "regularisation": 0.1, "data_norm": 1.0}
+    >>> result = data_perturbation(x, y, **settings, epsilon=1.0, delta=1e-5)
+    >>> result.data.x.shape == x.shape and result.guarantee.epsilon(1e-5) <= 1.0
+    True
     """
     mode, noise = check_mode(mode), check_noise(noise)
     setup = set_up(

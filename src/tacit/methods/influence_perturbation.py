@@ -64,6 +64,14 @@ def influence_perturbation(
     In paper form nothing is proven. A linear model starts from its minimiser, a network from `pretraining` on the data
     as they are; then come the steps of `rule`. The model is returned with the data, some of them as they were: which
     ones, `result.curator` tells the curator.
+
+    >>> import numpy as np
+    >>> from tacit.convex import Logistic
+    >>> x, y = np.eye(4).repeat(50, axis=0), np.arange(200) % 2
+    >>> settings = {"loss": Logistic(), "regularisation": 0.1, "data_norm": 1.0}
+    >>> result = influence_perturbation(x, y, **settings, epsilon=1.0, delta=1e-5)
+    >>> len(result.curator.for_curator()) == 200 and result.guarantee.epsilon(1e-5) <= 1.0
+    True
     """
     mode = check_mode(mode)
     if mode == "rigorous":

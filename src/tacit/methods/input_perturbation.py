@@ -69,6 +69,14 @@ def input_perturbation(
     In paper form `noise` is "per_example" (proven: the features of each example by themselves, at a large epsilon) or
     "shared" (proven: nothing); epsilon and delta are what the paper claims to keep with the noise that `rule` gives for
     the steps of `training`. Only the model is returned, as in the paper.
+
+    >>> import numpy as np
+    >>> from tacit.convex import Logistic
+    >>> x, y = np.eye(4).repeat(50, axis=0), np.arange(200) % 2
+    >>> settings = {"loss": Logistic(), "regularisation": 0.1, "data_norm": 1.0}
+    >>> result = input_perturbation(x, y, **settings, epsilon=1.0, delta=1e-5)
+    >>> result.guarantee.epsilon(1e-5) <= 1.0 < result.guarantee.local_epsilon(1e-5)
+    True
     """
     mode, noise = check_mode(mode), check_noise(noise)
     setup = set_up(
