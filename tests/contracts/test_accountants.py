@@ -15,6 +15,7 @@ from tacit.accounting import (
     Gaussian,
     Laplace,
     RandomizedResponse,
+    ShuffledReports,
     StudentT,
     Unproven,
     curve,
@@ -226,8 +227,9 @@ def test_never_below_the_exact_laplace(by, multiplier):
         StudentT(9.0, 0.9, (0.6, 0.8)).sampled(0.01) * 500,
         Laplace(2.0) * 5,
         RandomizedResponse(0.4, 4, Adjacency.ADD_REMOVE).sampled(0.2) * 10 + EpsilonDelta(0.1) * 3,
+        ShuffledReports(RandomizedResponse(1.0), 500) * 3 + Gaussian(8.0, Adjacency.REPLACE_ONE),
     ],
-    ids=["published", "mixed", "student_t", "laplace", "responses"],
+    ids=["published", "mixed", "student_t", "laplace", "responses", "shuffled"],
 )
 def test_never_below_the_certified_lower_bound(by, event):
     assert curve(event, by).epsilon(DELTA) >= curve(event).epsilon_bounds(DELTA)[0]
