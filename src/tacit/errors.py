@@ -12,6 +12,7 @@
     ├── OutOfOrder
     ├── CannotResume
     ├── BadLedger
+    ├── DataMissing
     └── MixesExamples
 
 A message says what was wrong, with the value; why it matters; and what to do.
@@ -67,6 +68,10 @@ class CannotResume(TacitError):
 
 class BadLedger(TacitError):
     """A file that is no ledger, or one that is damaged, was edited, or was written by a newer tacit."""
+
+
+class DataMissing(TacitError):
+    """A data set is not on this machine and could not be downloaded."""
 
 
 class MixesExamples(TacitError):

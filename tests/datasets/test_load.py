@@ -196,7 +196,8 @@ def test_a_row_that_is_none_of_adults_is_refused_with_the_file(tmp_path, text, w
 def test_a_row_that_is_none_of_a9as_is_refused(tmp_path, line):
     (tmp_path / "a9a").write_text(line)
     (tmp_path / "a9a.t").write_text("+1 2:1\n")
-    assert "holds a row that is none of Adult's" in refusal("adult", tmp_path)
+    message = refusal("adult", tmp_path)
+    assert f"{tmp_path / 'a9a'} does not hold rows of Adult" in message
 
 
 def test_missing_tables_are_refused_with_every_name_looked_for(tmp_path):
@@ -213,9 +214,18 @@ def test_an_unknown_name_is_refused_with_all_known_ones():
     assert message.endswith("Did you mean mnist?")
 
 
-@pytest.mark.parametrize("name", ["mnist", "adult"])
-def test_what_does_not_come_along_must_be_pointed_to(name):
-    assert "--data-path" in refusal(name)
+def test_what_lies_in_the_folder_of_the_environment_is_read_from_there(tmp_path, monkeypatch, pictures):
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path))
+    (tmp_path / "mnist").mkdir()
+    np.savez(tmp_path / "mnist" / "mnist.npz", **pictures)
+    assert len(load("mnist").train[0]) == 9
+
+
+def test_a9a_has_a_name_of_its_own(tmp_path):
+    (tmp_path / "a9a").write_text("-1 3:1\n+1 1:1\n")
+    (tmp_path / "a9a.t").write_text("+1 2:1\n")
+    assert load("a9a", tmp_path).shape == (123,)
+    assert "a9a.t[.gz]" in refusal("a9a", tmp_path / "elsewhere")
 
 
 def test_what_comes_along_is_not_read_from_elsewhere(tmp_path):

@@ -1,4 +1,4 @@
-"""Adult (census income) from a copy of the user's: the original tables, or their LIBSVM form a9a.
+"""Adult (census income): the original tables, or their LIBSVM form a9a.
 
 The original is encoded by the code book that is published with it (adult.names), not by what the rows contain: a
 value that the code book does not know, such as "?", is encoded as nothing.
@@ -6,113 +6,123 @@ value that the code book does not know, such as "?", is encoded as nothing.
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from tacit.datasets.data import Array, Data, Examples, within
+from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode
+from tacit.datasets.data import Data, Examples
+from tacit.datasets.files import contents, libsvm, reading, rows_of
 from tacit.errors import InvalidArgument
 
+ADULT_FILES = "adult.data[.gz] with adult.test[.gz]"
+A9A_FILES = "a9a[.gz] with a9a.t[.gz]"
+_TABLES, _A9A = ("adult.data", "adult.test"), ("a9a", "a9a.t")
 _PUBLISHED_SIZE = 32_561
 _A9A_FEATURES = 123
 _INCOMES = {"<=50K": 0, ">50K": 1, "-1": 0, "+1": 1, "1": 1}
-_COLUMNS = 15
+_COLUMNS = (
+    "age",
+    "workclass",
+    "fnlwgt",
+    "education",
+    "education-num",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "capital-gain",
+    "capital-loss",
+    "hours-per-week",
+    "native-country",
+    "income",
+)
 
-# Column of the table: the largest value. The sampling weight (column 2) says nothing about a person and is left out.
-_NUMBERS = {0: 100.0, 4: 16.0, 10: 100_000.0, 11: 5_000.0, 12: 100.0}
-_LOGARITHMIC = {10, 11}
-_CODE_BOOK = {
-    1: "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked",
-    3: "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th Masters 1st-4th 10th "
-    "Doctorate 5th-6th Preschool",
-    5: "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent Married-AF-spouse",
-    6: "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty Handlers-cleaners "
-    "Machine-op-inspct Adm-clerical Farming-fishing Transport-moving Priv-house-serv Protective-serv Armed-Forces",
-    7: "Wife Own-child Husband Not-in-family Other-relative Unmarried",
-    8: "White Asian-Pac-Islander Amer-Indian-Eskimo Other Black",
-    9: "Female Male",
-    13: "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) India Japan Greece South "
-    "China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal Ireland France "
-    "Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland Thailand Yugoslavia "
-    "El-Salvador Trinadad&Tobago Peru Hong Holand-Netherlands",
+
+def _category(values: str) -> Category:
+    return Category(tuple(values.split()))
+
+
+# The sampling weight fnlwgt says nothing about a person and is left out.
+_BOOK: CodeBook = {
+    "age": Number(0, 100),
+    "education-num": Number(0, 16),
+    "capital-gain": Number(0, 100_000, logarithmic=True),
+    "capital-loss": Number(0, 5_000, logarithmic=True),
+    "hours-per-week": Number(0, 100),
+    "workclass": _category(
+        "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked"
+    ),
+    "education": _category(
+        "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th Masters 1st-4th 10th "
+        "Doctorate 5th-6th Preschool"
+    ),
+    "marital-status": _category(
+        "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent Married-AF-spouse"
+    ),
+    "occupation": _category(
+        "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty Handlers-cleaners "
+        "Machine-op-inspct Adm-clerical Farming-fishing Transport-moving Priv-house-serv Protective-serv Armed-Forces"
+    ),
+    "relationship": _category("Wife Own-child Husband Not-in-family Other-relative Unmarried"),
+    "race": _category("White Asian-Pac-Islander Amer-Indian-Eskimo Other Black"),
+    "sex": _category("Female Male"),
+    "native-country": _category(
+        "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) India Japan Greece South "
+        "China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal Ireland France "
+        "Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland Thailand "
+        "Yugoslavia El-Salvador Trinadad&Tobago Peru Hong Holand-Netherlands"
+    ),
 }
-_PLACES = {
-    (column, value): place
-    for place, (column, value) in enumerate(
-        (column, value) for column, values in _CODE_BOOK.items() for value in values.split()
+
+
+def read_adult(where: Path) -> Data | None:
+    """The original tables, or else a9a; None if neither is there."""
+    data = _read(
+        where, "adult", _TABLES, _from_table, "numbers go from declared ranges to [-1, 1], categories to 0 or 1"
     )
-}
+    return data or _read_a9a(where, "adult")
 
 
-def read_adult(folder: Path) -> Data:
-    """The data set in `folder`: adult.data and adult.test, or else a9a and a9a.t; each may end in .gz."""
-    for names, read, scaling in (
-        (("adult.data", "adult.test"), _from_table, "numbers go from declared ranges to [-1, 1], categories to 0 or 1"),
-        (("a9a", "a9a.t"), _from_libsvm, "the features of a9a are 0 or 1 already"),
-    ):
-        files = [_first_file(folder / name) for name in names]
-        if all(files):
-            train, test = (_examples(file, read) for file in files if file is not None)
-            return Data("adult", train, test, classes=2, population=_PUBLISHED_SIZE, scaling=scaling)
-    raise InvalidArgument(
-        f"There is no Adult in {folder}. Looked for adult.data[.gz] with adult.test[.gz], and for a9a[.gz] with "
-        "a9a.t[.gz]: a folder must hold both files of a pair."
-    )
+def read_a9a(where: Path) -> Data | None:
+    """The 123 binary features of a9a; None if they are not there."""
+    return _read_a9a(where, "a9a")
 
 
-def _first_file(path: Path) -> Path | None:
-    both = (path, path.with_name(f"{path.name}.gz"))
-    return next((file for file in both if file.is_file()), None)
+def _read_a9a(where: Path, name: str) -> Data | None:
+    return _read(where, name, _A9A, _from_libsvm, "the features of a9a are 0 or 1 already")
 
 
-def _examples(file: Path, read: Callable[[list[list[str]]], Examples]) -> Examples:
-    try:
-        rows = list(_rows(file))
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{file} cannot be read: {error}.") from error
-    try:
-        return read(rows)
-    except (ValueError, LookupError) as error:
-        raise InvalidArgument(f"{file} holds a row that is none of Adult's: {error}.") from error
+def _read(
+    where: Path, name: str, files: tuple[str, str], read: Callable[[bytes], Examples], scaling: str
+) -> Data | None:
+    found = contents(where, files)
+    if found is None:
+        return None
+    parts = []
+    for file in files:
+        with reading(where / file, "rows of Adult"):
+            parts.append(read(found[file]))
+    train, test = parts
+    return Data(name, train, test, classes=2, population=_PUBLISHED_SIZE, scaling=scaling, example="person")
 
 
-def _rows(file: Path) -> Iterator[list[str]]:
-    """The fields of every row; empty lines, and the comment that adult.test opens with, are none."""
-    with gzip.open(file, "rt", encoding="ascii") if file.suffix == ".gz" else file.open(encoding="ascii") as lines:
-        for line in lines:
-            if line.strip() and not line.startswith("|"):
-                yield [part.strip() for part in line.split(",")] if "," in line else line.split()
+def _from_table(text: bytes) -> Examples:
+    # The comment that adult.test opens with is no row.
+    rows = [row for row in rows_of(text) if not row[0].startswith("|")]
+    table = columns_of(rows, _COLUMNS)
+    labels = np.array([_income(label.rstrip(".")) for label in table["income"]], dtype=np.int64)
+    return encode(table, _BOOK), labels
 
 
-def _from_table(rows: list[list[str]]) -> Examples:
-    if any(len(row) != _COLUMNS for row in rows):
-        raise ValueError(f"every row has {_COLUMNS} columns")
-    numbers = np.stack([_numbers(rows, column, high) for column, high in _NUMBERS.items()], axis=1)
-    categories = np.zeros((len(rows), len(_PLACES)), dtype=np.float32)
-    for index, row in enumerate(rows):
-        for column in _CODE_BOOK:
-            place = _PLACES.get((column, row[column]))
-            if place is not None:
-                categories[index, place] = 1
-    labels = np.array([_INCOMES[row[-1].rstrip(".")] for row in rows], dtype=np.int64)
-    return np.concatenate([numbers, categories], axis=1), labels
+def _from_libsvm(text: bytes) -> Examples:
+    inputs, labels = libsvm(text, _A9A_FEATURES)
+    return np.clip(inputs, 0, 1), np.array([_income(label) for label in labels], dtype=np.int64)
 
 
-def _numbers(rows: list[list[str]], column: int, high: float) -> Array:
-    values = np.array([float("nan" if row[column] == "?" else row[column]) for row in rows])
-    if column in _LOGARITHMIC:
-        return within(np.log1p(np.maximum(values, 0)), 0, np.log1p(high))
-    return within(values, 0, high)
-
-
-def _from_libsvm(rows: list[list[str]]) -> Examples:
-    inputs = np.zeros((len(rows), _A9A_FEATURES), dtype=np.float32)
-    for index, (_, *features) in enumerate(rows):
-        for feature in features:
-            place, _, value = feature.partition(":")
-            if not 1 <= int(place) <= _A9A_FEATURES:
-                raise ValueError(f"feature {place} is not one of {_A9A_FEATURES}")
-            inputs[index, int(place) - 1] = min(max(float(value), 0.0), 1.0)
-    return inputs, np.array([_INCOMES[row[0]] for row in rows], dtype=np.int64)
+def _income(label: str) -> int:
+    if label not in _INCOMES:
+        raise InvalidArgument(f"{label!r} is none of Adult's incomes, which are {', '.join(_INCOMES)}.")
+    return _INCOMES[label]

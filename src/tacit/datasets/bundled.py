@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.datasets.data import Array, Data, within
+from tacit.datasets.data import Array, Data, private_part, split, within
 from tacit.errors import InvalidArgument
 
 # Ranges of a cell nucleus's ten measures (mean over the image), of their standard errors, and of the worst three.
@@ -64,27 +64,17 @@ def read_bundled(name: str) -> Data:
         targets = (np.clip(targets, 0, table.unit) / table.unit).astype(np.float32)[:, np.newaxis]
     else:
         targets = targets.astype(np.int64)
-    public = is_public(len(inputs))
+    train, test = split(inputs, targets)
     return Data(
         name,
-        train=(inputs[~public], targets[~public]),
-        test=(inputs[public], targets[public]),
+        train=train,
+        test=test,
         classes=table.classes,
-        population=int((~is_public(table.rows)).sum()),
+        population=private_part(table.rows),
         scaling="every feature goes from a declared range to [-1, 1]",
         unit=table.unit,
+        source="https://scikit-learn.org/stable/datasets/toy_dataset.html",
     )
-
-
-def is_public(rows: int) -> Array:
-    """Which rows are for testing: fixed by their place alone, spread evenly by the golden ratio.
-
-    >>> is_public(25).nonzero()[0]
-    array([ 0,  5, 10, 13, 18])
-    """
-    places = np.arange(rows, dtype=np.uint64)
-    public: Array = (places * np.uint64(2_654_435_769)) % np.uint64(2**32) < np.uint64(2**32 // 5)
-    return public
 
 
 def _arrays(table: _Table) -> tuple[Array, Array]:

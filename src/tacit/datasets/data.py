@@ -1,4 +1,4 @@
-"""What a data set is here: private examples, public examples, and the public numbers that describe both."""
+"""What a data set is here: private examples, examples to test on, and the public numbers that describe both."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Examples = tuple[Array, Array]
 
+PUBLIC_TEST = "The test examples are public; only examples trained on are protected."
+HELD_OUT = (
+    "Which rows were held out for testing, a hash of each row alone decided; the score was released with noise of its "
+    "own, which protects those rows no less than training protects the others."
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Inputs and targets to train on, which are private, and to test on, which are taken as public.
+    """Inputs and targets to train on, which are private, and to test on.
 
-    `population` is the published number of training examples, a constant: it is not counted from the copy at hand,
-    whose size is private. `classes` is None where the target is a number; it was then divided by `unit`.
+    `population` is the published or declared number of training examples, a constant: it is not counted from the
+    copy at hand, whose size is private. `classes` is None where the target is a number; it was then divided by `unit`.
+    Where inputs are numbers of words, people or things, `vocabulary` says how many there are of each kind. `example`
+    is what the guarantee protects one of. With `is_test_private`, scores on the test examples must get noise too.
     """
 
     name: str
@@ -27,11 +35,24 @@ class Data:
     population: int
     scaling: str = field(repr=False)
     unit: float = field(default=1.0, repr=False)
+    vocabulary: tuple[int, ...] = field(default=(), repr=False)
+    example: str = field(default="row", repr=False)
+    source: str = field(default="", repr=False)
+    is_test_private: bool = field(default=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one input."""
         return tuple(self.train[0].shape[1:])
+
+    @property
+    def taken_for_granted(self) -> tuple[str, ...]:
+        """What a guarantee about these examples rests on."""
+        return (
+            f"Inputs were scaled without looking at them: {self.scaling}.",
+            HELD_OUT if self.is_test_private else PUBLIC_TEST,
+            f"What is protected is one {self.example}; whoever has several in the data is protected less.",
+        )
 
 
 def within(values: Array, low: Array | float, high: Array | float) -> Array:
@@ -45,3 +66,25 @@ def within(values: Array, low: Array | float, high: Array | float) -> Array:
     # Not a number, where a value is missing, is the middle: it says nothing.
     scaled: Array = np.nan_to_num(2 * share - 1, nan=0.0).astype(np.float32)
     return scaled
+
+
+def is_public(rows: int) -> Array:
+    """Which rows of a published table are for testing: fixed by their place alone, spread evenly by the golden ratio.
+
+    >>> is_public(25).nonzero()[0]
+    array([ 0,  5, 10, 13, 18])
+    """
+    places = np.arange(rows, dtype=np.uint64)
+    public: Array = (places * np.uint64(2_654_435_769)) % np.uint64(2**32) < np.uint64(2**32 // 5)
+    return public
+
+
+def split(inputs: Array, targets: Array) -> tuple[Examples, Examples]:
+    """What to train on and what to test on, of a table that is published in one piece."""
+    public = is_public(len(inputs))
+    return (inputs[~public], targets[~public]), (inputs[public], targets[public])
+
+
+def private_part(rows: int) -> int:
+    """How many of so many published rows are trained on."""
+    return int((~is_public(rows)).sum())

@@ -1,0 +1,133 @@
+"""What is publicly known about a table of the user's own, declared in a TOML file. Nothing of it is looked up.
+
+    rows = 1000                                  # about how many there are, in public
+    [columns]
+    age = { low = 0, high = 100 }                # a number between bounds
+    income = { low = 0, high = 1e6, log = true } # on a logarithmic scale
+    smoker = ["no", "yes"]                       # a category: all its values
+    outcome = ["healthy", "ill"]                 # the target is a column like the others
+
+Optional: `held_out` (0.2) is the share of rows to test on, `test` the file of public rows to test on instead, and
+`example` what a row is ("patient").
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit import arguments
+from tacit.datasets.codebook import Category, CodeBook, Column, Number, labels_of
+from tacit.datasets.data import Array
+from tacit.errors import InvalidArgument
+
+EXAMPLE = 'rows = 1000, then [columns], age = { low = 0, high = 100 }, smoker = ["no", "yes"]'
+_KEYS = ("rows", "held_out", "test", "example", "columns")
+_NUMBER_KEYS = {"low", "high", "log"}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Columns with their bounds or values, how many rows there are in public, and which of them are for testing.
+
+    `text` and `folder` are where it was read from: a saved run keeps them, so that it is resumed with the same.
+    """
+
+    columns: CodeBook
+    rows: int | None = None
+    held_out: float = 0.2
+    test: str | None = None
+    example: str = "row"
+    text: str = ""
+    folder: str = "."
+
+    @staticmethod
+    def read(path: str | os.PathLike[str]) -> Bounds:
+        """The bounds in a TOML file."""
+        file = Path(path)
+        try:
+            return Bounds.parse(file.read_text(encoding="utf-8"), str(file.parent.absolute()))
+        except OSError as error:
+            raise InvalidArgument(
+                f"The bounds in {file} cannot be read: {error.strerror}. Write such a file: {EXAMPLE}."
+            ) from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidArgument(f"{file} is not a TOML file: {error}. Write it like this: {EXAMPLE}.") from error
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{file}: {error}") from error
+
+    @staticmethod
+    def parse(text: str, folder: str = ".") -> Bounds:
+        """The bounds in a text."""
+        values = tomllib.loads(text)
+        for key in values:
+            if key not in _KEYS:
+                raise InvalidArgument(f"There is no {key!r} here.{_hint(key, _KEYS)} Known are {', '.join(_KEYS)}.")
+        columns = values.get("columns")
+        if not isinstance(columns, dict) or len(columns) < 2:
+            raise InvalidArgument(
+                f"[columns] must list the target and at least one more column. Write it like this: {EXAMPLE}."
+            )
+        rows, test = values.get("rows"), values.get("test")
+        return Bounds(
+            {name: _column(name, declared) for name, declared in columns.items()},
+            None if rows is None else arguments.count("rows", rows),
+            arguments.unit("held_out", values.get("held_out", 0.0 if test is not None else 0.2)),
+            None if test is None else str(test),
+            str(values.get("example", "row")),
+            text,
+            folder,
+        )
+
+    def features(self, target: str) -> CodeBook:
+        """All columns but the target."""
+        if target not in self.columns:
+            raise InvalidArgument(
+                f"The target {target!r} is not among the declared columns, {', '.join(self.columns)}."
+                f"{_hint(target, self.columns)}"
+            )
+        return {name: column for name, column in self.columns.items() if name != target}
+
+    def refuse_unless_in(self, names: list[str], file: Path) -> None:
+        """Raise `InvalidArgument` unless the file has every declared column."""
+        for name in self.columns:
+            if name not in names:
+                raise InvalidArgument(
+                    f"{file} has no column {name!r}, which is declared.{_hint(name, names)} It has {', '.join(names)}."
+                )
+
+    @property
+    def test_file(self) -> Path | None:
+        """The file with public rows to test on; its path counts from where the bounds are."""
+        return None if self.test is None else Path(self.folder) / self.test
+
+
+def _column(name: str, declared: Any) -> Column:
+    try:
+        match declared:
+            case list():
+                return Category(tuple(labels_of(_objects(declared))), strict=True)
+            case {"low": int() | float() as low, "high": int() | float() as high, **others} if others.keys() <= {"log"}:
+                return Number(float(low), float(high), logarithmic=bool(others.get("log", False)))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"Column {name!r}: {error}") from error
+    raise InvalidArgument(
+        f"Column {name!r} must be declared as {{ low = 0, high = 100 }} or as a list of all its values. "
+        f"Got {declared!r}."
+    )
+
+
+def _objects(values: list[Any]) -> Array:
+    import numpy as np
+
+    return np.array(values, dtype=object)
+
+
+def _hint(name: str, known: Mapping[str, Any] | tuple[str, ...] | list[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]}?" if close else ""

@@ -1,0 +1,117 @@
+"""IMDb film reviews: is one positive or negative? Its first 256 words, as numbers of a vocabulary that is published.
+
+Words are numbered by the vocabulary that comes with the reviews (imdb.vocab, the most frequent first), or that lies in
+an .npz file of numbered words. It is taken as public: looking up which words are frequent would cost privacy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from tacit.datasets.data import Array, Data, Examples
+from tacit.datasets.files import members, npz, reading
+from tacit.errors import InvalidArgument
+
+FILES = (
+    "imdb.npz or imdb_tokens*.npz (with flat_train, offsets_train, y_train, flat_test, offsets_test, y_test), for "
+    "aclImdb_v1.tar.gz, or else for a folder aclImdb with imdb.vocab, train and test"
+)
+WORDS, LENGTH = 10_000, 256
+_PADDING, _UNKNOWN = 0, 1
+_PUBLISHED_SIZE = 25_000
+_KEYS = ("flat_train", "offsets_train", "y_train", "flat_test", "offsets_test", "y_test")
+_WORD = re.compile(r"[a-z0-9']+")
+_PATH = re.compile(r"(?:^|/)(train|test)/(pos|neg)/[^/]+\.txt$")
+_ARCHIVE = "aclImdb_v1.tar.gz"
+
+
+def read_imdb(where: Path) -> Data | None:
+    """From numbered words, the archive or its folder; None if neither is there."""
+    numbered = where if where.suffix == ".npz" and where.is_file() else _first(where, ["imdb.npz", "imdb_tokens*.npz"])
+    if numbered is not None:
+        return _data(*_from_numbers(numbered))
+    files = _texts(where)
+    return None if files is None else _data(*_from_texts(files, where))
+
+
+def _data(train: Examples, test: Examples) -> Data:
+    return Data(
+        "imdb",
+        train,
+        test,
+        classes=2,
+        population=_PUBLISHED_SIZE,
+        scaling=f"the first {LENGTH} words, numbered by a published vocabulary of which {WORDS:,} are used",
+        vocabulary=(WORDS,),
+        example="review",
+    )
+
+
+def _first(where: Path, patterns: list[str]) -> Path | None:
+    return next((file for pattern in patterns for file in sorted(where.glob(pattern))), None)
+
+
+def _from_numbers(file: Path) -> list[Examples]:
+    arrays = npz(file, _KEYS)
+    with reading(file, "numbered words"):
+        parts = []
+        for flat, offsets, labels in (arrays[:3], arrays[3:]):
+            if len(offsets) != len(labels) + 1 or set(np.unique(labels)) - {0, 1}:
+                raise ValueError("every review needs an offset and a label of 0 or 1")
+            reviews = [flat[start:stop] for start, stop in pairwise(offsets)]
+            parts.append((_padded(reviews), labels.astype(np.int64)))
+    return parts
+
+
+def _padded(reviews: list[Array]) -> Array:
+    """[reviews, 256] numbers: 0 after the end, 1 for a word that is not among those used."""
+    words = np.full((len(reviews), LENGTH), _PADDING, dtype=np.int64)
+    for row, review in zip(words, reviews, strict=True):
+        start = review[:LENGTH]
+        row[: len(start)] = np.where(start < WORDS, start, _UNKNOWN)
+    return words
+
+
+def _texts(where: Path) -> Iterator[tuple[str, bytes]] | None:
+    archive = where if where.name == _ARCHIVE else where / _ARCHIVE
+    if archive.is_file():
+        return members(archive)
+    folder = next((each for each in (where, where / "aclImdb") if (each / "imdb.vocab").is_file()), None)
+    if folder is None:
+        return None
+    texts = (
+        file for part in ("train", "test") for label in ("pos", "neg") for file in (folder / part / label).glob("*")
+    )
+    return ((file.as_posix(), file.read_bytes()) for file in (folder / "imdb.vocab", *sorted(texts)))
+
+
+def _from_texts(files: Iterator[tuple[str, bytes]], where: Path) -> list[Examples]:
+    """Reviews in the order of their paths, so that neither archive nor file system has a say in it."""
+    texts: dict[str, bytes] = {}
+    vocabulary: list[str] = []
+    with reading(where, "the reviews of IMDb"):
+        for path, text in files:
+            if _PATH.search(path):
+                texts[path] = text
+            elif path.endswith("imdb.vocab"):
+                vocabulary = text.decode("utf-8").split()
+    if not vocabulary or not texts:
+        raise InvalidArgument(f"{where} must hold imdb.vocab and reviews in train and test, pos and neg. It does not.")
+    numbers = {word: number for number, word in enumerate(vocabulary[: WORDS - 2], start=2)}
+    return [_part(part, texts, numbers) for part in ("train", "test")]
+
+
+def _part(part: str, texts: dict[str, bytes], numbers: dict[str, int]) -> Examples:
+    reviews, labels = [], []
+    for path in sorted(texts):
+        match = _PATH.search(path)
+        if match is not None and match[1] == part:
+            words = _WORD.findall(texts[path].decode("utf-8").lower())
+            reviews.append(np.array([numbers.get(word, _UNKNOWN) for word in words], dtype=np.int64))
+            labels.append(int(match[2] == "pos"))
+    return _padded(reviews), np.array(labels, dtype=np.int64)

@@ -1,0 +1,138 @@
+"""Downloads: what comes is what was published or is not kept, and without a network it is said what goes where."""
+
+import gzip
+import hashlib
+import io
+import socket
+import threading
+import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tacit.datasets import cache, load
+from tacit.datasets.sources import SOURCES, Remote, Source
+from tacit.errors import DataMissing
+
+CONTENT = b"-1 3:1\n+1 1:1\n"
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A folder, and the address under which a server of this machine's own gives it out."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def nobody_listens():
+    """An address of this machine at which no server answers."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_file_is_downloaded_once_and_kept(served, tmp_path):
+    folder, address = served
+    (folder / "a9a").write_bytes(CONTENT)
+    source = Source("page", (Remote(f"{address}/a9a", "a9a", digest(CONTENT)),))
+    cache.fetch("a9a", source, tmp_path / "kept")
+    (folder / "a9a").unlink()
+    cache.fetch("a9a", source, tmp_path / "kept")
+    assert [file.name for file in (tmp_path / "kept").iterdir()] == ["a9a"]
+    assert (tmp_path / "kept/a9a").read_bytes() == CONTENT
+
+
+def test_what_is_not_what_was_published_is_not_kept(served, tmp_path):
+    folder, address = served
+    (folder / "a9a").write_bytes(CONTENT[:-1])
+    source = Source("page", (Remote(f"{address}/a9a", "a9a", digest(CONTENT)),))
+    with pytest.raises(DataMissing, match="SHA256"):
+        cache.fetch("a9a", source, tmp_path / "kept")
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+def zipped(inside: bytes, comment: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("folder/table.csv", inside)
+        archive.comment = comment
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize("again", [b"", b"packed anew"])
+def test_an_archive_is_checked_by_what_is_in_it_however_it_was_packed(served, tmp_path, again):
+    folder, address = served
+    (folder / "table.zip").write_bytes(zipped(CONTENT, again))
+    remote = Remote(f"{address}/table.zip", "table.zip", digest(CONTENT), inside="table.csv")
+    cache.fetch("table", Source("page", (remote,)), tmp_path / "kept")
+    assert (tmp_path / "kept/table.zip").is_file()
+
+
+@pytest.mark.parametrize(
+    ("inside", "served_as"), [("table.csv", zipped(b"other", b"")), ("", gzip.compress(b"other"))], ids=["zip", "gzip"]
+)
+def test_an_archive_with_other_contents_is_refused(served, tmp_path, inside, served_as):
+    folder, address = served
+    (folder / "table").write_bytes(served_as)
+    name = "table.zip" if inside else "table.gz"
+    remote = Remote(f"{address}/table", name, digest(CONTENT), inside=inside)
+    with pytest.raises(DataMissing, match="its SHA-256 is"):
+        cache.fetch("table", Source("page", (remote,)), tmp_path / "kept")
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_without_a_network_every_file_its_place_and_its_address_are_named(name, nobody_listens, tmp_path):
+    real = SOURCES[name]
+    source = Source(
+        real.page, tuple(Remote(f"{nobody_listens}/{each.file}", each.file, each.sha256) for each in real.files)
+    )
+    with pytest.raises(DataMissing) as caught:
+        cache.fetch(name, source, tmp_path / name)
+    message = str(caught.value)
+    assert f"no connection to {nobody_listens.removeprefix('http://')}" in message
+    wanted = [str(tmp_path / name), "--data-path FOLDER", f"load({name!r}, path)", real.page]
+    assert [each for each in (*wanted, *(remote.url for remote in source.files)) if each not in message] == []
+
+
+def test_a_missing_page_is_said_to_be_missing(served, tmp_path):
+    _, address = served
+    source = Source("page", (Remote(f"{address}/nowhere", "nowhere", digest(b"")),))
+    with pytest.raises(DataMissing, match="the server answered 404"):
+        cache.fetch("nowhere", source, tmp_path / "kept")
+
+
+def test_load_downloads_reads_and_tells_the_source(served, tmp_path, monkeypatch):
+    folder, address = served
+    for name in ("a9a", "a9a.t"):
+        (folder / name).write_bytes(CONTENT)
+    remotes = tuple(Remote(f"{address}/{name}", name, digest(CONTENT)) for name in ("a9a", "a9a.t"))
+    monkeypatch.setitem(SOURCES, "a9a", Source("where it is described", remotes))
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path / "data"))
+    data = load("a9a")
+    assert data.train[1].tolist() == [0, 1]
+    assert data.source == "where it is described"
+    assert (tmp_path / "data/a9a/a9a.t").is_file()
+
+
+def test_every_address_is_of_a_file_and_every_checksum_is_whole():
+    for source in SOURCES.values():
+        for remote in source.files:
+            assert remote.url.startswith("http")
+            assert len(remote.sha256) == 64
+            assert int(remote.sha256, 16)

@@ -1,0 +1,190 @@
+"""A table of the user's own: bounds are declared, never looked up, and no row decides where another one goes."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.datasets import load_table
+from tacit.datasets.bounds import Bounds
+from tacit.errors import InvalidArgument
+
+BOUNDS = """
+rows = 40
+example = "patient"
+[columns]
+age = { low = 0, high = 100 }
+income = { low = 0, high = 999, log = true }
+smoker = ["no", "yes"]
+outcome = ["healthy", "ill"]
+"""
+HEAD = "name,age,income,smoker,outcome\n"
+
+
+def rows(count: int) -> list[str]:
+    return [f"p{i},{i},{10 * i},{'yes' if i % 3 else 'no'},{'ill' if i % 2 else 'healthy'}" for i in range(count)]
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A function that writes a table and its bounds and reads them."""
+
+    def read(text: str = HEAD + "\n".join(rows(40)), bounds: str = BOUNDS, target: str = "outcome"):
+        (tmp_path / "patients.csv").write_text(text)
+        (tmp_path / "bounds.toml").write_text(bounds)
+        return load_table(tmp_path / "patients.csv", target=target, bounds=tmp_path / "bounds.toml")
+
+    return read
+
+
+def refusal(read, **changes) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        read(**changes)
+    return str(caught.value)
+
+
+def every(data):
+    return np.concatenate([data.train[0], data.test[0]]), np.concatenate([data.train[1], data.test[1]])
+
+
+def test_columns_are_scaled_by_their_declared_bounds(table):
+    inputs, targets = every(table(bounds=BOUNDS.replace("example", "held_out = 0\nexample")))
+    ages = np.arange(40)
+    assert np.allclose(inputs[:, 0], ages / 50 - 1)
+    assert np.allclose(inputs[:, 1], 2 * np.log1p(10 * ages) / np.log(1000) - 1)
+    assert np.array_equal(inputs[:, 2:], np.stack([ages % 3 == 0, ages % 3 != 0], axis=1))
+    assert np.array_equal(targets, ages % 2)
+
+
+def test_the_name_the_example_and_the_population_are_as_declared(table):
+    data = table()
+    assert (data.name, data.example, data.classes, data.population) == ("patients", "patient", 2, 32)
+    assert data.is_test_private
+
+
+def test_a_value_beyond_its_bounds_or_missing_reveals_no_more_than_that(table):
+    text = HEAD + "a,500,-3,,ill\nb,,NA,no,healthy\n"
+    inputs, _ = every(table(text, BOUNDS.replace("example", "held_out = 0\nexample")))
+    assert inputs[0].tolist() == [1, -1, 0, 0]
+    assert inputs[1].tolist() == [0, 0, 1, 0]
+
+
+@given(st.integers(0, 39))
+def test_one_row_less_moves_no_other_row_between_training_and_testing(tmp_path_factory, left_out):
+    folder = tmp_path_factory.mktemp("tables")
+    (folder / "bounds.toml").write_text(BOUNDS)
+    parts = []
+    for kept in (rows(40), [row for i, row in enumerate(rows(40)) if i != left_out]):
+        (folder / "patients.csv").write_text(HEAD + "\n".join(kept))
+        data = load_table(folder / "patients.csv", target="outcome", bounds=folder / "bounds.toml")
+        parts.append([{row.tobytes() for row in part[0]} for part in (data.train, data.test)])
+    (train, test), (train_less, test_less) = parts
+    assert train_less <= train
+    assert test_less <= test
+    assert len(train - train_less) + len(test - test_less) == 1
+
+
+def test_about_the_declared_share_is_held_out(table):
+    text = HEAD + "\n".join(f"p,{i % 90}.{i},{i % 997},no,ill" for i in range(4000))
+    data = table(text, BOUNDS.replace("example", "held_out = 0.3\nexample"))
+    # Ten standard deviations of a binomial.
+    assert abs(len(data.test[0]) / 4000 - 0.3) < 0.073
+
+
+def test_public_rows_of_another_file_are_tested_on_if_they_are_named(table, tmp_path):
+    (tmp_path / "public.csv").write_text(HEAD + "q,1,1,no,ill\n")
+    data = table(bounds='test = "public.csv"\n' + BOUNDS)
+    assert (len(data.train[0]), data.test[1].tolist(), data.population) == (40, [1], 40)
+    assert not data.is_test_private
+
+
+def test_a_number_to_be_predicted_is_a_share_of_its_range(table):
+    data = table(bounds=BOUNDS.replace("example", "held_out = 0\nexample"), target="age")
+    assert (data.classes, data.unit) == (None, 100)
+    assert np.allclose(data.unit * data.train[1][:, 0], np.arange(40))
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_other_delimiters_and_gzip(tmp_path, delimiter):
+    text = (HEAD + "\n".join(rows(40))).replace(",", delimiter)
+    (tmp_path / "p.csv.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "bounds.toml").write_text(BOUNDS)
+    data = load_table(tmp_path / "p.csv.gz", target="outcome", bounds=tmp_path / "bounds.toml")
+    assert len(every(data)[0]) == 40
+
+
+def test_parquet_and_npz_say_the_same_as_csv(table, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an optional dependency")
+    import pyarrow
+
+    ages = np.arange(40)
+    columns = {
+        "age": ages,
+        "income": 10.0 * ages,
+        "smoker": np.where(ages % 3, "yes", "no"),
+        "outcome": np.where(ages % 2, "ill", "healthy"),
+        "unused": ages,
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "p.parquet")
+    np.savez(tmp_path / "p.npz", **columns)
+    expected = table()
+    for form in ("p.parquet", "p.npz"):
+        found = load_table(tmp_path / form, target="outcome", bounds=tmp_path / "bounds.toml")
+        assert np.array_equal(found.train[0], expected.train[0])
+        assert np.array_equal(found.test[1], expected.test[1])
+
+
+def test_images_in_an_npz_file_keep_their_shape(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (30, 1, 4, 4), dtype=np.uint8)
+    np.savez(tmp_path / "scans.npz", scan=images, ill=np.arange(30) % 2 == 0)
+    (tmp_path / "b.toml").write_text("rows = 30\n[columns]\nscan = { low = 0, high = 255 }\nill = [false, true]\n")
+    data = load_table(tmp_path / "scans.npz", target="ill", bounds=tmp_path / "b.toml")
+    assert data.shape == (1, 4, 4)
+    assert np.abs(data.train[0]).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("rows = 40\n", ""), "How many rows are there, in public?"),
+        (("rows", "row"), "Did you mean rows?"),
+        (("rows = 40", "rows = 0"), "rows must be a whole number of at least 1"),
+        (("low = 0, high = 100", "low = 100, high = 0"), "Column 'age': low must be below high"),
+        (("low = 0, high = 100", "low = 0"), "Column 'age' must be declared as"),
+        (('["no", "yes"]', '["no", "no"]'), "all be different"),
+        (('["no", "yes"]', '["no"]'), "rows have a value that was not declared: 'yes'"),
+        (('["healthy", "ill"]', '["healthy"]'), "Column 'outcome': 20 rows have a value that was not declared: 'ill'"),
+        (("age", "years"), "no column 'years'"),
+        (("outcome", "outcom"), "The target 'outcome' is not among the declared columns"),
+        (("[columns]", "[columns"), "is not a TOML file"),
+    ],
+)
+def test_bounds_that_mean_nothing_are_refused(table, change, words):
+    assert words in refusal(table, bounds=BOUNDS.replace(*change))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (HEAD + "a,old,1,no,ill\n", "row 1 holds 'old', which is not a number"),
+        (HEAD + "a,1,1,no,\n", "1 rows have no value"),
+        (HEAD + "a,1\n", "every row has 5 columns"),
+        ("age,age,income,smoker,outcome\n1,1,1,no,ill\n", "two of its columns have the same name"),
+    ],
+)
+def test_tables_that_mean_nothing_are_refused_with_the_file(table, text, words):
+    message = refusal(table, text=text)
+    assert words in message
+    assert "patients.csv" in message
+
+
+def test_a_table_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InvalidArgument, match="There is no table"):
+        load_table(tmp_path / "p.csv", target="outcome", bounds=Bounds.parse(BOUNDS))
+
+
+def test_bounds_that_are_not_there_are_refused_with_an_example(tmp_path):
+    with pytest.raises(InvalidArgument, match=r"cannot be read.*\[columns\]"):
+        load_table(tmp_path / "p.csv", target="outcome", bounds=tmp_path / "b.toml")
