@@ -112,7 +112,8 @@ def scatter(images: Tensor, scales: int = 2, directions: int = 8) -> Tensor:
 
 def _averaged(spectrum: Tensor, average: Tensor, by: int) -> Tensor:
     """Low-pass, one pixel in `by` kept, without the margin."""
-    return torch.fft.ifft2(_folded(spectrum * average, by)).real[:, 1:-1, 1:-1]
+    smooth: Tensor = torch.fft.ifft2(_folded(spectrum * average, by)).real
+    return smooth[:, 1:-1, 1:-1]
 
 
 class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
