@@ -49,15 +49,16 @@ def test_a_few_steps_of_two_forms(experiment, images, tmp_path, monkeypatch, cap
     out = tmp_path / "results.jsonl"
     # Every image in every lot: without sampling, the noise for a budget is found in no time.
     monkeypatch.setattr(experiment, "LOT_SIZE", 60_000)
+    monkeypatch.setattr(experiment, "HELD_OUT", 60)
     settings = ["--data", str(images), "--out", str(out), "--epochs", "2", "--epsilon", "3", "--seeds", "2"]
     monkeypatch.setattr(sys, "argv", ["experiment.py", *settings, "--only", "dpsgd", "noisy_adam"])
     experiment.main()
     rows = [json.loads(line) for line in out.read_text().splitlines()]
-    # Three learning rates for the first seed, the best of them for the second.
-    assert len(rows) == 2 * 4
-    assert all(2.9 < row["certified"] <= 3 for row in rows)
-    best = max((row for row in rows[:3]), key=lambda row: row["accuracy"])
-    assert rows[3]["learning_rate"] == best["learning_rate"]
+    # Three learning rates on images held out, then the best of them for each seed.
+    assert len(rows) == 2 * (3 + 2)
+    assert all(2.9 < row["certified"] <= row["epsilon"] for row in rows if row["seed"] >= 0)
+    best = max(rows[:3], key=lambda row: row["accuracy"])
+    assert {row["learning_rate"] for row in rows[3:5]} == {best["learning_rate"]}
     assert "| dpsgd | " in capsys.readouterr().out
     experiment.main()
-    assert len(out.read_text().splitlines()) == 8
+    assert len(out.read_text().splitlines()) == len(rows)
