@@ -34,7 +34,7 @@ def some_data(n=30, size=3, seed=0):
 def test_many_runs_find_a_gaussian_mechanism_as_private_as_it_is():
     truth = curve(Gaussian(1.0))
     report = audit(
-        noisy_mean, some_data(), delta=1e-5, attack=ManyRuns(800, example=([3.0, 0, 0], 0), seed=0), proven=truth
+        noisy_mean, some_data(), delta=1e-5, attack=ManyRuns(500, example=([3.0, 0, 0], 0), seed=0), proven=truth
     )
     assert report.verdict is Verdict.STANDS
     assert 0.3 < report.finding.bound.epsilon < truth.epsilon(1e-5)

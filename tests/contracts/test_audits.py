@@ -1,6 +1,6 @@
 """One suite over every proven method: an attack that sees all that is released does not contradict what is proven.
 
-Each audit makes 80 runs on each of two neighbouring data sets, which differ in an example as long as one can be, and
+Each audit makes 60 runs on each of two neighbouring data sets, which differ in an example as long as one can be, and
 is wrong with a probability of 1 % at most; seeds are fixed. Refuted methods are broken in tests/audit/test_fixtures.py.
 """
 
@@ -37,7 +37,7 @@ MECHANISMS = {
 SIZE = 4
 
 
-def audited(mechanism, sampling, runs=80):
+def audited(mechanism, sampling, runs=60):
     releases = Releases(mechanism, sampling, steps=3)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(10, SIZE)) / 5
@@ -89,7 +89,7 @@ def test_an_attack_on_a_linear_model_does_not_contradict_what_is_proven(name):
         return LINEAR[name](*data, seed=seed).coef
 
     guarantee = LINEAR[name](inputs, targets, seed=0).guarantee
-    attack = ManyRuns(80, example=(np.array([3.0, 0.0]), 0), adjacency=guarantee.adjacency, seed=0)
+    attack = ManyRuns(60, example=(np.array([3.0, 0.0]), 0), adjacency=guarantee.adjacency, seed=0)
     report = audit(train, (inputs, targets), delta=1e-5, attack=attack, proven=guarantee)
     assert report.verdict is Verdict.STANDS, str(report)
     assert report.finding.bound.epsilon <= report.proven
