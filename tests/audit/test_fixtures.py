@@ -28,6 +28,7 @@ BY_NAME = {one.name: one for one in FIXTURES}
 def test_what_is_to_break_breaks_and_what_is_proven_holds(fixture):
     bound = fixture.run()
     assert bound.is_certain
+    assert fixture.is_as_expected(bound)
     assert fixture.verdict(bound) is (Verdict.BROKEN if fixture.breaks else Verdict.STANDS)
     assert bound.epsilon <= fixture.proven
 

@@ -49,7 +49,7 @@ class Directions:
         """`count` directions among parameters of these shapes."""
         size = sum(value.numel() for value in like.values())
         support = min(size, _SUPPORT)
-        places = np.stack([rng.choice(size, support, replace=False) for _ in range(count)])
+        places = np.stack([rng.choice(size, support, replace=False, shuffle=False) for _ in range(count)])
         values = rng.standard_normal((count, support))
         values /= np.linalg.norm(values, axis=1, keepdims=True)
         first = next(iter(like.values()))

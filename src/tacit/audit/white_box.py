@@ -17,6 +17,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from tacit import arguments
@@ -138,6 +139,7 @@ class _Kept:
 
     def __init__(self, folder: Path | None, canaries: int, steps: int, seed: int | None) -> None:
         self._folder, self._seed = folder, seed
+        self._coins: NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self.game_seed = secrets.randbits(64) if seed is None else seed
         if folder is None:
             return
@@ -157,6 +159,7 @@ class _Kept:
 
     def begun(self, training: Training, game: CanaryGame, optimizer: torch.optim.Optimizer) -> tuple[PrivateRun, Watch]:
         """The saved run with its scores, or a fresh one."""
+        self._coins = game.included
         if self._folder is not None and (self._folder / "scores.npz").exists():
             try:
                 return self._resumed(self._folder, training, game, optimizer)
@@ -191,9 +194,9 @@ class _Kept:
             gradients=game.gradients,
         )
         with np.load(folder / "scores.npz") as saved:
-            step, scores = int(saved["step"]), saved["scores"]
-        if step != run.step:
-            raise CannotResume(f"The scores in {folder} are those of step {step}, the run is at step {run.step}.")
+            step, scores, coins = int(saved["step"]), saved["scores"], saved["coins"]
+        if step != run.step or not np.array_equal(coins, game.included):
+            raise CannotResume(f"The scores in {folder} are those of another step or game than the run beside them.")
         watch = game.watch(run)
         watch.scores[:] = scores
         return run, watch
@@ -205,5 +208,5 @@ class _Kept:
         run.save(self._folder, optimizer)
         unfinished = self._folder / "scores.npz.unfinished"
         with unfinished.open("wb") as file:
-            np.savez(file, step=run.step, scores=watch.scores)
+            np.savez(file, step=run.step, scores=watch.scores, coins=self._coins)
         unfinished.replace(self._folder / "scores.npz")
