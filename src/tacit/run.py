@@ -139,6 +139,11 @@ class PrivateRun:
         return len(self._events)
 
     @property
+    def plan(self) -> Plan:
+        """Every privacy parameter, as it was fixed before the first lot."""
+        return self._plan
+
+    @property
     def mechanism(self) -> Mechanism:
         """The mechanism, with the multiplier that was given or found."""
         return self._plan.mechanism

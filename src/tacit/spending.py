@@ -14,7 +14,7 @@ from tacit.plan import Plan, total
 _ASSUMPTIONS = (
     "Noise levels, lot sizes and the number of steps were fixed before the first lot was drawn.",
     "The model's first weights, and all that was done to the data before, did not depend on the examples.",
-    "The noise is a normal number in floating point, rounded together with the sum to a public grid.",
+    "The noise is drawn in floating point, and rounded together with the sum to a public grid.",
 )
 _PUBLIC_SIZE = "Sums are divided by the public lot size, never by the number of examples that came."
 _NOTHING_LEFT = (

@@ -1,5 +1,6 @@
 """Noise laws: draws against scipy's distributions, and moments against integrals of the density."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from scipy import integrate, stats
 
 from tacit.accounting.densities import FAMILIES as DENSITIES
+from tacit.accounting.losses import shifted
 from tacit.errors import InvalidArgument
 from tacit.noise import FAMILIES, Cauchy, Laplace, Normal, Sech, StudentT, VarianceGamma
 from tacit.noise.families import family_named, uniform
@@ -113,3 +115,21 @@ def test_families_are_found_by_name_or_given():
 def test_what_is_no_family_is_refused(wrong):
     with pytest.raises(InvalidArgument, match="noise must be"):
         family_named(wrong)
+
+
+@every_family
+def test_a_larger_shift_is_easier_to_see(family):
+    """The lemma that lets a box be accounted for by its corner: hockey sticks and moments rise with the shift."""
+    density = family.density(1.0)
+    shifts = (0.1, 0.3, 0.7, 1.5, 3.0)
+    lowers = [shifted(density, shift, "lower", 1e-15, 4000) for shift in shifts]
+    uppers = [shifted(density, shift, "upper", 1e-15, 4000) for shift in shifts]
+    for smaller, larger in itertools.pairwise(range(len(shifts))):
+        for epsilon in (-1.0, 0.0, 0.3, 1.0, 2.5):
+            assert lowers[smaller].delta(epsilon) <= uppers[larger].delta(epsilon) * (1 + 1e-9)
+        for order in (1.5, 2, 3, 8):
+            moments = [
+                float(atoms[i].p @ np.exp((order - 1) * atoms[i].loss))
+                for atoms, i in ((lowers, smaller), (uppers, larger))
+            ]
+            assert moments[0] <= moments[1] * (1 + 1e-9)

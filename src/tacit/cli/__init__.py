@@ -12,6 +12,7 @@ import typer
 from tacit.cli.audit import audit
 from tacit.cli.epsilon import epsilon
 from tacit.cli.ledger import ledger
+from tacit.cli.methods import methods
 from tacit.cli.noise import noise
 from tacit.cli.train import train
 from tacit.errors import TacitError
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(audit)
 app.command()(epsilon)
+app.command()(methods)
 app.command()(noise)
 app.command()(train)
 app.add_typer(ledger, name="ledger")

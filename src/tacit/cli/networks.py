@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit.cli.recipes import MethodName, ModelName
+from tacit.cli.recipes import ModelName
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _image_network(outputs: int) -> nn.Module:
     return network
 
 
-def optimizer_for(method: MethodName, model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+def optimizer_for(method: str, model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
     """The optimizer that makes the method what it is called; it costs no privacy."""
     if method == "noisy_adam":
         return torch.optim.Adam(model.parameters(), lr=learning_rate)

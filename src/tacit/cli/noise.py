@@ -1,6 +1,7 @@
 """`tacit noise`: what a budget allows."""
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -8,6 +9,9 @@ from tacit.cli import options
 
 if TYPE_CHECKING:
     from tacit.accounting.curve import AccountantName
+    from tacit.cli.plan import Plan
+
+Encoding = Literal["profile", "flat", "drawn"]
 
 
 def noise(
@@ -23,6 +27,20 @@ def noise(
     multiplier: options.Multiplier = None,
     by: options.By = "pld",
     adjacency: options.AdjacencyOption = None,
+    families: Annotated[
+        bool, typer.Option("--families", help="Compare laws of noise on encoded gradients, at equal certified epsilon.")
+    ] = False,
+    dimension: Annotated[
+        float | None,
+        typer.Option(parser=options.number, metavar="NUMBER", help="With --families: numbers in a release."),
+    ] = None,
+    encoding: Annotated[
+        Encoding | None,
+        typer.Option(
+            "--encoding",
+            help="With --families: profile (sorted normal sizes, the default), flat (all alike) or drawn (1000).",
+        ),
+    ] = None,
     allow_asymptotic: Annotated[
         bool, typer.Option("--allow-asymptotic", help="Let --by clt decide, though it can exceed the budget.")
     ] = False,
@@ -37,6 +55,7 @@ def noise(
     \b
     tacit noise --epsilon 3 --delta 1e-5 --lot-size 256 --population 60000 \\
                 --steps 14062
+    tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
     from tacit.cli.allowance import Allowance
     from tacit.cli.output import refuse_unless_drawable, save, say, say_json, working
@@ -46,6 +65,10 @@ def noise(
     refuse_unless_drawable(plot)
     _refuse_asymptotic(by, allow_asymptotic)
     plan = Plan(multiplier, rate, lot_size, population, steps, epochs, adjacency)
+    if families:
+        _compare(plan, by, epsilon=epsilon, delta=delta, dimension=dimension, encoding=encoding, json=json, plot=plot)
+        return
+    _refuse_without_families(dimension, encoding)
     search = search_for(plan, epsilon=epsilon, delta=delta)
     with working("Searching"):
         allowance = Allowance.of(search, by)
@@ -58,6 +81,42 @@ def noise(
         say_json(allowance.as_json())
     else:
         say(allowance.paragraphs())
+
+
+def _compare(
+    plan: "Plan",
+    by: "AccountantName",
+    *,
+    epsilon: float,
+    delta: float,
+    dimension: float | None,
+    encoding: Encoding | None,
+    json: bool,
+    plot: Path | None,
+) -> None:
+    from tacit.cli.families import Comparison, setting_for
+    from tacit.cli.output import save, say, say_json, working
+
+    with working("Comparing laws of noise"):
+        setting = setting_for(plan, by, dimension=dimension, encoding=encoding or "profile")
+        comparison = Comparison.of(setting, encoding or "profile", epsilon=epsilon, delta=delta)
+    if plot is not None:
+        with working("Drawing"):
+            from tacit.report.families import draw_families
+
+            save(draw_families(setting, comparison.found, epsilon=epsilon, delta=delta), plot)
+    if json:
+        say_json(comparison.as_json())
+    else:
+        say(comparison.paragraphs())
+
+
+def _refuse_without_families(dimension: float | None, encoding: Encoding | None) -> None:
+    from tacit.errors import InvalidArgument
+
+    given = [name for name, value in (("--dimension", dimension), ("--encoding", encoding)) if value is not None]
+    if given:
+        raise InvalidArgument(f"{' and '.join(given)} means something with --families only. Add it, or leave this out.")
 
 
 def _refuse_asymptotic(by: "AccountantName", allowed: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from typing import Any
 
@@ -11,24 +12,44 @@ from tacit.accounting import curve
 from tacit.cli.balance import standing
 from tacit.cli.statement import Paragraph
 from tacit.cli.training import Training
+from tacit.errors import NotProven
+from tacit.guarantee import Status
 from tacit.report.wording import interval, near, neighbours, step_words, up
 
 _NOT_FOR_RELEASE = "The seed makes this run repeatable, and its noise removable: what it trains is not for release."
 
 
+def warning(training: Training) -> str | None:
+    """What to know before a method is trained whose claim does not stand; None for all others."""
+    method = training.run.mechanism.method
+    if method.status not in (Status.REFUTED, Status.UNPROVEN):
+        return None
+    proven = _proven(training)
+    consequence = "Nothing is proven about this run." if proven is None else f"Proven is epsilon {proven[1]} instead."
+    exposed = f" Not protected: {', '.join(method.unprotected)}." if method.unprotected else ""
+    return (
+        f"WARNING: what {method.source} claim about {method.name} as published is {method.status}. {method.because} "
+        f"{consequence}{exposed} Leave out --mode paper for a form with a proof; tacit methods {method.name} explains."
+    )
+
+
+def _proven(training: Training) -> tuple[str, str] | None:
+    """The certified interval of all planned steps; None where nothing is proven."""
+    try:
+        bounds = curve(training.run.plan.total(training.run.steps)).epsilon_bounds(training.settings.delta)
+    except NotProven:
+        return None
+    return interval(*bounds) if math.isfinite(bounds[1]) else None
+
+
 def plan(training: Training) -> Paragraph:
     """What is about to happen, what it will cost, and what that takes for granted."""
     settings, run = training.settings, training.run
-    event = settings.event(run.multiplier)
-    lower, upper = interval(*curve(event).epsilon_bounds(settings.delta))
-    found = "as given" if settings.multiplier is not None else f"found from the budget of epsilon {settings.epsilon:g}"
-    compared = f"({neighbours(event.adjacency)}, PLD, {step_words(settings.steps)})"
     weights = sum(parameter.numel() for parameter in training.model.parameters())
     size = "which you declared" if settings.is_declared else f"which follows from the published size of {settings.data}"
     rate = settings.lot_size / settings.population
     lines = [
-        f"multiplier {near(run.multiplier)}, {found}: epsilon {upper} at delta {settings.delta:g} {compared}",
-        f"Certified: the true epsilon lies in [{lower}, {upper}].",
+        *_cost(training),
         f"{step_words(settings.steps)} with lots of {settings.lot_size:g} expected out of {settings.population:,} "
         f"examples (rate {rate:.4g}, {settings.steps * rate:.3g} epochs).",
         f"{settings.model} model with {weights:,} weights, clip norm {settings.clip_norm:g}, learning rate "
@@ -44,7 +65,29 @@ def plan(training: Training) -> Paragraph:
         lines.insert(1, f"That is {step_words(lost)} fewer than planned, to pay for those lost since the last save.")
     if settings.seed is not None:
         lines.append(_NOT_FOR_RELEASE)
-    return f"Plan: {settings.method} on {settings.data}", lines
+    published = " as published" if settings.mode == "paper" else ""
+    return f"Plan: {settings.method}{published} on {settings.data}", lines
+
+
+def _cost(training: Training) -> list[str]:
+    """How much noise, where that comes from, and what is proven of it."""
+    settings, run = training.settings, training.run
+    if settings.multiplier is not None:
+        found = "as given"
+    elif settings.mode == "paper":
+        found = f"by the paper's rule for a claimed epsilon of {settings.epsilon:g}"
+    else:
+        found = f"found from the budget of epsilon {settings.epsilon:g}"
+    noise = f"multiplier {near(run.multiplier)}, {found}"
+    proven = _proven(training)
+    if proven is None:
+        return [f"{noise}: no finite epsilon is proven at delta {settings.delta:g}"]
+    lower, upper = proven
+    compared = f"({neighbours(run.plan.total(run.steps).adjacency)}, PLD, {step_words(settings.steps)})"
+    return [
+        f"{noise}: epsilon {upper} at delta {settings.delta:g} {compared}",
+        f"Certified: the true epsilon lies in [{lower}, {upper}].",
+    ]
 
 
 def outcome(training: Training) -> list[Paragraph]:
@@ -63,10 +106,11 @@ def outcome(training: Training) -> list[Paragraph]:
 def stopped(training: Training, command: str) -> str:
     """Where the run was stopped, what that costs, and the command that goes on."""
     run, settings = training.run, training.settings
+    of = "" if settings.epsilon is None else f" of {up(settings.epsilon)}"
     return (
-        f"Stopped after step {run.step:,} of {run.steps:,} and saved. Spent so far: epsilon {training.spent()} of "
-        f"{up(settings.epsilon)} at delta {settings.delta:g}; if it was for what you saw that you stopped, count "
-        f"all of it.{_reserved(training)} Go on with: {command}"
+        f"Stopped after step {run.step:,} of {run.steps:,} and saved. Spent so far: epsilon {training.spent()}{of} at "
+        f"delta {settings.delta:g}; if it was for what you saw that you stopped, count all of it.{_reserved(training)} "
+        f"Go on with: {command}"
     )
 
 

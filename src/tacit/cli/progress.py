@@ -42,7 +42,7 @@ class Every:
 class Display:
     """The state of a run on standard error."""
 
-    def __init__(self, done: int, steps: int, budget: float) -> None:
+    def __init__(self, done: int, steps: int, budget: float | None) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._budget, self._first, self._started = budget, done, time.monotonic()
         self._loss, self._score, self._epsilon = "", "", ""
@@ -73,7 +73,7 @@ class Display:
         if self._console.is_terminal and self._losses.due() and (value := loss()) is not None:
             self._loss = f"loss {value:.3f} (private: seen by you, not released)"
         if self._epsilons.due():
-            self._epsilon = f"epsilon {epsilon()} of {self._budget:.4g}"
+            self._epsilon = f"epsilon {epsilon()}" + ("" if self._budget is None else f" of {self._budget:.4g}")
         self._bar.update(self._task, completed=done, seen="  ".join(filter(None, self._seen())))
 
     def epoch(self, number: int, done: int, score: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ModelName = Literal["linear", "mlp", "cnn"]
-MethodName = Literal["dpsgd", "noisy_sgd", "noisy_adam"]
+ModeName = Literal["rigorous", "paper"]
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tacit import arguments
-from tacit.accounting import curve
 from tacit.cli.plan import Plan
-from tacit.cli.recipes import RECIPES, MethodName, ModelName
+from tacit.cli.recipes import RECIPES, ModelName, ModeName
 from tacit.errors import CannotResume, InvalidArgument
-
-if TYPE_CHECKING:
-    from tacit.accounting import Event
+from tacit.methods.registry import entry, gradient_names
 
 FILE = "settings.json"
 MODEL, GUARANTEE, METRICS = "model.safetensors", "guarantee.json", "metrics.json"
@@ -27,7 +24,8 @@ class Typed:
     """The options of `tacit train`, None where nothing was typed."""
 
     data_path: Path | None
-    method: MethodName | None
+    method: str | None
+    mode: ModeName | None
     model: ModelName | None
     epsilon: float | None
     delta: float | None
@@ -53,14 +51,15 @@ class Settings:
     """Everything that a run needs beside its data; nothing in it was learnt from them.
 
     `epsilon` is the budget: the one typed, or what the typed multiplier costs, so that a resumed run never costs
-    more than was announced. `is_declared` says that the population was typed, and is not the published one.
+    more than was announced; None until that is known, and where nothing finite is proven. In paper mode it is
+    what the paper claims to keep. `is_declared` says that the population was typed, and is not the published one.
     """
 
     data: str
     data_path: str | None
-    method: MethodName
+    method: str
     model: ModelName
-    epsilon: float
+    epsilon: float | None
     delta: float
     multiplier: float | None
     lot_size: float
@@ -72,15 +71,12 @@ class Settings:
     micro_batch: int | None
     seed: int | None
     ledger: str | None = None
+    mode: ModeName = "rigorous"
 
     @property
     def steps_per_epoch(self) -> int:
         """How many lots it takes until each example was in one, on average; rounded."""
         return max(1, round(self.population / self.lot_size))
-
-    def event(self, multiplier: float) -> Event:
-        """All that the run will release."""
-        return Plan(multiplier, lot_size=self.lot_size, population=self.population, steps=self.steps).event()
 
     def write(self, folder: Path) -> None:
         """Keep the settings in the folder of the run."""
@@ -107,7 +103,7 @@ class Settings:
 def settle(data: str, published: int, typed: Typed) -> Settings:
     """What was typed with what the data set's recipe adds; `InvalidArgument` for what means nothing."""
     recipe = RECIPES[data]
-    method = typed.method or "dpsgd"
+    method = _method(typed.method)
     population = arguments.count("population", _either(typed.population, published))
     # Smaller than the recipe's lots, a declared population is drawn from in tenths.
     lot_size = _either(typed.lot_size, recipe.lot_size if recipe.lot_size <= population else population / 10)
@@ -121,7 +117,7 @@ def settle(data: str, published: int, typed: Typed) -> Settings:
         data_path=None if typed.data_path is None else str(typed.data_path.absolute()),
         method=method,
         model=typed.model or recipe.model,
-        epsilon=_budget(plan, typed, delta),
+        epsilon=_budget(typed),
         delta=delta,
         multiplier=typed.multiplier,
         lot_size=float(lot_size),
@@ -133,19 +129,31 @@ def settle(data: str, published: int, typed: Typed) -> Settings:
         micro_batch=None if typed.micro_batch is None else arguments.count("micro_batch", typed.micro_batch),
         seed=None if typed.seed is None else arguments.count("seed", typed.seed, at_least=0),
         ledger=None if typed.ledger is None else str(typed.ledger.absolute()),
+        mode=typed.mode or "rigorous",
     )
 
 
-def _budget(plan: Plan, typed: Typed, delta: float) -> float:
-    if (typed.epsilon is None) == (plan.multiplier is None):
+def _method(typed: str | None) -> str:
+    """The name of a method that trains any model."""
+    chosen = entry(typed or "dpsgd")
+    if chosen.kind != "gradient":
+        raise InvalidArgument(
+            f"{chosen.name} is for linear models, and does not train by noisy gradients of any model: use it from "
+            f"tacit.estimators. `tacit train` takes {', '.join(gradient_names())}."
+        )
+    return chosen.name
+
+
+def _budget(typed: Typed) -> float | None:
+    if (typed.epsilon is None) == (typed.multiplier is None):
         both = typed.epsilon is not None
         raise InvalidArgument(
             f"{'Both' if both else 'Neither'} of --epsilon and --multiplier were given, and one of them says how much "
             "noise there is. Give a budget (--epsilon, and --delta) to have the multiplier found, or --multiplier."
         )
-    if typed.epsilon is not None:
-        return arguments.positive("epsilon", typed.epsilon)
-    return curve(plan.event()).epsilon(delta)
+    if typed.multiplier is not None:
+        arguments.positive("multiplier", typed.multiplier)
+    return None if typed.epsilon is None else arguments.positive("epsilon", typed.epsilon)
 
 
 def _delta(typed: float | None, population: int) -> float:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tacit.cli.settings import Typed
     from tacit.cli.training import Training
 
-Method = Literal["dpsgd", "noisy_sgd", "noisy_adam"]
+Mode = Literal["rigorous", "paper"]
 Model = Literal["linear", "mlp", "cnn"]
 
 
@@ -32,7 +32,10 @@ def train(
         Path | None, typer.Option(metavar="PATH", help="Your copy of mnist, fashion-mnist or adult: folder or .npz.")
     ] = None,
     method: Annotated[
-        Method | None, typer.Option("--method", help="dpsgd (the default) and noisy_sgd use SGD, noisy_adam Adam.")
+        str | None, typer.Option(metavar="NAME", help="dpsgd (the default) or another one of `tacit methods`.")
+    ] = None,
+    mode: Annotated[
+        Mode | None, typer.Option("--mode", help="rigorous has a proof (the default); paper is as published.")
     ] = None,
     model: Annotated[Model | None, typer.Option("--model", help="linear for tables, cnn for images, or mlp.")] = None,
     epsilon: Annotated[float | None, _number("The epsilon that the run may cost; the noise is found from it.")] = None,
@@ -69,6 +72,7 @@ def train(
     tacit train digits --epsilon 3 --out runs/first
     tacit train mnist --data-path ~/mnist --multiplier 1.1 --epochs 15
     tacit train wine --epsilon 1 --ledger wine.ledger
+    tacit train digits --epsilon 3 --method adaclip
     tacit train --resume runs/first
     """
     from tacit.cli.settings import Typed
@@ -76,6 +80,7 @@ def train(
     typed = Typed(
         data_path,
         method,
+        mode,
         model,
         epsilon,
         delta,
@@ -133,9 +138,12 @@ def _resumed(data: str | None, typed: "Typed", folder: Path) -> "Training":
 
 
 def _finish(training: "Training", json: bool) -> None:
-    from tacit.cli.outcome import as_json, outcome, plan, stopped
+    from tacit.cli.outcome import as_json, outcome, plan, stopped, warning
     from tacit.cli.output import note, say, say_json
 
+    warned = warning(training)
+    if warned is not None:
+        note(warned)
     if not json:
         say([plan(training)])
     if not training.go():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -13,21 +14,24 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tacit import datasets, methods
+from tacit import datasets
+from tacit.accounting import curve
 from tacit.cli.networks import Score, loss_for, lot_loss, network_for, optimizer_for, score
 from tacit.cli.progress import Display, Every, stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
 from tacit.datasets import Data
-from tacit.errors import TacitError
+from tacit.errors import NotProven, TacitError
 from tacit.guarantee import Guarantee
 from tacit.ledger import Budget, Ledger
 from tacit.lots import Lot
+from tacit.mechanism import Mechanism
+from tacit.methods.registry import entry
+from tacit.plan import Plan
 from tacit.report.wording import up
 from tacit.run import PrivateRun
 from tacit.sampling import Poisson
 
 _SECONDS_BETWEEN_SAVES = 30.0
-_METHODS = {"dpsgd": methods.dpsgd, "noisy_sgd": methods.noisy_sgd, "noisy_adam": methods.noisy_adam}
 
 
 @final
@@ -67,10 +71,10 @@ class Training:
                 model,
                 loss_for(data),
                 data=data.train,
-                mechanism=_METHODS[settings.method](settings.clip_norm, settings.multiplier),
+                mechanism=_mechanism(settings),
                 sampling=Poisson(settings.lot_size, settings.population),
                 steps=settings.steps,
-                budget=Budget(settings.epsilon, settings.delta),
+                budget=_budget(settings, model),
                 micro_batch=settings.micro_batch,
                 seed=settings.seed,
                 ledger=None if settings.ledger is None else Ledger(settings.ledger),
@@ -78,9 +82,11 @@ class Training:
             )
 
         training = cls(data, settings, out or free_folder(settings.data), build)
+        budget = training.run.plan.budget
+        training.settings = replace(settings, epsilon=None if budget is None else budget.epsilon)
         with _writing(training.folder):
             training.folder.mkdir(parents=True, exist_ok=True)
-            settings.write(training.folder)
+            training.settings.write(training.folder)
         training.save()
         return training
 
@@ -148,7 +154,8 @@ class Training:
 
     def spent(self) -> str:
         """The epsilon of all steps so far, rounded up."""
-        return up(self.guarantee().epsilon(self.settings.delta), 4)
+        epsilon = self.guarantee().epsilon(self.settings.delta)
+        return "unbounded" if math.isinf(epsilon) else up(epsilon, 4)
 
     def save(self) -> None:
         """Write all that is needed to go on, the guarantee so far and the scores so far."""
@@ -177,6 +184,25 @@ class Training:
             "is_finished": not len(self.run),
             "test": [{"step": step, one.name: one.value} for step, one in self.scores.items()],
         }
+
+
+def _mechanism(settings: Settings) -> Mechanism:
+    made: Mechanism = entry(settings.method).load()(settings.clip_norm, settings.multiplier, mode=settings.mode)
+    return made
+
+
+def _budget(settings: Settings, model: nn.Module) -> Budget | None:
+    """What was typed, or what the typed multiplier costs. None where it costs no finite epsilon."""
+    if settings.epsilon is not None:
+        return Budget(settings.epsilon, settings.delta)
+    weights = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    sampling = Poisson(settings.lot_size, settings.population)
+    planned = Plan(_mechanism(settings), sampling, settings.steps, weights).total(settings.steps)
+    try:
+        epsilon = curve(planned).epsilon(settings.delta)
+    except NotProven:
+        return None
+    return Budget(epsilon, settings.delta) if math.isfinite(epsilon) else None
 
 
 def _read_scores(folder: Path) -> dict[int, Score]:

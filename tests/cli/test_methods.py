@@ -1,0 +1,63 @@
+"""`tacit methods`: the list, one of them, and for machines."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tacit.methods.registry import METHODS
+
+LISTING = """
+import sys
+from tacit.cli import main
+sys.argv = ["tacit", "methods", {name!r}] if {name!r} else ["tacit", "methods"]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+print(*sorted({{name.partition('.')[0] for name in sys.modules}}), file=sys.stderr)
+"""
+
+
+def test_every_method_stands_in_the_list_with_paper_status_and_whom_it_protects(tacit):
+    run = tacit("methods")
+    assert run.code == 0
+    rows = {line.split()[0]: line for line in run.out.splitlines() if line.startswith("  ")}
+    for one in METHODS:
+        for part in (one.paper, one.status, one.protects):
+            assert part in rows[one.name]
+
+
+@pytest.mark.parametrize("one", METHODS, ids=lambda one: one.name)
+def test_one_of_them_is_explained(tacit, one):
+    out = tacit(f"methods {one.name}").out
+    assert out.startswith(f"{one.name} ({one.paper})")
+    for part in (one.idea, one.verdict, one.rigorous, one.page, *(meaning for _, meaning in one.options)):
+        assert part in out
+
+
+def test_what_is_exposed_is_said(tacit):
+    assert "Not protected in that form: support, residual." in tacit("methods pruned").out
+
+
+def test_machines_get_the_same(tacit):
+    found = json.loads(tacit("methods --json").out)["methods"]
+    assert [one["name"] for one in found] == [one.name for one in METHODS]
+    (pruned,) = json.loads(tacit("methods pruned --json").out)["methods"]
+    assert pruned["published"]["status"] == "refuted"
+    assert pruned["published"]["unprotected"] == ["support", "residual"]
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tacit):
+    run = tacit("methods sgd")
+    assert run.code == 2
+    assert "Known: dpsgd" in run.err
+
+
+@pytest.mark.parametrize("name", ["", "encoded"])
+def test_listing_loads_no_method(name):
+    program = LISTING.format(name=name)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert {"torch", "scipy", "numpy", "matplotlib"}.isdisjoint(run.stderr.split())

@@ -1,0 +1,65 @@
+"""`tacit noise --families`: the table, the numbers for machines, the picture, and what is refused."""
+
+import json
+
+import pytest
+
+LINE = "noise --families --epsilon 1 --delta 1e-5 --dimension 1"
+
+
+@pytest.fixture(scope="module")
+def printed():
+    return {}
+
+
+def test_the_table_names_every_law_and_sorts_by_error(tacit):
+    out = tacit(LINE).out
+    assert out.startswith(
+        "Error of a release of 1 numbers within epsilon 1 at delta 1e-05 (add/remove one example, PLD"
+    )
+    rows = [line.strip() for line in out.splitlines()[2:8]]
+    assert [row.split()[0] for row in rows] == ["Laplace", "sech", "variance-gamma", "Student-t,", "Gaussian", "Cauchy"]
+    assert "infinite" in rows[-1]
+    assert "Least L1 error: Laplace, 66 % below Gaussian noise." in out
+
+
+def test_machines_get_numbers_and_units(tacit):
+    found = json.loads(tacit(f"{LINE} --json").out)
+    assert found["dimension"] == 1
+    assert found["budget"] == {"epsilon": 1, "delta": 1e-5}
+    laplace = found["families"][0]
+    assert laplace["name"] == "laplace"
+    assert laplace["l1"] == pytest.approx(1.0, abs=1e-3)
+    assert found["families"][-1]["l1"] == "inf"
+    assert all(one["certified"]["upper"] <= 1 for one in found["families"])
+
+
+def test_a_sampled_run_and_another_encoding(tacit):
+    line = "noise --families --epsilon 1 --delta 1e-5 --dimension 12 --encoding flat --rate 0.05 --steps 20 --json"
+    found = json.loads(tacit(line).out)
+    assert (found["rate"], found["steps"], found["encoding"]) == (0.05, 20, "flat")
+
+
+def test_the_picture_is_drawn(tacit, tmp_path):
+    assert tacit(f"{LINE} --json --plot {tmp_path / 'families.svg'}").code == 0
+    text = (tmp_path / "families.svg").read_text(encoding="utf-8")
+    assert text.startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("noise --families --epsilon 1 --delta 1e-5", "Give --dimension"),
+        (f"{LINE} --multiplier 2", "Leave out --multiplier"),
+        (f"{LINE} --by rdp", "Leave out --multiplier"),
+        (f"{LINE} --adjacency replace_one", "Leave out --multiplier"),
+        (f"{LINE} --lot-size 10", "sampling rate"),
+        ("noise --epsilon 1 --delta 1e-5 --rate 1 --steps 1 --dimension 3", "with --families only"),
+        ("noise --epsilon 1 --delta 1e-5 --rate 1 --steps 1 --encoding flat", "with --families only"),
+        ("noise --families --epsilon 1 --delta 1e-5 --dimension 0", "dimension must be"),
+    ],
+)
+def test_what_means_nothing_is_refused(tacit, line, words):
+    run = tacit(line)
+    assert run.code == 2
+    assert words in run.err
