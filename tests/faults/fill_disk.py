@@ -1,6 +1,6 @@
 """Train on a disk that becomes full at every possible moment, and see that nothing is lost.
 
-    python tests/faults/fill_disk.py FOLDER
+    PYTHONPATH=tests python tests/faults/fill_disk.py FOLDER
 
 FOLDER must be a small file system of its own, such as a tmpfs of one megabyte. It is filled up to a few kilobytes, a
 run is begun or resumed there until it breaks off, room is made, and the run goes on. It must break off with an error
@@ -17,10 +17,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import kill_many
 import torch
-from kill_many import ALLOWED, Case, check, check_end, go
 
+from faults import kill_many
+from faults.kill_many import ALLOWED, Case, check, check_end, go
 from tacit.accounting import curve
 from tacit.errors import TacitError
 from tacit.ledger import Budget, Ledger

@@ -82,7 +82,7 @@ def test_a_real_disk_that_fills_up_in_the_middle_of_training(tmp_path):
     mount = f"mount -t tmpfs -o size=1m tmpfs {tmp_path}"
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "sh", "-c", mount], check=False).returncode:
         pytest.skip("this system lets nobody mount a small file system")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parent)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1])}
     command = f"{mount} && exec {sys.executable} {SCRIPT} {tmp_path}"
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env=environment, check=False
