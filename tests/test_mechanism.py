@@ -50,7 +50,7 @@ def test_a_step_is_the_clipped_sum_plus_the_noise(gradients):
     empty = BoundedSum({name: torch.zeros_like(value) for name, value in clipped.values.items()}, 0.1)
     noise = GaussianNoise(0.7).add(empty, stream())
     for name, value in clipped.values.items():
-        torch.testing.assert_close(release.values[name], value + noise[name], atol=0.1 * 0.7 / 2**11, rtol=0)
+        torch.testing.assert_close(release.values[name], value + noise[name], atol=0.1 * 0.7 / 2**5, rtol=0)
 
 
 def test_a_release_carries_the_event_of_the_noise_that_was_drawn(gradients):

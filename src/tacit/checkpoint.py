@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.accounting.events import Event
 from tacit.accounting.events import from_json as event_from_json
@@ -35,6 +35,13 @@ RUN = (
 )
 _HEADER, _HASH = "tacit", "sha256"
 _FILE, _PREVIOUS = "run.safetensors", "run.previous.safetensors"
+
+
+class Stateful(Protocol):
+    """An optimizer, a learning-rate schedule, or whatever else has a state to be saved."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
 
 
 def write(folder: Path, tree: Mapping[str, Any]) -> None:
@@ -200,3 +207,22 @@ def _class(name: str, stages: dict[str, type]) -> Any:
         f"The saved run uses {name}, which is not part of tacit. Pass the class: "
         f"PrivateRun.resume(..., stages=({member or name},))."
     )
+
+
+def load_model(model: nn.Module, state: dict[str, Tensor]) -> None:
+    """Give the model its saved weights."""
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise CannotResume(f"The saved weights do not fit this model. {error}") from error
+
+
+def load_part(name: str, part: Stateful | None, state: dict[str, Any] | None) -> None:
+    """Give an optimizer or a schedule its saved state, if there is one."""
+    if (part is None) != (state is None):
+        raise CannotResume(
+            f"The run was saved {'without' if state is None else 'with'} the state of its {name}, and resume was "
+            f"called {'without' if part is None else 'with'} one. Treat both alike."
+        )
+    if part is not None and state is not None:
+        part.load_state_dict(state)

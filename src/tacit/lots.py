@@ -61,7 +61,10 @@ class TensorExamples:
     targets: Any
 
     def __post_init__(self) -> None:
-        lengths = {len(tensor) for tensor in leaves((self.inputs, self.targets))}
+        tensors = leaves((self.inputs, self.targets))
+        if any(tensor.dim() == 0 for tensor in tensors):
+            raise InvalidArgument("data must have one row per example in every tensor. Got a single number.")
+        lengths = {len(tensor) for tensor in tensors}
         if len(lengths) != 1:
             raise InvalidArgument(
                 "data must have one row per example in every tensor. Got "
@@ -115,6 +118,11 @@ class _Sampler:
 def _collate(examples: list[Any]) -> tuple[Any, Any]:
     if not examples:
         return torch.empty(0), torch.empty(0)
+    if not isinstance(examples[0], (tuple, list)) or len(examples[0]) != 2:
+        raise InvalidArgument(
+            "Every item of the data set must be a pair (input, target); several inputs go into one tuple or dict. Got "
+            f"{_described(examples[0])}."
+        )
     inputs, targets = default_collate(examples)
     return inputs, targets
 
@@ -126,12 +134,18 @@ def examples_from(data: Any, *, workers: int, dtype: torch.dtype) -> Examples:
         return TensorExamples(inputs, targets)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         return TensorExamples(*data.tensors)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    is_alone = isinstance(data, (dict, str, Tensor, np.ndarray))
+    if not is_alone and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return DatasetExamples(data, workers)
     raise InvalidArgument(
-        f"data must be a pair (inputs, targets) of tensors or arrays, or a data set with a length. Got {type(data)!r}. "
-        "Lots are drawn by index, so a stream of examples will not do."
+        "data must be a pair (inputs, targets) of tensors or arrays, or a data set with a length. Got "
+        f"{_described(data)}. Lots are drawn by index, so a stream of examples will not do."
     )
+
+
+def _described(value: Any) -> str:
+    kind = type(value).__name__
+    return f"a {kind} of {len(value)}" if isinstance(value, (tuple, list)) else f"a {kind}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +203,7 @@ def _each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
         return {key: _each(value, change) for key, value in tree.items()}
     if isinstance(tree, (tuple, list)):
         return type(tree)(_each(value, change) for value in tree)
-    raise InvalidArgument(f"Examples must be made of tensors. Got {type(tree)!r}.")
+    raise InvalidArgument(f"Examples must be made of tensors. Got {_described(tree)}.")
 
 
 def _rows(tree: Any, rows: Tensor | slice) -> Any:
@@ -202,6 +216,8 @@ def leaves(tree: Any) -> list[Tensor]:
         return [tree]
     if isinstance(tree, dict):
         tree = list(tree.values())
+    if not isinstance(tree, (tuple, list)):
+        raise InvalidArgument(f"Examples must be made of tensors or arrays. Got {_described(tree)}.")
     return [leaf for part in tree for leaf in leaves(part)]
 
 

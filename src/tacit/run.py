@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tacit import arguments, checkpoint
 from tacit.accounting.events import Event
 from tacit.charging import Debt, booking_for, entered_by, refuse_unless_reserved, resumed
-from tacit.errors import CannotResume, InvalidArgument, OutOfOrder
+from tacit.checkpoint import Stateful
+from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients import per_example_gradients, trainable
 from tacit.gradients.losses import Loss
 from tacit.guarantee import FIXED_SEED, Guarantee
@@ -37,13 +38,6 @@ GradientsOf = Callable[[nn.Module, Loss, Any, Any], PerExampleGradients]
 _GRADIENTS_GIVEN = (
     "Gradients were made by a function that was given: each row must be one example's, and depend on no other."
 )
-
-
-class Stateful(Protocol):
-    """An optimizer, a learning-rate schedule, or whatever else has a state to be saved."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
 
 
 class PrivateRun:
@@ -90,6 +84,12 @@ class PrivateRun:
     ) -> None:
         _refuse_unless("mechanism", mechanism, Mechanism, "methods.dpsgd(clip_norm=1.0)")
         _refuse_unless("sampling", sampling, Sampling, "Poisson(lot_size=256, population=60_000)")
+        if not callable(loss):
+            raise InvalidArgument(f"loss must be a function of (outputs, targets), or a loss module. Got {loss!r}.")
+        if budget is not None:
+            _refuse_unless("budget", budget, Budget, "Budget(epsilon=3, delta=1e-5)")
+        if schedule is not None:
+            _refuse_unless("schedule", schedule, Schedule, "Schedule(multiplier=[1.0, 0.9, 0.8])")
         like = {name: value.detach() for name, value in trainable(model).items()}
         state = mechanism.init(like, sampling.lot_size)
         dimension = mechanism.sum(NoGradients(like), state).dimension
@@ -198,6 +198,8 @@ class PrivateRun:
         lot_size = sampling.lot_size
         mechanism, state = self._plan.mechanism_at(lot.step), with_lot_size(self._state, lot_size)
         parameters = {name: value for name, value in self._parameters.items() if value.requires_grad}
+        if not parameters:
+            raise InvalidArgument("Every parameter was frozen since the run began, so there is nothing to release.")
         stream = self._source.stream(Purpose.NOISE, lot.step)
         if mechanism.guide is not None:
             self._charge(lot.step)
@@ -260,6 +262,8 @@ class PrivateRun:
     def _refuse_unless_due(self, lot: Lot) -> None:
         if lot is self._pending:
             return
+        if not isinstance(lot, Lot):
+            raise OutOfOrder(f"backward needs the lot that `for lot in run` has just given. Got {type(lot)!r}.")
         if self.step >= self.steps:
             raise OutOfOrder(
                 f"All {self.steps} planned steps are done. One more would cost more than was planned, and choosing the "
@@ -352,9 +356,9 @@ class PrivateRun:
         """
         folder = Path(path)
         tree = checkpoint.read(folder, stages, needs=checkpoint.RUN)
-        _load(model, tree["model"])
+        checkpoint.load_model(model, tree["model"])
         for name, part in (("optimizer", optimizer), ("scheduler", scheduler)):
-            _load_part(name, part, tree[name])
+            checkpoint.load_part(name, part, tree[name])
         events = [event for event, times in tree["events"] for _ in range(times)]
         lost = Counter[int]() if tree["seed"] is not None else lost_steps(folder, len(events), Counter(tree["lost"]))
         forgiven = lost.total() if nothing_left else 0
@@ -384,22 +388,6 @@ def _write_gradients(parameters: Tensors, values: Tensors, lot_size: float) -> N
     for name, value in values.items():
         parameter = parameters[name]
         # Numpy's calls cost half of torch's, which shows where models are small.
-        gradient = torch.from_numpy(np.divide(value.numpy(), lot_size)) if value.is_cpu else value / lot_size
+        divided = np.asarray(np.divide(value.numpy(), lot_size)) if value.is_cpu else None
+        gradient = value / lot_size if divided is None else torch.from_numpy(divided)
         parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
-
-
-def _load(model: nn.Module, state: dict[str, Tensor]) -> None:
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise CannotResume(f"The saved weights do not fit this model. {error}") from error
-
-
-def _load_part(name: str, part: Stateful | None, state: dict[str, Any] | None) -> None:
-    if (part is None) != (state is None):
-        raise CannotResume(
-            f"The run was saved {'without' if state is None else 'with'} the state of its {name}, and resume was "
-            f"called {'without' if part is None else 'with'} one. Treat both alike."
-        )
-    if part is not None and state is not None:
-        part.load_state_dict(state)

@@ -88,7 +88,7 @@ def test_its_scale_is_the_multiplier_times_the_sensitivity(noise, sensitivity):
 def test_it_is_added_to_the_sum(noise):
     bounded = BoundedSum({"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([100.0])}, 1.0, BOX)
     empty = BoundedSum({name: torch.zeros_like(value) for name, value in bounded.values.items()}, 1.0, BOX)
-    grid = noise.multiplier / 2**11
+    grid = noise.multiplier / 2**5
     with_sum, without = noise.add(bounded, stream()), noise.add(empty, stream())
     for name, value in bounded.values.items():
         assert with_sum[name].shape == value.shape

@@ -12,8 +12,8 @@ from torch import Tensor
 from tacit import arguments
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
-# Shorter gradients than this are never scaled by a clip norm that makes sense.
-_LEAST = np.float32(1e-30)
+# Shorter gradients than this count as this long: their squares, of which a norm is made, vanish in single precision.
+_LEAST = 1e-18
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class NormalisedClip:
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         """The sum of normalised gradients, each shorter than `norm`."""
         norms = at_least_single(gradients.norms())
-        weights = finite_only(norms, self.norm / (norms + self.gamma))
+        weights = finite_only(norms, self.norm / (norms.clamp_min(_LEAST) + self.gamma))
         return BoundedSum(gradients.weighted_sum(weights), self.norm)
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
@@ -92,7 +92,7 @@ def clip_weights(norms: Tensor, norm: float) -> Tensor:
         if math.isnan(np.dot(weights, weights)):
             weights[np.isnan(weights)] = 0.0
         return torch.from_numpy(weights)
-    return at_least_single(norms).reciprocal().mul_(norm).clamp_(max=1.0).nan_to_num_(nan=0.0)
+    return at_least_single(norms).clamp_min(_LEAST).reciprocal_().mul_(norm).clamp_(max=1.0).nan_to_num_(nan=0.0)
 
 
 def at_least_single(norms: Tensor) -> Tensor:

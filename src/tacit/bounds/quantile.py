@@ -13,6 +13,8 @@ from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
 # No parameter has this name: dots and letters only, in those.
 COUNT = "<count of unclipped examples>"
+# How far the norm may go from where it started: gradients that are all zero would take it below what numbers can hold.
+_FARTHEST = 2.0**40
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class QuantileClip:
         difference = float(noisy[COUNT]) / self._weight(norm) / float(state["lot_size"])
         below = min(max((1 + difference) / 2, 0.0), 1.0)
         following = norm * math.exp(-self.learning_rate * (below - self.quantile))
+        following = min(max(following, self.start / _FARTHEST), self.start * _FARTHEST)
         values = {name: value for name, value in noisy.items() if name != COUNT}
         return values, {**state, "norm": torch.tensor(following, dtype=torch.float64)}
 

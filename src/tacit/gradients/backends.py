@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tacit.gradients.chains import chain_gradients, chain_of
-from tacit.gradients.engine import Unclear, pulled_back
+from tacit.gradients.engine import Unclear, full_precision, precise, pulled_back
 from tacit.gradients.layout import CallLayout, Layout, apply, layout_of
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.gradients.lot import LotGradients, Tensors
+from tacit.gradients.memory import undone
 from tacit.gradients.models import eagerly
 from tacit.gradients.pieces import DensePiece, Piece
+from tacit.gradients.proof import refuse_unless_proven
 from tacit.gradients.recording import Call, Derived, Record, Recorder, replaced, tensors_in
 from tacit.gradients.rules import RULES, Batched
+
+# On so many examples gradients are checked before a layout is trusted.
+_ENOUGH = 32
 
 
 def bookkeeping(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
@@ -26,39 +31,67 @@ def bookkeeping(model: nn.Module, loss: Loss, inputs: Any, targets: Any, paramet
     if _lot_size(inputs) == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     layout = layout_of(model, parameters, inputs)
-    if not torch.is_grad_enabled():
-        with torch.enable_grad():
-            return _by_rules(model, loss, inputs, targets, parameters, layout)
-    return _by_rules(model, loss, inputs, targets, parameters, layout)
+    with nullcontext() if torch.is_grad_enabled() else torch.enable_grad():
+        if layout.proofs(loss) < _ENOUGH:
+            _prove(model, loss, inputs, targets, parameters, layout)
+        return _by_rules(model, loss, inputs, targets, parameters, layout)
+
+
+def _prove(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, layout: Layout) -> None:
+    """Check gradients made by the layout on the first examples of a lot; `Unclear`, for good, if they are wrong.
+
+    Examples whose gradients are not finite are left out: they prove nothing, and count zero later.
+    """
+
+    def check(kept: Any) -> Tensor:
+        some, wanted = (replaced(tree, lambda tensor: tensor[kept]) for tree in (inputs, targets))
+        with torch.random.fork_rng(devices=[]), undone(model):
+            return _by_rules(model, loss, some, wanted, parameters, layout, is_proof=True).norms()
+
+    try:
+        finite = check(slice(0, _ENOUGH)).isfinite()
+        if bool(finite.any()) and not bool(finite.all()):
+            check(finite.nonzero().flatten())
+    except Unclear as reason:
+        layout.doubt = str(reason)
+        raise
+    layout.prove(loss, int(finite.sum()))
 
 
 def _by_rules(
-    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, layout: Layout
+    model: nn.Module,
+    loss: Loss,
+    inputs: Any,
+    targets: Any,
+    parameters: Tensors,
+    layout: Layout,
+    *,
+    is_proof: bool = False,
 ) -> LotGradients:
     chain = chain_of(model) if layout.is_chain and isinstance(inputs, Tensor) else None
     if chain is not None:
-        return chain_gradients(chain, loss, inputs, targets, parameters)
+        return chain_gradients(chain, loss, inputs, targets, parameters, is_proof=is_proof)
     recorder = Recorder(parameters, layout.spread)
     with eagerly(layout.is_compiled), recorder:
         outputs = apply(model, inputs)
     record, size = recorder.record, _lot_size(inputs)
     values = per_example_losses(loss, outputs, targets, size)
-    if len(record.calls) != len(layout.calls):
+    if len(record.calls) != len(layout.calls) or not all(
+        places.fits(call, size) for call, places in zip(record.calls, layout.calls, strict=True)
+    ):
         raise Unclear("the model did not do the same as in the probe")
     edges = [edge for call in record.calls for edge in call.edges if edge is not None]
-    grads = iter(pulled_back(values, edges) if edges else ())
+    grads = iter(pulled_back(values, edges, keep_graph=is_proof) if edges else ())
     pieces: dict[str, list[Piece]] = {}
-    with torch.no_grad(), _full_precision(values.device.type):
+    with torch.no_grad(), full_precision(values.device.type):
         for call, places in zip(record.calls, layout.calls, strict=True):
             given = [next(grads) if edge is not None else None for edge in call.edges]
             if any(grad is not None for grad in given):
                 _collect(record, call, places, given, pieces, size)
-    return LotGradients.of(parameters, pieces, values.detach())
-
-
-def _full_precision(device: str) -> AbstractContextManager[Any]:
-    """Norms and sums are never taken in half precision. Leaving autocast takes time, so only if it is on."""
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    gradients = LotGradients.of(parameters, pieces, values.detach())
+    if is_proof:
+        refuse_unless_proven(loss, outputs, targets, values, gradients)
+    return gradients
 
 
 def _collect(
@@ -86,8 +119,20 @@ def _collect(
                 pieces.setdefault(record.names[key], []).append(piece)
         return
     by_example = _by_vmap if any(place is not None for place in layout.arguments) else _by_cotangent
-    for name, values in by_example(record, call, layout, grads, size).items():
-        pieces.setdefault(name, []).append(DensePiece(values))
+    for name, values in _vectorised(by_example, record, call, layout, grads, size).items():
+        pieces.setdefault(name, []).append(DensePiece(values.to(precise(values.dtype))))
+
+
+def _vectorised(by_example: Callable[..., Tensors], record: Record, call: Call, *rest: Any) -> Tensors:
+    # The recurrent cells of oneDNN cannot be vectorised, those of torch can.
+    is_enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        return by_example(record, call, *rest)
+    except RuntimeError as error:
+        raise Unclear(f"{call.function} cannot be vectorised") from error
+    finally:
+        torch._C._set_mkldnn_enabled(is_enabled)
 
 
 # Operations on the last dimension or on single tokens do not mind where the examples are.
@@ -230,7 +275,9 @@ def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters:
     vectorised = torch.func.vmap(gradient, in_dims=(None, 0, 0), randomness="different")
     with _quiet():
         dense, losses = vectorised(given, inputs, targets)
-    pieces: dict[str, list[Piece]] = {name: [DensePiece(values)] for name, values in dense.items()}
+    pieces: dict[str, list[Piece]] = {
+        name: [DensePiece(values.to(precise(values.dtype)))] for name, values in dense.items()
+    }
     return LotGradients.of(parameters, pieces, losses)
 
 
@@ -253,7 +300,9 @@ def one_by_one(model: nn.Module, loss: Loss, inputs: Any, targets: Any, paramete
             rows[name].append(torch.zeros_like(parameter) if grad is None else grad)
     if size == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
-    pieces: dict[str, list[Piece]] = {name: [DensePiece(torch.stack(values))] for name, values in rows.items()}
+    pieces: dict[str, list[Piece]] = {
+        name: [DensePiece(torch.stack(values).to(precise(values[0].dtype)))] for name, values in rows.items()
+    }
     return LotGradients.of(parameters, pieces, torch.stack(losses))
 
 

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules import module as hooks
 
-from tacit.gradients.engine import Unclear, pulled_back
+from tacit.gradients.engine import Unclear, precise, pulled_back
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.gradients.lot import LotGradients, Tensors
 from tacit.gradients.pieces import DensePiece, OuterPiece, Piece
+from tacit.gradients.proof import refuse_unless_proven
 
 
 def chain_of(model: nn.Module) -> list[nn.Module] | None:
@@ -25,7 +26,7 @@ def chain_of(model: nn.Module) -> list[nn.Module] | None:
     """
     if type(model) is nn.Linear:
         chain: list[nn.Module] = [model]
-    elif type(model) is nn.Sequential and not _is_hooked(model):
+    elif type(model) is nn.Sequential and not _is_hooked(model) and "forward" not in model.__dict__:
         chain = list(model._modules.values())
     else:
         return None
@@ -46,7 +47,7 @@ def _is_hooked(layer: nn.Module) -> bool:
 
 
 def chain_gradients(
-    chain: list[nn.Module], loss: Loss, inputs: Tensor, targets: Any, parameters: Tensors
+    chain: list[nn.Module], loss: Loss, inputs: Tensor, targets: Any, parameters: Tensors, *, is_proof: bool = False
 ) -> LotGradients:
     """One forward pass, one backward pass to the outputs of the Linears, and an outer product an example for each."""
     seen: list[tuple[nn.Linear, Tensor, int]] = []
@@ -59,21 +60,27 @@ def chain_gradients(
             edges.append(get_gradient_edge(x))
         else:
             x = layer(x)
-    values = per_example_losses(loss, x, targets, inputs.shape[0])
+    size = inputs.shape[0]
+    values = per_example_losses(loss, x, targets, size)
     names = {id(parameter): name for name, parameter in parameters.items()}
     pieces: dict[str, list[Piece]] = {}
-    for (layer, given, version), grad in zip(seen, pulled_back(values, edges), strict=True):
+    for (layer, given, version), grad in zip(seen, pulled_back(values, edges, keep_graph=is_proof), strict=True):
         if given._version != version:
             raise Unclear("an input was overwritten in place after it was used")
         if grad is None:
             continue
-        weight, bias = layer.weight, layer.bias
-        if grad.dtype != weight.dtype:
-            grad = grad.to(weight.dtype)
+        if grad.shape[0] != size or grad.dim() != 2:
+            raise Unclear("the model did not do the same as in the probe")
+        weight, bias, dtype = layer.weight, layer.bias, precise(layer.weight.dtype)
+        if grad.dtype != dtype:
+            grad = grad.to(dtype)
         if id(weight) in names:
             given = given.detach() if given.requires_grad else given
             piece = OuterPiece(grad, given if given.dtype == grad.dtype else given.to(grad.dtype))
             pieces.setdefault(names[id(weight)], []).append(piece)
         if id(bias) in names:
             pieces.setdefault(names[id(bias)], []).append(DensePiece(grad))
-    return LotGradients.of(parameters, pieces, values.detach())
+    gradients = LotGradients.of(parameters, pieces, values.detach())
+    if is_proof:
+        refuse_unless_proven(loss, x, targets, values, gradients)
+    return gradients

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.gradients.pieces import DensePiece, Piece, in_turn
+from tacit.gradients.pieces import DensePiece, Piece, in_turn, not_below, squares_by_gram
 
 # Stride, padding, dilation, groups.
 Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
@@ -25,7 +25,7 @@ def convolution_piece(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: G
     size, positions = grads.shape[0], grads[0, 0].numel() if grads.shape[0] else 0
     if weight.dim() == 4 and size and 4 * _padded_area(inputs, padding) ** 2 <= weight.numel():
         squares = _gram_squares(inputs, grads, weight, geometry)
-        return ConvolutionPiece(squares, inputs, grads, weight.detach(), geometry)
+        return ConvolutionPiece(squares, inputs, grads, weight, geometry)
     if weight.dim() == 4 and size and weight[0].numel() * groups * positions <= _MANY_PATCHES:
         return DensePiece(_unfolded(inputs, grads, weight, geometry))
     return DensePiece(_one_by_one(inputs, grads, weight, geometry))
@@ -84,8 +84,9 @@ def _gram_squares(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geome
             right = slice(j * dilation[1], j * dilation[1] + stride[1] * (columns - 1) + 1, stride[1])
             patches += gram[:, down, right, down, right]
     outputs = grads.reshape(size * groups, -1, rows * columns)
-    products = torch.bmm(outputs.transpose(1, 2), outputs).view_as(patches)
-    return products.mul_(patches).flatten(1).sum(1).view(size, groups).sum(1).clamp_min_(0)
+    products = torch.bmm(outputs.transpose(1, 2), outputs)
+    squares = squares_by_gram(products, patches.view_as(products), (outputs.shape[1], weight[0].numel()))
+    return squares.view(size, groups).sum(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,9 @@ class ConvolutionPiece:
     def scaled_norms(self, scale: Tensor) -> Tensor:
         pairs = zip(in_turn(self.inputs), in_turn(self.grads), strict=True)
         formed = (DensePiece(_one_by_one(inputs, grads, self.weight, self.geometry)) for inputs, grads in pairs)
-        return torch.cat([piece.scaled_norms(scale) for piece in formed])
+        # No position sees more of the image than all of it.
+        reach = self.inputs.flatten(1).norm(dim=1) * self.grads.flatten(2).norm(dim=1).sum(1)
+        return not_below(torch.cat([piece.scaled_norms(scale) for piece in formed]), reach, scale)
 
     def products(self, vector: Tensor) -> Tensor:
         stride, padding, dilation, groups = self.geometry

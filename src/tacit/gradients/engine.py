@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import Variable
@@ -12,13 +15,23 @@ class Unclear(Exception):  # noqa: N818 - never leaves this package
     """The examples cannot be told apart in some tensor: the whole model must be treated example by example."""
 
 
-def pulled_back(values: Tensor, edges: list[GradientEdge]) -> tuple[Tensor | None, ...]:
+def pulled_back(values: Tensor, edges: list[GradientEdge], *, keep_graph: bool = False) -> tuple[Tensor | None, ...]:
     """The gradients of the sum of all losses; from ones, which spares the sum.
 
     What torch.autograd.grad would do in the end; what it does before takes longer than the pass of a small model.
     """
     ones = torch.ones_like(values)
     found: tuple[Tensor | None, ...] = Variable._execution_engine.run_backward(
-        (values,), (ones,), False, False, tuple(edges), True, accumulate_grad=False
+        (values,), (ones,), keep_graph, False, tuple(edges), True, accumulate_grad=False
     )
     return found
+
+
+def precise(dtype: torch.dtype) -> torch.dtype:
+    """The precision in which gradients of such a parameter are kept: half precision would round away other examples."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def full_precision(device: str) -> AbstractContextManager[Any]:
+    """Norms and sums are never taken in half precision. Leaving autocast takes time, so only if it is on."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,53 +14,105 @@ from torch import Tensor, nn
 from tacit.errors import MixesExamples
 from tacit.gradients.chains import chain_of
 from tacit.gradients.engine import Unclear
+from tacit.gradients.memory import Buffers, refuse_memory, undone, unwritten
 from tacit.gradients.models import eagerly, is_compiled, mixes, refuse_mixing, suspects
 from tacit.gradients.recording import Call, Record, Recorder, replaced, tensors_in
 from tacit.gradients.rules import Batched
 
 Places = tuple[Batched | None, ...]
 
+_MIXED = (
+    "What the model computes for one example changes when another example of the lot does, so its gradient is not its "
+    "own. Look for statistics over the first dimension (a mean, a norm, a softmax over the lot) and compute them per "
+    "example."
+)
+
 
 @dataclass(frozen=True, eq=False)
 class CallLayout:
     """Where the examples are in each argument and each output of one call; None where they are not."""
 
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
     arguments: Places
     outputs: Places
 
+    def fits(self, call: Call, size: int) -> bool:
+        """Whether a call on a lot of this size is the one that the layout is of."""
+        if call.function is not self.function or len(call.shapes) != len(self.arguments):
+            return False
+        places = self.arguments + self.outputs
+        return all(map(_fits, (*call.shapes, *call.outputs), self.shapes, places, [size] * len(places)))
 
-@dataclass(frozen=True, eq=False)
+
+def _fits(shape: tuple[int, ...], probed: tuple[int, ...], place: Batched | None, size: int) -> bool:
+    """Like a tensor of the probe, but for the number of examples."""
+    if place is None:
+        return shape == probed
+    axis = place.axis
+    return shape == (*probed[:axis], place.fold * size, *probed[axis + 1 :])
+
+
+@dataclass(eq=False)
 class Layout:
     """One entry a call, and which derived tensors hold a copy per example.
 
     `suspects` are the layers that would mix examples if someone switched them to. `is_chain` says that every call is
     one of the Linears of a chain, on one row an example, and `is_compiled` that torch.compile has a hand in the model.
+    A layout has a `doubt` if gradients that were made by it turned out wrong.
     """
 
     calls: tuple[CallLayout, ...]
-    spread: frozenset[int]
+    spread: frozenset[int] = frozenset()
     suspects: tuple[nn.Module, ...] = ()
     is_chain: bool = False
     is_compiled: bool = False
+    doubt: str = ""
+    _proofs: dict[int, tuple[Callable[[], object], int]] = field(default_factory=dict)
+
+    def proofs(self, loss: object) -> int:
+        """On how many examples the gradients of this loss were checked."""
+        known, count = self._proofs.get(id(loss), (None, 0))
+        return count if known is not None and known() is loss else 0
+
+    def prove(self, loss: object, examples: int) -> None:
+        """Note that some more were. The loss is not kept alive: it may hold the model."""
+        # What cannot be referred to weakly is checked every time.
+        with suppress(TypeError):
+            self._proofs[id(loss)] = (weakref.ref(loss), self.proofs(loss) + examples)
 
 
-_KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[Any, Layout | Unclear]] = weakref.WeakKeyDictionary()
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A layout, and the size of the lot that it was found with."""
+
+    layout: Layout
+    size: int
+
+
+_KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[Any, _Found]] = weakref.WeakKeyDictionary()
 
 
 def layout_of(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> Layout:
-    """The layout, remembered per model, mode and input shapes (without the lot size)."""
+    """The layout, remembered per model, mode and input shapes (without the lot size).
+
+    It is looked for again when a lot comes that is more than twice as large: from one example, or from a few that are
+    alike, nobody can tell whether they mix.
+    """
     shapes = tuple((tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors_in(inputs))
     key = (model.training, tuple(parameters), shapes)
+    size = next(tensors_in(inputs)).shape[0]
     known = _KNOWN.setdefault(model, {})
-    if key not in known:
+    if key not in known or size > 2 * known[key].size:
         refuse_mixing(model)
         try:
-            known[key] = _find(model, parameters, inputs)
+            layout = _find(model, parameters, inputs)
         except Unclear as reason:
-            known[key] = reason
-    layout = known[key]
-    if isinstance(layout, Unclear):
-        raise layout
+            layout = Layout((), doubt=str(reason))
+        known[key] = _Found(layout, size)
+    layout = known[key].layout
+    if layout.doubt:
+        raise Unclear(layout.doubt)
     if any(mixes(module) for module in layout.suspects):
         refuse_mixing(model)
     return layout
@@ -67,19 +120,33 @@ def layout_of(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> L
 
 def _find(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> Layout:
     spread: frozenset[int] = frozenset()
+    other = _other(inputs)
+    with unwritten(model):
+        left, left_by_other = (_probe(model, parameters, inputs, [i, 1], spread).left for i in (0, other))
+    refuse_memory(model, left, left_by_other)
     for _ in range(4):
-        two, outputs = _probe(model, parameters, inputs, [0, 1], spread)
-        three, _ = _probe(model, parameters, inputs, [0, 1, 2], spread)
+        small, large = (_probe(model, parameters, inputs, examples, spread) for examples in ([0, 1], [0, 1, 2]))
+        two, three = small.record, large.record
         found = _spread(two, three)
         if found == spread:
             break
         spread = found
-    changed, other_outputs = _probe(model, parameters, inputs, [2, 1], spread)
-    _refuse_hidden_mixing(outputs, other_outputs)
+    replaced_by_other = _probe(model, parameters, inputs, [other, 1], spread)
+    changed = replaced_by_other.record
+    _refuse_hidden_mixing(small.outputs, large.outputs, replaced_by_other.outputs)
     if not len(two.calls) == len(three.calls) == len(changed.calls):
         raise Unclear("the model does different things for different lots")
-    layouts = (_layout(*calls) for calls in zip(two.calls, three.calls, changed.calls, strict=True))
-    return Layout(tuple(layouts), spread, suspects(model), _is_chain(model, two), is_compiled(model))
+    layouts = tuple(_layout(*calls) for calls in zip(two.calls, three.calls, changed.calls, strict=True))
+    for places, one, another in zip(layouts, two.calls, changed.calls, strict=True):
+        _refuse_mixed_arguments(places, one, another)
+    return Layout(layouts, spread, suspects(model), _is_chain(model, two), is_compiled(model))
+
+
+def _other(inputs: Any) -> int:
+    """An example to put in the place of the first: one that differs from it, if there is one."""
+    leaves = list(tensors_in(inputs))
+    differ = (i for i in range(2, len(leaves[0])) if any(not torch.equal(leaf[i], leaf[0]) for leaf in leaves))
+    return next(differ, 1)
 
 
 def _is_chain(model: nn.Module, record: Record) -> bool:
@@ -90,19 +157,29 @@ def _is_chain(model: nn.Module, record: Record) -> bool:
     return all(call.args[1] is layer.weight and call.args[0].dim() == 2 for layer, call in pairs)
 
 
+@dataclass(frozen=True, eq=False)
+class _Probe:
+    """What a forward pass on a few examples did, gave, and left in the model's buffers."""
+
+    record: Record
+    outputs: Any
+    left: Buffers
+
+
 def _probe(
     model: nn.Module, parameters: dict[str, Tensor], inputs: Any, examples: list[int], spread: frozenset[int]
-) -> tuple[Record, Any]:
-    """A forward pass on a few examples, with the same random numbers each time."""
+) -> _Probe:
+    """A forward pass on a few examples, with the same random numbers each time. The model is left as it was."""
 
     def pick(value: Tensor) -> Tensor:
         return value[torch.tensor(examples, device=value.device) % value.shape[0]]
 
     recorder = Recorder(parameters, spread)
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), eagerly(is_compiled(model)), recorder:
+    with undone(model) as left, torch.random.fork_rng(devices=[]), torch.no_grad(), eagerly(is_compiled(model)):
         torch.manual_seed(0)
-        outputs = apply(model, replaced(inputs, pick))
-    return recorder.record, outputs
+        with recorder:
+            outputs = apply(model, replaced(inputs, pick))
+    return _Probe(recorder.record, outputs, left)
 
 
 def apply(model: Callable[..., Any], inputs: Any) -> Any:
@@ -114,17 +191,36 @@ def apply(model: Callable[..., Any], inputs: Any) -> Any:
     return model(inputs)
 
 
-def _refuse_hidden_mixing(outputs: Any, others: Any) -> None:
+def _refuse_hidden_mixing(outputs: Any, of_three: Any, others: Any) -> None:
     """With example 0 changed, the output for example 1 must stay what it was."""
-    for one, other in zip(tensors_in(outputs), tensors_in(others), strict=True):
-        if one.dim() == 0 or one.shape != other.shape or one.shape[0] != 2 or not one.is_floating_point():
+    for one, large, other in zip(*map(tensors_in, (outputs, of_three, others)), strict=True):
+        place = _place(one.shape, large.shape)
+        if place is None or place.fold > 1 or one.shape != other.shape:
             continue
-        if not torch.allclose(one[1], other[1], rtol=1e-3, atol=1e-5, equal_nan=True):
-            raise MixesExamples(
-                "The model's output for one example changes when another example of the lot does, so its gradient is "
-                "not its own. Look for statistics over the first dimension (a mean, a norm, a softmax over the lot) "
-                "and compute them per example."
-            )
+        if not _is_same(place.front(one)[1], place.front(other)[1]):
+            raise MixesExamples(_MIXED)
+
+
+def _refuse_mixed_arguments(layout: CallLayout, one: Call, another: Call) -> None:
+    """Nor must what it is made of change: an output can hide it, if only because the last layer starts at zero."""
+    for place, before, after in zip(layout.arguments, one.tensors, another.tensors, strict=True):
+        if place is None or before.shape != after.shape:
+            continue
+        rows, others = place.front(before), place.front(after)
+        if _is_same(rows[1], others[1]):
+            continue
+        if not any(_is_same(rows[i], others[j]) for i in (0, 1) for j in (0, 1)):
+            raise MixesExamples(_MIXED)
+        raise Unclear("the model changes the order of the examples")
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Equal but for rounding, beside the largest number."""
+    if not one.is_floating_point() or not one.numel():
+        return torch.equal(one, other)
+    largest = float(one.abs().nan_to_num(0.0, posinf=0.0).max())
+    error = 1e-2 if one.dtype in (torch.float16, torch.bfloat16) else 1e-5
+    return torch.allclose(one, other, rtol=error, atol=error * largest, equal_nan=True)
 
 
 def _spread(two: Record, three: Record) -> frozenset[int]:
@@ -150,7 +246,8 @@ def _layout(small: Call, large: Call, changed: Call) -> CallLayout:
             if not folded:
                 raise Unclear("an operation lays the examples out anew")
             outputs[index] = replace(place, is_minor=folded[0].is_minor)
-    return CallLayout(tuple(arguments), tuple(outputs))
+    shapes = tuple(tuple(shape) for shape in (*small.shapes, *small.outputs))
+    return CallLayout(small.function, shapes, tuple(arguments), tuple(outputs))
 
 
 def _place(small: tuple[int, ...], large: tuple[int, ...]) -> Batched | None:

@@ -19,14 +19,16 @@ Loss = Callable[[Any, Any], Tensor]
 def per_example_losses(loss: Loss, outputs: Any, targets: Any, size: int) -> Tensor:
     """[B]: the loss of each example by itself.
 
-    A loss with a `reduction` (torch's functionals and modules) is asked for none of it; several
-    values an example are averaged. A loss that returns one number for the lot is applied to every
-    example alone, and must be their mean or their sum.
+    A loss with a `reduction` (torch's functionals and modules) is asked for none of it. Several values an example are
+    averaged, or added up where the reduction is "sum" or "batchmean", as the loss would have done with one example
+    alone. A loss that returns one number for the lot is applied to every example alone, and must be their mean or sum.
     """
+    reduction: str | None = None
     if isinstance(loss, nn.Module) and "reduction" in vars(loss):
+        reduction = vars(loss)["reduction"]
         loss = _without_reduction(loss)
         values = loss(outputs, targets)
-    elif _has_reduction(loss):
+    elif (reduction := _reduction(loss)) is not None:
         values = loss(outputs, targets, reduction="none")  # type: ignore[call-arg]
     else:
         values = loss(outputs, targets)
@@ -39,15 +41,27 @@ def per_example_losses(loss: Loss, outputs: Any, targets: Any, size: int) -> Ten
             f"loss returned {tuple(values.shape)} for a lot of {size} examples. Return one value per example, "
             "or the mean or sum of such values."
         )
-    return values.flatten(1).mean(1) if values.dim() > 1 else values
+    if values.dim() == 1:
+        return values
+    return values.flatten(1).sum(1) if reduction in ("sum", "batchmean") else values.flatten(1).mean(1)
+
+
+def _reduction(loss: Loss) -> str | None:
+    """What the loss does with several values unless told otherwise; None if it cannot be told."""
+    try:
+        return _known_reduction(loss)
+    except TypeError:
+        # Not every callable can be hashed.
+        return _known_reduction.__wrapped__(loss)
 
 
 @lru_cache(maxsize=64)
-def _has_reduction(loss: Loss) -> bool:
+def _known_reduction(loss: Loss) -> str | None:
     try:
-        return "reduction" in inspect.signature(loss).parameters
+        parameters = inspect.signature(loss).parameters
     except (TypeError, ValueError):
-        return False
+        return None
+    return str(parameters["reduction"].default) if "reduction" in parameters else None
 
 
 def _without_reduction(loss: nn.Module) -> nn.Module:
@@ -68,9 +82,8 @@ def _one_by_one(loss: Loss, outputs: Any, targets: Any, total: Tensor, size: int
         candidates = torch.stack([values.detach().mean(), values.detach().sum()])
         if bool(found.isfinite()) and not bool(torch.isclose(candidates, found, rtol=1e-3, atol=1e-6).any()):
             raise MixesExamples(
-                f"The loss of the lot ({float(found):.6g}) is neither the mean nor the sum of the losses of its "
-                "examples taken alone, so one example's loss depends on others and has no gradient of its own. "
-                "Write the loss per example."
+                "The loss of the lot is neither the mean nor the sum of the losses of its examples taken alone, so one "
+                "example's loss depends on others and has no gradient of its own. Write the loss per example."
             )
     return values
 

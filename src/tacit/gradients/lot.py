@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.gradients import small
+from tacit.gradients.engine import full_precision
 from tacit.gradients.pieces import Piece, merged
 
 Tensors = dict[str, Tensor]
@@ -53,8 +56,13 @@ class LotGradients:
         """By parameter, the squared norms. A weight and its bias share an output gradient, and its norms."""
         if self._squares is None:
             known: dict[int, Tensor] = {}
-            self._squares = {name: piece.squares(known) for name, piece in self.pieces.items()}
+            with self._exactly():
+                self._squares = {name: piece.squares(known) for name, piece in self.pieces.items()}
         return self._squares
+
+    def _exactly(self) -> AbstractContextManager[Any]:
+        """Whoever trains under autocast asks for norms and sums there too."""
+        return full_precision(self.losses.device.type)
 
     def layer_norms(self) -> Tensors:
         """[B] for each parameter: the norm of its part of each example's gradient."""
@@ -66,15 +74,17 @@ class LotGradients:
         """[B]: the norms of gradients whose every coordinate is multiplied by its scale: a number for each coordinate
         of a parameter, or a single one. The gradients are not formed, or only some examples' at a time."""
         squares = self.losses.new_zeros(len(self))
-        for name, piece in self.pieces.items():
-            by, single = scale[name], self.parameters[name].numel() > scale[name].numel()
-            by_one = self._by_parameter()[name] * by.square() if single else piece.scaled_norms(by).square()
-            squares = squares + by_one
+        with self._exactly():
+            for name, piece in self.pieces.items():
+                by, single = scale[name], self.parameters[name].numel() > scale[name].numel()
+                by_one = self._by_parameter()[name] * by.square() if single else piece.scaled_norms(by).square()
+                squares = squares + by_one
         return squares.sqrt_()
 
     def products(self, vectors: Mapping[str, Tensor]) -> Tensor:
         """[B]: the inner product of each example's gradient with one vector."""
-        each = (piece.products(vectors[name]) for name, piece in self.pieces.items())
+        with self._exactly():
+            each = [piece.products(vectors[name]) for name, piece in self.pieces.items()]
         return sum(each, self.losses.new_zeros(len(self)))
 
     def weighted_sum(self, weights: Tensor) -> Tensors:
@@ -96,16 +106,18 @@ class LotGradients:
             if self.is_small:
                 result[name] = small.weighted_sum(piece, weights[name])
             else:
-                result[name] = piece.weighted_sum(weights[name]).view_as(parameter)
+                with self._exactly():
+                    result[name] = piece.weighted_sum(weights[name]).view_as(parameter)
         return result
 
     def dense(self) -> Tensors:
         """[B, ...] for each parameter: as much memory as B copies of the model."""
         result: Tensors = {}
-        for name, parameter in self.parameters.items():
-            piece = self.pieces.get(name)
-            shape = (len(self), *parameter.shape)
-            result[name] = parameter.new_zeros(shape) if piece is None else piece.dense().view(shape)
+        with self._exactly():
+            for name, parameter in self.parameters.items():
+                piece = self.pieces.get(name)
+                shape = (len(self), *parameter.shape)
+                result[name] = parameter.new_zeros(shape) if piece is None else piece.dense().view(shape)
         return result
 
 

@@ -15,9 +15,17 @@ from tacit.errors import InvalidArgument, MixesExamples
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:
     """The parameters that require a gradient, by name; an error if there is none."""
+    if not isinstance(model, nn.Module):
+        raise InvalidArgument(f"model must be a torch.nn.Module. Got {model!r}.")
     found: dict[str, Tensor] = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not found:
         raise InvalidArgument("model has no trainable parameter: every one has requires_grad=False.")
+    unreal = [name for name, value in found.items() if value.is_complex()]
+    if unreal:
+        raise InvalidArgument(
+            f"Noise is for real numbers, and {', '.join(unreal)} holds complex ones. Keep real and imaginary parts as "
+            "two parameters, joined by torch.complex."
+        )
     return found
 
 

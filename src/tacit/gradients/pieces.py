@@ -22,6 +22,10 @@ _LARGER = 1.5
 _ADDED = 400_000
 # Where scaled norms do need the contributions one by one, they are formed for this many examples at a time.
 _FORMED = 32
+# Terms that cancel leave rounding errors as large as theirs, in the sum and in the norm. So a contribution is taken for
+# no shorter than this share of what its terms would add up to: it may be clipped too much, never too little. Gram
+# matrices, which square the terms, need the larger share.
+_LEFT, _LEFT_BY_GRAM = 2.0**-10, 2.0**-6
 
 
 class Piece(Protocol):
@@ -45,15 +49,15 @@ class DensePiece:
         return row_squares(self.values, known)
 
     def scaled_norms(self, scale: Tensor) -> Tensor:
-        flat = self.values.flatten(1)
+        flat = in_rows(self.values)
         scale = scale.reshape(-1)
         return torch.cat([row_norms(rows * scale) for rows in in_turn(flat)]) if len(flat) else row_norms(flat)
 
     def products(self, vector: Tensor) -> Tensor:
-        return self.values.flatten(1) @ vector.reshape(-1).to(self.values.dtype)
+        return in_rows(self.values) @ vector.reshape(-1).to(self.values.dtype)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        flat = self.values.flatten(1)
+        flat = in_rows(self.values)
         return (weights.to(flat.dtype) @ flat).view(self.values.shape[1:])
 
     def dense(self) -> Tensor:
@@ -101,12 +105,13 @@ class GramPiece:
     def squares(self, known: dict[int, Tensor]) -> Tensor:
         left = torch.bmm(self.grads, self.grads.transpose(1, 2))
         right = torch.bmm(self.inputs, self.inputs.transpose(1, 2))
-        return left.mul_(right).sum((1, 2)).clamp_min_(0)
+        return squares_by_gram(left, right, (self.grads.shape[2], self.inputs.shape[2]))
 
     def scaled_norms(self, scale: Tensor) -> Tensor:
         pairs = zip(in_turn(self.grads), in_turn(self.inputs), strict=True)
         formed = (DensePiece(GramPiece(grads, inputs).dense()) for grads, inputs in pairs)
-        return torch.cat([piece.scaled_norms(scale) for piece in formed])
+        reach = (self.grads.norm(dim=2) * self.inputs.norm(dim=2)).sum(1)
+        return not_below(torch.cat([piece.scaled_norms(scale) for piece in formed]), reach, scale)
 
     def products(self, vector: Tensor) -> Tensor:
         return _bilinear(self.grads, vector, self.inputs).sum((1, 2))
@@ -152,6 +157,7 @@ class EmbeddingPiece:
         return (each * (self.tokens != self.padding) if self.padding >= 0 else each).sum(1)
 
     def _squares(self, scale: Tensor | None) -> Tensor:
+        """No smaller than some share of the squares of all tokens' gradients: those of equal tokens can cancel."""
         size, count, width = self.grads.shape
         if size == 0 or count == 0:
             return self.grads.new_zeros(size)
@@ -169,11 +175,13 @@ class EmbeddingPiece:
         starts = torch.ones_like(tokens, dtype=torch.bool)
         torch.ne(tokens[:, 1:], tokens[:, :-1], out=starts[:, 1:])
         offsets = starts.flatten().nonzero().flatten()
-        sums = _sums(self.grads[part], order.flatten(), offsets)
+        grads = self.grads[part].reshape(size, -1)
+        sums = _sums(grads.view(-1, self.grads.shape[2]), order.flatten(), offsets)
         squares = row_norms(sums if scale is None else sums * scale[tokens.flatten()[offsets]]).square_()
         if self.padding >= 0:
             squares.masked_fill_(tokens.flatten()[offsets] == self.padding, 0.0)
-        return squares.new_zeros(size).index_add_(0, offsets // count, squares)
+        least = row_norms(grads).square_() * (_LEFT**2 if scale is None else (_LEFT * scale.abs().max()).square())
+        return torch.maximum(squares.new_zeros(size).index_add_(0, offsets // count, squares), least)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         _, count, width = self.grads.shape
@@ -212,8 +220,8 @@ def _grouped(tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sums(grads: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
-    """The gradients [B, T, D] of all tokens in this order, summed from each offset to the next."""
-    return F.embedding_bag(order, grads.reshape(-1, grads.shape[2]), offsets, mode="sum")
+    """The gradients [B T, D] of all tokens in this order, summed from each offset to the next."""
+    return F.embedding_bag(order, grads, offsets, mode="sum")
 
 
 def _scattered(grads: Tensor, tokens: Tensor, weights: Tensor, rows: int) -> Tensor:
@@ -232,6 +240,11 @@ def in_turn(values: Tensor) -> tuple[Tensor, ...]:
     return pieces
 
 
+def in_rows(values: Tensor) -> Tensor:
+    """Each example's part [B, ...] as one row; a single number is a row too."""
+    return values if values.dim() == 2 else values.reshape(values.shape[0], values[0].numel())
+
+
 def row_norms(values: Tensor) -> Tensor:
     """The norm of each row."""
     norms: Tensor = torch.linalg.vector_norm(values, dim=1)
@@ -239,11 +252,37 @@ def row_norms(values: Tensor) -> Tensor:
 
 
 def row_squares(values: Tensor, known: dict[int, Tensor]) -> Tensor:
-    """The squared norm of each example's part [B, ...], unless it is `known` by the identity of the tensor."""
+    """The squared norm of each example's part [B, ...], unless it is `known` by the identity of the tensor.
+
+    At least what so many numbers can have whose squares vanish: multiplied by a huge other factor, they would show.
+    """
     found = known.get(id(values))
     if found is None:
-        found = known[id(values)] = row_norms(values if values.dim() == 2 else values.flatten(1)).square_()
+        rows = in_rows(values)
+        found = row_norms(rows).square_().clamp_min_(rows.shape[1] * torch.finfo(rows.dtype).tiny)
+        known[id(values)] = found
     return found
+
+
+def squares_by_gram(left: Tensor, right: Tensor, widths: tuple[int, int]) -> Tensor:
+    """[N]: the squared norms of sums of T outer products, from the Gram matrices [N, T, T] of the factors.
+
+    `widths` are the lengths of the factors; `left` is overwritten. Where terms cancel, or squares vanish, the result is
+    above the true value.
+    """
+    times = left.shape[1]
+    if times == 0:
+        return left.new_zeros(left.shape[0])
+    lefts, rights = left.diagonal(dim1=1, dim2=2), right.diagonal(dim1=1, dim2=2)
+    reach = (lefts.sqrt() * rights.sqrt()).sum(1)
+    vanished = (widths[0] * rights.amax(1) + widths[1] * lefts.amax(1)) * (times**2 * torch.finfo(left.dtype).tiny)
+    least = torch.maximum(reach.mul_(_LEFT_BY_GRAM).square_(), vanished)
+    return torch.maximum(left.mul_(right).sum((1, 2)), least)
+
+
+def not_below(norms: Tensor, reach: Tensor, scale: Tensor) -> Tensor:
+    """Scaled norms of sums whose terms, unscaled, would reach so far if they did not cancel."""
+    return torch.maximum(norms, reach * (_LEFT * scale.abs().max()))
 
 
 def merged(pieces: list[Piece], shape: tuple[int, ...]) -> Piece:

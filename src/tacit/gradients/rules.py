@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.gradients.convolutions import convolution_piece
+from tacit.gradients.engine import precise
 from tacit.gradients.pieces import DensePiece, EmbeddingPiece, OuterPiece, Piece, matrix_piece
 from tacit.gradients.recording import Call
 
@@ -46,11 +47,11 @@ def _argument(call: Call, position: int, name: str, default: Any = None) -> Any:
 def linear(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
     """y = x W^T + b on the last dimension, whatever comes before it."""
     x, weight, bias = _argument(call, 0, "input"), _argument(call, 1, "weight"), _argument(call, 2, "bias")
-    size, is_flat = grads.shape[0], grads.dim() == 2
-    grads = (grads if is_flat else grads.reshape(size, -1, weight.shape[0])).to(weight.dtype)
+    size, is_flat, dtype = grads.shape[0], grads.dim() == 2, precise(weight.dtype)
+    grads = (grads if is_flat else grads.reshape(size, -1, weight.shape[0])).to(dtype)
     pieces: dict[int, Piece] = {}
     if weight.requires_grad:
-        inputs = front(x.detach()).to(weight.dtype)
+        inputs = front(x.detach()).to(dtype)
         inputs = inputs if is_flat else inputs.reshape(size, -1, weight.shape[1])
         pieces[id(weight)] = OuterPiece(grads, inputs) if is_flat else matrix_piece(grads, inputs)
     if bias is not None and bias.requires_grad:
@@ -61,17 +62,18 @@ def linear(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict
 def convolution(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
     """Convolutions of one, two or three dimensions with any stride, padding, dilation and groups."""
     x, weight, bias = _argument(call, 0, "input"), _argument(call, 1, "weight"), _argument(call, 2, "bias")
-    spatial = weight.dim() - 2
-    grads = grads.to(weight.dtype)
+    spatial, dtype = weight.dim() - 2, precise(weight.dtype)
+    grads = grads.to(dtype)
     pieces: dict[int, Piece] = {}
     if weight.requires_grad:
-        inputs = front(x.detach()).to(weight.dtype)
+        inputs = front(x.detach()).to(dtype)
         stride = _spread(_argument(call, 3, "stride", 1), spatial)
         padding = _argument(call, 4, "padding", 0)
         dilation = _spread(_argument(call, 5, "dilation", 1), spatial)
         groups = int(_argument(call, 6, "groups", 1))
         inputs, pads = _pad(inputs, weight, padding, dilation)
-        pieces[id(weight)] = convolution_piece(inputs, grads, weight, (stride, pads, dilation, groups))
+        geometry = (stride, pads, dilation, groups)
+        pieces[id(weight)] = convolution_piece(inputs, grads, weight.detach().to(dtype), geometry)
     if bias is not None and bias.requires_grad:
         pieces[id(bias)] = DensePiece(grads.flatten(2).sum(2))
     return pieces
@@ -103,7 +105,7 @@ def embedding(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> d
         return {}
     size, rows = grads.shape[0], weight.shape[0]
     padding = -1 if padding is None else padding % rows
-    flat = grads.reshape(size, -1, weight.shape[1]).to(weight.dtype)
+    flat = grads.reshape(size, -1, weight.shape[1]).to(precise(weight.dtype))
     return {id(weight): EmbeddingPiece(flat, front(tokens).reshape(size, -1), rows, padding)}
 
 
@@ -125,9 +127,11 @@ def _gain_and_offset(call: Call, places: tuple[int, int], grads: Tensor, normal:
     weight, bias = _argument(call, places[0], "weight"), _argument(call, places[1], "bias")
     middle = tuple(range(1, grads.dim() - last))
     pieces: dict[int, Piece] = {}
-    for parameter, values in ((weight, grads * normal), (bias, grads)):
+    for parameter, factor in ((weight, normal), (bias, None)):
         if parameter is not None and parameter.requires_grad:
-            pieces[id(parameter)] = DensePiece((values.sum(middle) if middle else values).to(parameter.dtype))
+            values = grads.to(precise(parameter.dtype))
+            values = values if factor is None else values * factor.to(values.dtype)
+            pieces[id(parameter)] = DensePiece(values.sum(middle) if middle else values)
     return pieces
 
 
@@ -150,10 +154,11 @@ def instance_norm(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) 
 def _per_channel(call: Call, places: tuple[int, int], grads: Tensor, normal: Tensor) -> dict[int, Piece]:
     weight, bias = _argument(call, places[0], "weight"), _argument(call, places[1], "bias")
     pieces: dict[int, Piece] = {}
-    if weight is not None and weight.requires_grad:
-        pieces[id(weight)] = DensePiece((grads * normal).flatten(2).sum(2).to(weight.dtype))
-    if bias is not None and bias.requires_grad:
-        pieces[id(bias)] = DensePiece(grads.flatten(2).sum(2).to(bias.dtype))
+    for parameter, factor in ((weight, normal), (bias, None)):
+        if parameter is not None and parameter.requires_grad:
+            values = grads.to(precise(parameter.dtype))
+            values = values if factor is None else values * factor.to(values.dtype)
+            pieces[id(parameter)] = DensePiece(values.flatten(2).sum(2))
     return pieces
 
 

@@ -13,7 +13,7 @@ from tacit.gradients.pieces import DensePiece, OuterPiece, Piece
 
 # Above this many numbers in a tensor arithmetic outweighs calls.
 _FEW = 100_000
-_DTYPES = (torch.float32, torch.float64)
+_TINY = {torch.float32: np.finfo(np.float32).tiny, torch.float64: np.finfo(np.float64).tiny}
 
 
 def are_small(pieces: Mapping[str, Piece]) -> bool:
@@ -25,7 +25,7 @@ def are_small(pieces: Mapping[str, Piece]) -> bool:
             largest = piece.values
         else:
             return False
-        if largest.numel() > _FEW or not largest.is_cpu or largest.dtype not in _DTYPES:
+        if largest.numel() > _FEW or not largest.is_cpu or largest.dtype not in _TINY:
             return False
     return True
 
@@ -49,7 +49,9 @@ def _squares(values: Tensor, known: dict[int, NDArray[np.floating]]) -> NDArray[
     found = known.get(id(values))
     if found is None:
         rows = values.numpy()
-        found = known[id(values)] = np.vecdot(rows, rows)
+        # Squares that vanish would show where they are multiplied by huge ones.
+        least = rows.shape[1] * _TINY[values.dtype]
+        found = known[id(values)] = np.maximum(np.vecdot(rows, rows), least)
     return found
 
 
