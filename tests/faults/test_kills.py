@@ -8,10 +8,10 @@ from pathlib import Path
 SCRIPT = Path(__file__).with_name("kill_many.py")
 
 
-def test_six_kills_lose_nothing():
-    command = [sys.executable, str(SCRIPT), "--kills", "6", "--seed", "2"]
+def test_five_kills_lose_nothing():
+    command = [sys.executable, str(SCRIPT), "--kills", "5", "--seed", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for words in ("the ledger was whole and right after every kill", "were noticed", "none was lost"):
+    for words in ("the ledger was whole and right after every kill", "was noticed", "none was lost"):
         assert words in done.stdout
