@@ -116,12 +116,12 @@ class Encode:
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         """The sum of encoded gradients, or of encoded buckets."""
-        dimension = int(state["dimension"])
-        pieces: Iterable[Tensor] = dense_rows(gradients, _EXAMPLES)
+        dimension, dense = int(state["dimension"]), gradients.dense()
+        pieces: Iterable[Tensor] = dense_rows(dense, _EXAMPLES)
         if self.buckets is not None:
             pieces = [bucket_means(torch.cat(list(pieces)), _coins(len(gradients), self.buckets), self.buckets)]
         total = reduce(operator.add, (self.encoded(rows, dimension).sum(0) for rows in pieces))
-        shapes = {name: rows.shape[1:] for name, rows in gradients.dense().items()}
+        shapes = {name: rows.shape[1:] for name, rows in dense.items()}
         return BoundedSum(unflattened(total, shapes), self.box.sensitivity(dimension), self.box)
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from tacit.bounds.clip import at_least_single
-from tacit.types import PerExampleGradients
 
 
-def dense_rows(gradients: PerExampleGradients, examples: int) -> Iterator[Tensor]:
+def dense_rows(dense: Mapping[str, Tensor], examples: int) -> Iterator[Tensor]:
     """So many rows at a time, one an example, over all parameters; at least one piece, which may have no row.
 
-    In at least single precision, and zeros for an example that is not finite.
+    `dense` is what PerExampleGradients.dense gives. Rows come in at least single precision, and as zeros for an example
+    that is not finite.
     """
-    dense = list(gradients.dense().values())
-    for start in range(0, max(len(gradients), 1), examples):
-        parts = [rows[start : start + examples] for rows in dense]
+    count = max((len(rows) for rows in dense.values()), default=0)
+    for start in range(0, max(count, 1), examples):
+        parts = [rows[start : start + examples] for rows in dense.values()]
         whole = torch.cat([part.reshape(len(part), math.prod(part.shape[1:])) for part in parts], dim=1)
         yield _finite(at_least_single(whole))
 
