@@ -126,8 +126,8 @@ def test_without_sampling_the_claim_covers_the_unsampled_product():
 
 @pytest.mark.parametrize("noise", ["gaussian", "student_t"])
 def test_in_paper_mode_the_noise_is_what_the_papers_formula_asks_for(noise):
-    mechanism = encoded(mode="paper", noise=noise, vectors=DrawnVectors(20))
-    plan = planned(mechanism, steps=500, dimension=30, budget=Budget(2.0, 1e-5)).settled()
+    mechanism = encoded(mode="paper", noise=noise, vectors=PAIR)
+    plan = planned(mechanism, steps=500, dimension=2, budget=Budget(2.0, 1e-5)).settled()
     claim = RenyiOverVectors().claim(plan.settings(), Gaussian(1.0))
     assert 2.0 * (1 - 1e-3) < claim.epsilon <= 2.0
 

@@ -92,7 +92,7 @@ def test_few_different_shifts_stay_as_they_are():
 
 
 def test_the_epsilon_of_rounded_shifts_is_an_upper_bound_and_close():
-    shifts = DrawnVectors(1).rows(200)[0].astype(float)
+    shifts = DrawnVectors(1).rows(40)[0].astype(float)
     density = StudentTDensity(9.0, UNIT)
     rounded = curve(product_event(density, shifts)).epsilon(1e-5)
     exact = curve(ProductNoise(density, tuple(shifts.tolist()))).epsilon_bounds(1e-5)

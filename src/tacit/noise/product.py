@@ -13,6 +13,7 @@ from tacit import arguments
 from tacit.accounting.densities import Density, Floats
 from tacit.accounting.events import Composed, Event, Gaussian, ProductNoise
 from tacit.errors import InvalidArgument
+from tacit.flat import flattened, unflattened
 from tacit.noise.families import Family, Normal
 from tacit.randomness import Stream
 from tacit.types import BoundedSum, Box, Tensors
@@ -52,14 +53,12 @@ class BoxNoise:
             return {}
         size = self._known() * bounded.sensitivity
         grid = 2.0 ** (math.floor(math.log2(size)) - _GRID_BITS)
-        drawn = torch.from_numpy(self.family.draw(rng, bounded.dimension)).mul_(size / grid)
+        # In double precision and in units of the grid, a power of two, nothing is rounded but where it should be.
+        noise = torch.from_numpy(self.family.draw(rng, bounded.dimension)).mul_(size / grid).to(values[0].device)
+        released = noise.add_(flattened(bounded.values).double(), alpha=1 / grid).round_().mul_(grid)
         wide = any(value.dtype == torch.float64 for value in values)
-        flat = drawn.to(values[0].device, torch.float64 if wide else torch.float32)
-        pieces = flat.split_with_sizes([value.numel() for value in values])
-        noisy = [piece.view(value.shape) for piece, value in zip(pieces, values, strict=True)]
-        torch._foreach_add_(noisy, values, alpha=1 / grid)
-        flat.round_().mul_(grid)
-        return dict(zip(bounded.values, noisy, strict=True))
+        shapes = {name: value.shape for name, value in bounded.values.items()}
+        return unflattened(released if wide else released.float(), shapes)
 
     def event(self, dimension: int) -> Event:
         """One release in which an example moves every coordinate as far as the box allows: the worst case."""
