@@ -20,7 +20,7 @@ from tacit.accounting.events import Event
 from tacit.charging import Debt, booking_for, entered_by, refuse_unless_reserved, resumed
 from tacit.checkpoint import Stateful
 from tacit.errors import InvalidArgument, OutOfOrder
-from tacit.gradients import per_example_gradients, trainable
+from tacit.gradients import per_example_gradients, piece_length, trainable
 from tacit.gradients.losses import Loss
 from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.guide import whole_mean
@@ -118,6 +118,8 @@ class PrivateRun:
         self._gradients = gradients
         first = next(iter(like.values()))
         self._examples = examples_from(data, workers=arguments.count("workers", workers, at_least=0), dtype=first.dtype)
+        box = plan.mechanism.sum(NoGradients(like), state).box
+        self._adds_up = box is None or box.adds_up
         self._micro_batch = None if micro_batch is None else arguments.count("micro_batch", micro_batch)
         self._source = source_for(seed)
         self._events: list[Event] = []
@@ -232,11 +234,17 @@ class PrivateRun:
         device = next(iter(like.values())).device
         pieces = [
             mechanism.sum(self._gradients_of(on_device(inputs, device), on_device(targets, device), like), state)
-            for inputs, targets in lot.pieces(self._micro_batch)
+            for inputs, targets in lot.pieces(self._piece_length(lot, like))
         ]
         bounded = reduce(operator.add, pieces) if pieces else mechanism.sum(NoGradients(like), state)
         unused = {name: torch.zeros_like(value) for name, value in like.items() if name not in bounded.values}
         return BoundedSum({**bounded.values, **unused}, bounded.sensitivity, bounded.box) if unused else bounded
+
+    def _piece_length(self, lot: Lot, like: Tensors) -> int | None:
+        """The declared micro-batch, or one that keeps memory near that of an ordinary step, where pieces add up."""
+        if self._micro_batch is not None or not self._adds_up or self._gradients is not per_example_gradients:
+            return self._micro_batch
+        return piece_length(self.model, lot.inputs, dict(like)) if len(lot) > 1 else None
 
     def _gradients_of(self, inputs: Any, targets: Any, like: Tensors) -> PerExampleGradients:
         if self._gradients is per_example_gradients:

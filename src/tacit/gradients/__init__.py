@@ -7,15 +7,35 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument
-from tacit.gradients.backends import bookkeeping, by_vmap, one_by_one
+from tacit.gradients.backends import bookkeeping, by_vmap, lot_size_of, one_by_one
 from tacit.gradients.engine import Unclear
+from tacit.gradients.layout import layout_of
 from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients
 from tacit.gradients.models import refuse_mixing, replace_batch_norm, trainable
 
-__all__ = ["LotGradients", "per_example_gradients", "replace_batch_norm", "trainable"]
+__all__ = ["LotGradients", "per_example_gradients", "piece_length", "replace_batch_norm", "trainable"]
 
 Backend = Literal["auto", "bookkeeping", "vmap"]
+
+# So many numbers of a lot may be kept until all norms are known; fewer examples than this at a time waste time.
+_KEPT, _FEWEST = 2**23, 16
+
+
+def piece_length(model: nn.Module, inputs: Any, parameters: dict[str, Tensor]) -> int | None:
+    """How many examples to take at a time so that a step needs about as much memory as an ordinary one.
+
+    None for all of them: on other devices than a CPU, which want large lots and have a memory that their users know.
+    """
+    first = next(iter(parameters.values()))
+    if not first.is_cpu or not lot_size_of(inputs):
+        return None
+    try:
+        weight = layout_of(model, parameters, inputs).weight
+    except Unclear:
+        # Examples one by one: each is as large as the model.
+        return max(1, _KEPT // sum(parameter.numel() for parameter in parameters.values()))
+    return max(_FEWEST, _KEPT // max(weight, 1))
 
 
 def per_example_gradients(

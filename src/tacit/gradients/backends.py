@@ -28,7 +28,7 @@ _ENOUGH = 32
 
 def bookkeeping(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
     """One forward pass that is watched, one backward pass to the outputs of what was seen, and a rule for each."""
-    if _lot_size(inputs) == 0:
+    if lot_size_of(inputs) == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     layout = layout_of(model, parameters, inputs)
     with nullcontext() if torch.is_grad_enabled() else torch.enable_grad():
@@ -74,7 +74,7 @@ def _by_rules(
     recorder = Recorder(parameters, layout.spread)
     with eagerly(layout.is_compiled), recorder:
         outputs = apply(model, inputs)
-    record, size = recorder.record, _lot_size(inputs)
+    record, size = recorder.record, lot_size_of(inputs)
     values = per_example_losses(loss, outputs, targets, size)
     if len(record.calls) != len(layout.calls) or not all(
         places.fits(call, size) for call, places in zip(record.calls, layout.calls, strict=True)
@@ -256,7 +256,7 @@ def _alone(value: Tensor, place: Batched | None) -> Tensor:
 
 def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
     """torch.func over the whole model: for models whose examples cannot be followed. Dense, hence heavy."""
-    size = _lot_size(inputs)
+    size = lot_size_of(inputs)
     if size == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     rest = {k: v.detach() for k, v in (*model.named_parameters(), *model.named_buffers()) if k not in parameters}
@@ -283,7 +283,7 @@ def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters:
 
 def one_by_one(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
     """A backward pass for every example alone: slow, and right for whatever runs at all."""
-    size = _lot_size(inputs)
+    size = lot_size_of(inputs)
     rows: dict[str, list[Tensor]] = {name: [] for name in parameters}
     losses = []
     for index in range(size):
@@ -314,5 +314,6 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _lot_size(inputs: Any) -> int:
+def lot_size_of(inputs: Any) -> int:
+    """How many examples there are: the first dimension of the first tensor."""
     return next(tensors_in(inputs)).shape[0]

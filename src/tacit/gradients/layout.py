@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -59,7 +60,8 @@ class Layout:
 
     `suspects` are the layers that would mix examples if someone switched them to. `is_chain` says that every call is
     one of the Linears of a chain, on one row an example, and `is_compiled` that torch.compile has a hand in the model.
-    A layout has a `doubt` if gradients that were made by it turned out wrong.
+    `weight` is how many numbers go in and out of its calls for one example: about what must be kept until all norms are
+    known. A layout has a `doubt` if gradients that were made by it turned out wrong.
     """
 
     calls: tuple[CallLayout, ...]
@@ -67,6 +69,7 @@ class Layout:
     suspects: tuple[nn.Module, ...] = ()
     is_chain: bool = False
     is_compiled: bool = False
+    weight: int = 0
     doubt: str = ""
     _proofs: dict[int, tuple[Callable[[], object], int]] = field(default_factory=dict)
 
@@ -139,7 +142,12 @@ def _find(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> Layou
     layouts = tuple(_layout(*calls) for calls in zip(two.calls, three.calls, changed.calls, strict=True))
     for places, one, another in zip(layouts, two.calls, changed.calls, strict=True):
         _refuse_mixed_arguments(places, one, another)
-    return Layout(layouts, spread, suspects(model), _is_chain(model, two), is_compiled(model))
+    weight = _numbers(three) - _numbers(two)
+    return Layout(layouts, spread, suspects(model), _is_chain(model, two), is_compiled(model), weight)
+
+
+def _numbers(record: Record) -> int:
+    return sum(math.prod(shape) for call in record.calls for shape in (*call.shapes, *call.outputs))
 
 
 def _other(inputs: Any) -> int:
