@@ -40,7 +40,7 @@ def fetch(name: str, source: Source, into: Path) -> None:
             _download(remote, into)
         # Whatever goes wrong between here and a server far away, the remedy is the same.
         except Exception as error:
-            raise DataMissing(_how_to_get(name, source, into, error)) from error
+            raise DataMissing(_how_to_get(name, source, into, remote, error)) from error
 
 
 def _download(remote: Remote, into: Path) -> None:
@@ -74,26 +74,25 @@ def _check_inside(arrived: Path, remote: Remote) -> None:
         raise ValueError(f"its SHA-256 is {found}, and should be {remote.sha256}")
 
 
-def _how_to_get(name: str, source: Source, into: Path, error: Exception) -> str:
+def _how_to_get(name: str, source: Source, into: Path, failed: Remote, error: Exception) -> str:
     files = ", ".join(remote.file for remote in source.files)
     addresses = " ".join(remote.url for remote in source.files)
     return (
-        f"{name} is not on this machine, and could not be downloaded ({_reason(error)}). Put {files} into "
+        f"{name} is not on this machine, and could not be downloaded ({_reason(error, failed.url)}). Put {files} into "
         f"{into} (from {addresses}), or say where your copy lies: --data-path FOLDER on the command line, "
         f"load({name!r}, path) in Python. {source.page} describes the data."
     )
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, url: str) -> str:
     """In a few words what went wrong."""
     import requests
 
     match error:
-        case requests.HTTPError():
-            return f"the server answered {error.response.status_code}"
+        case requests.HTTPError(response=requests.Response() as response):
+            return f"the server answered {response.status_code}"
         case requests.ConnectionError() | requests.Timeout():
-            host = urlsplit(error.request.url or "").netloc if error.request is not None else "the server"
-            return f"no connection to {host}"
+            return f"no connection to {urlsplit(url).netloc}"
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
