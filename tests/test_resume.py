@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 import tacit
 from tacit import methods
 from tacit.accounting import Gaussian, curve
-from tacit.errors import CannotResume, InvalidArgument
+from tacit.errors import CannotResume, InvalidArgument, OutOfOrder
 from tacit.journal import Journal, lost_steps
 
 N, FEATURES, CLASSES, STEPS = 200, 5, 3, 12
@@ -143,8 +143,8 @@ def test_secure_noise_is_drawn_afresh(tmp_path):
     first = Training(seed=None)
     first.go(3)
     first.save(tmp_path)
-    one, other = Training.resumed(tmp_path, nothing_left=True), Training.resumed(tmp_path, nothing_left=True)
-    assert not torch.equal(one.go(6), other.go(6))
+    one, other = (Training.resumed(tmp_path, nothing_left=True).go(6) for _ in range(2))
+    assert not torch.equal(one, other)
 
 
 def test_no_key_and_no_random_state_of_secure_noise_reaches_the_disk(tmp_path):
@@ -227,6 +227,24 @@ def test_whoever_resumes_from_a_folder_that_was_left_pays_for_all_that_followed(
     old = Training.resumed(tmp_path / "old")
     assert old.run.guarantee().epsilon(1e-5) >= curve(STEP * 7).epsilon(1e-5)
     assert Training.resumed(tmp_path / "new").run.guarantee().epsilon(1e-5) == curve(STEP * 7).epsilon(1e-5)
+
+
+@pytest.mark.parametrize("is_older", [True, False], ids=["older", "newer"])
+def test_two_processes_do_not_go_on_with_one_run(tmp_path, is_older):
+    """Neither would count what the other releases, so whoever comes second is stopped before noise is drawn."""
+    older = Training(seed=None)
+    older.save(tmp_path)
+    newer = Training.resumed(tmp_path)
+    first, second = (newer, older) if is_older else (older, newer)
+    first.go(2)
+    with pytest.raises(OutOfOrder, match="another one has gone on with the run"):
+        second.go(1)
+    assert second.run.step == 0
+    with pytest.raises(OutOfOrder, match="another one has gone on with the run"):
+        second.save(tmp_path)
+    first.go(3)
+    first.save(tmp_path)
+    assert Training.resumed(tmp_path).run.guarantee().event == STEP * 3
 
 
 def test_a_note_that_was_not_finished_spoils_no_other(tmp_path):

@@ -4,7 +4,8 @@ A step that was drawn, lost and drawn again has been released twice, unless noth
 that was saved notes in the save's folder which steps it may begin, before it begins them, and makes sure the note
 is on the disk. Steps are noted some at a time (a thousandth of the run): a crash is charged for the
 rest of such a block too, which errs on the safe side. A save settles the journal: of all notes one remains, that the
-steps up to it were begun, for whoever goes back to an older save.
+steps up to it were begun, for whoever goes back to an older save. Notes that someone else has made meanwhile show that
+two processes go on with one run, neither of which would count what the other releases: then the one that notices stops.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from collections import Counter
 from pathlib import Path
 from typing import final
 
-from tacit.errors import CannotResume
+from tacit.checkpoint import replace_file
+from tacit.errors import CannotResume, OutOfOrder
 
 
 @final
 class Journal:
     """The notes of one process on the steps of a saved run."""
 
-    def __init__(self, folder: Path, steps: int) -> None:
+    def __init__(self, folder: Path, steps: int, after: str | None = None) -> None:
+        """`after` is what the notes were when the run was resumed; None for a run that starts a journal of its own."""
         self.folder = folder
-        self._steps = steps
+        self._steps, self._notes = steps, after
         self._block = max(1, steps // 1000)
         self._attempt = secrets.token_hex(8)
         self._reserved = 0
@@ -42,21 +45,38 @@ class Journal:
 
     def settle(self, saved: int, lost: Counter[int]) -> None:
         """Sum the notes up: the save that just succeeded holds `saved` steps, and knows which were lost before it."""
-        with _path(self.folder).open("w") as file:
-            if saved or lost:
-                file.write(f"{json.dumps({'saved': saved, 'lost': sorted(lost.items())})}\n")
-                file.flush()
-            _sync(file.fileno())
-        self._reserved = 0
+        self.refuse_unless_alone()
+        note = f"{json.dumps({'saved': saved, 'lost': sorted(lost.items())})}\n" if saved or lost else ""
+        replace_file(_path(self.folder), note.encode())
+        self._notes, self._reserved = note, 0
+
+    def refuse_unless_alone(self) -> None:
+        """Raise `OutOfOrder` if someone else goes on with the run."""
+        if self._notes is not None and notes_in(self.folder) != self._notes:
+            raise OutOfOrder(
+                f"{_path(self.folder)} is not as this process left it: another one has gone on with the run, and "
+                "neither would count what the other releases. Stop one of the two, and resume the run with the other."
+            )
 
     def _reserve(self, start: int, stop: int) -> None:
-        note = json.dumps({"attempt": self._attempt, "start": start, "stop": stop})
-        with _path(self.folder).open("a") as file:
-            # The break before it keeps a note that an earlier process did not finish from spoiling this one.
-            file.write(f"\n{note}\n")
-            file.flush()
-            _sync(file.fileno())
+        self.refuse_unless_alone()
+        # The break before it keeps a note that an earlier process did not finish from spoiling this one.
+        note = f"\n{json.dumps({'attempt': self._attempt, 'start': start, 'stop': stop})}\n"
+        try:
+            with _path(self.folder).open("a") as file:
+                file.write(note)
+                file.flush()
+                _sync(file.fileno())
+        finally:
+            # On a full disk, half a note.
+            self._notes = notes_in(self.folder)
         self._reserved = stop
+
+
+def notes_in(folder: Path) -> str:
+    """All notes, as they stand there."""
+    path = _path(folder)
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> Counter[int]:
@@ -68,7 +88,7 @@ def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> C
     path = _path(folder)
     begun: set[tuple[str, int]] = set()
     lost: Counter[int] = Counter()
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+    for line in notes_in(folder).splitlines():
         match _note(path, line):
             case {"attempt": str(attempt), "start": int(start), "stop": int(stop)}:
                 begun.update((attempt, step) for step in range(max(start, saved), stop))

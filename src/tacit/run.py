@@ -24,7 +24,7 @@ from tacit.gradients import per_example_gradients, piece_length, trainable
 from tacit.gradients.losses import Loss
 from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.guide import whole_mean
-from tacit.journal import Journal, lost_steps
+from tacit.journal import Journal, lost_steps, notes_in
 from tacit.ledger import Budget, Ledger
 from tacit.lots import Lot, NoGradients, examples_from, on_device, row_count
 from tacit.mechanism import Mechanism, MechanismState, with_lot_size
@@ -304,6 +304,8 @@ class PrivateRun:
         folder = Path(path)
         if self.booking is not None:
             self.booking.refuse_unless_current()
+        if self._journal is not None:
+            self._journal.refuse_unless_alone()
         saved = {"optimizer": optimizer, "scheduler": scheduler}
         seed = self._source.seed if isinstance(self._source, SeededSource) else None
         tree = {
@@ -368,6 +370,7 @@ class PrivateRun:
         for name, part in (("optimizer", optimizer), ("scheduler", scheduler)):
             checkpoint.load_part(name, part, tree[name])
         events = [event for event, times in tree["events"] for _ in range(times)]
+        notes = notes_in(folder)
         lost = Counter[int]() if tree["seed"] is not None else lost_steps(folder, len(events), Counter(tree["lost"]))
         forgiven = lost.total() if nothing_left else 0
         charged = Counter(tree["lost"]) + (Counter[int]() if nothing_left else lost)
@@ -381,7 +384,7 @@ class PrivateRun:
         run._plan = plan = debt.plan
         run._realised = tree["realised"]
         run._events, run._lost, run._forgiven = events, debt.lost, tree["forgiven"] + debt.forgiven
-        run._journal = Journal(folder, plan.steps)
+        run._journal = Journal(folder, plan.steps, after=notes)
         if tree["torch_random"] is not None:
             torch.set_rng_state(tree["torch_random"])
         return run

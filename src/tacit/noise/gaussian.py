@@ -18,9 +18,9 @@ from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
 from tacit.types import BoundedSum, Tensors
 
-# Released numbers are multiples of a power of two between 2^-6 and 2^-5 of the noise's standard deviation. A finer grid
+# Released numbers are multiples of a power of two between 2^-7 and 2^-6 of the noise's standard deviation. A finer grid
 # would show that numbers in single precision are not evenly spread: at 2^-12, how likely a cell is would err by 0.1 %,
-# which over millions of coordinates adds up to more than the noise is meant to hide. Rounding adds 0.01 % of variance.
+# which over millions of coordinates adds up to more than the noise is meant to hide. Rounding adds 0.002 % of variance.
 _GRID_BITS = 6
 _NUMPY = (torch.float32, torch.float64)
 # Single precision holds noise of these standard deviations, and the grid under it.
