@@ -34,7 +34,7 @@ class Setting:
     learning_rate: float
 
 
-SETTINGS = (Setting(8192, 80, 1.0), Setting(2048, 300, 1.0), Setting(256, 3516, 0.25))
+SETTINGS = (Setting(30_000, 20, 2.0), Setting(2048, 300, 1.0), Setting(256, 3516, 0.25))
 CONFIDENCES = (0.99, 0.95)
 
 
@@ -53,6 +53,7 @@ def audited(setting: Setting, data: datasets.Data, folder: Path, seed: int) -> l
         sampling,
         setting.steps,
         lambda network: torch.optim.SGD(network.parameters(), lr=setting.learning_rate),
+        micro_batch=2048,
     )
     place = folder / f"{setting.lot_size:g}-{setting.steps}-{seed}"
     return [
