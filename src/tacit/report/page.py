@@ -1,0 +1,130 @@
+"""The page: one HTML file that needs nothing else, made from the facts that its JSON twin holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from tacit.guarantee import Guarantee
+from tacit.report import figures
+from tacit.report.facts import Facts, certified_curve
+from tacit.report.wording import down, near, percent_up, up
+
+
+def write(facts: Facts, page: str, folder: Path, name: str = "report") -> tuple[Path, Path]:
+    """Put the page and its twin into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = folder / f"{name}.html", folder / f"{name}.json"
+    for path, text in zip(written, (page, json.dumps(facts, indent=1, allow_nan=False)), strict=True):
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    return written
+
+
+def run_page(guarantee: Guarantee, facts: Facts) -> str:
+    """The report of one run."""
+    return render("run.html", facts, figures=_run_figures(guarantee, facts))
+
+
+def render(template: str, facts: Facts, **values: Any) -> str:
+    """A page of this package, with the facts in it for machines too."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("tacit.report", "pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(up=_or(up), down=_or(down), near=_or(near), percent=_percent, percent_up=percent_up)
+    environment.filters.update(words=_words, shown=_shown)
+    # Within a page, the end of a script must not stand in its text.
+    twin = json.dumps(facts, allow_nan=False).replace("</", "<\\/")
+    return environment.get_template(template).render(facts=facts, twin=twin, **values)
+
+
+def _run_figures(guarantee: Guarantee, facts: Facts) -> list[Facts]:
+    """Each with its title and the sentence that says what is seen."""
+    found = []
+    certified = certified_curve(guarantee.event)
+    if certified is not None and math.isfinite(guarantee.epsilon(guarantee.delta)):
+        attacker = facts["guarantee"]["attacker"]["found"][1]["members_found"]
+        found.append(
+            _figure(
+                "tradeoff",
+                figures.tradeoff(certified, guarantee.delta),
+                "What an attacker can do",
+                "Members missed over false alarms. No attack comes below the solid curve: with 1 % false alarms at "
+                f"most {percent_up(attacker)} of members are found.",
+            )
+        )
+        epsilon = up(guarantee.epsilon(guarantee.delta))
+        steps = facts["epsilon_over_steps"]["steps"][-1]
+        found.append(
+            _figure(
+                "steps",
+                figures.epsilon_over_steps(guarantee.event, guarantee.delta, facts["settings"].get("epsilon")),
+                "What the steps cost",
+                f"Epsilon at delta {guarantee.delta:g} over the steps, certified and by other accountants; after "
+                f"{steps:,} steps it is at most {epsilon}.",
+            )
+        )
+    return found + _score_figures(facts["utility"])
+
+
+def _score_figures(utility: Facts) -> list[Facts]:
+    if not utility["by_step"]:
+        return []
+    lines = [figures.Line(utility["by_step"], "private")]
+    other = utility["non_private"]
+    if other is not None and other["by_step"]:
+        lines.append(figures.Line(other["by_step"], "without privacy", is_private=False))
+    words = f"The {utility['measure']} on test examples over the steps; at the end it is {_score(utility)}."
+    return [_figure("scores", figures.scores(lines, utility["measure"]), "What the model learnt", words)]
+
+
+def _score(utility: Facts) -> str:
+    value = utility["final"]
+    return f"{100 * value:.2f} %" if utility["measure"] == "accuracy" else f"{value:.4g}"
+
+
+def _figure(key: str, figure: Any, title: str, words: str) -> Facts:
+    svg = figures.as_svg(figure, key=key, title=title, description=words)
+    return {"key": key, "svg": svg, "title": title, "words": words}
+
+
+def _or(shown: Any) -> Any:
+    """None, where there is no finite number, in a word."""
+
+    def filtered(value: float | None, digits: int = 5) -> str:
+        return "none" if value is None else str(shown(value, digits))
+
+    return filtered
+
+
+def _percent(share: float | None) -> str:
+    return "none" if share is None else f"{100 * share:.2f} %"
+
+
+def _shown(value: Any) -> str:
+    """A setting, with as many digits as anyone can use.
+
+    >>> _shown(2.4534010630), _shown(True), _shown(337)
+    ('2.4534', 'yes', '337')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _words(name: str) -> str:
+    """A name of the code as words.
+
+    >>> _words("lot_size")
+    'lot size'
+    """
+    return name.replace("_", " ")
