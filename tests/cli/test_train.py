@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from safetensors.torch import load_file
 
 from tacit.accounting import Gaussian, curve
 from tacit.cli import progress
-from tacit.datasets import load
+from tacit.datasets import NAMES, load
 from tacit.guarantee import Guarantee
 from tacit.run import PrivateRun
 
@@ -282,7 +281,7 @@ def test_training_learns(tacit):
         ("iris --epsilon 1 --population 0", "population must be a whole number of at least 1. Got 0."),
         ("iris --epsilon 1 --micro-batch 0", "micro_batch must be a whole number of at least 1. Got 0."),
         ("iris --epsilon 1 --seed -1", "seed must be a whole number of at least 0. Got -1."),
-        ("iris --epsilon 1 --model cnn", "--model cnn is for images of 28 x 28 pixels."),
+        ("iris --epsilon 1 --model cnn", "--model cnn is for images of 28 x 28 pixels, or of 32 x 32 in colour."),
         ("--resume none", "There is no run to resume in none: settings.json cannot be read"),
         ("iris --resume none --epsilon 1", "but iris, --epsilon came with it."),
     ],
@@ -318,6 +317,6 @@ def test_settings_alone_are_no_run(tacit, tmp_path):
 
 
 def test_the_help_names_every_data_set_and_the_way_back(tacit):
-    out = tacit("train --help").out
-    for word in ("fashion-mnist", "breast-cancer", "--resume", "--data-path", "--micro-batch", "--json", "Ctrl-C"):
-        assert word in shlex.quote(out)
+    out = re.sub(r"-\s+", "-", tacit("train --help").out)
+    for word in (*NAMES, "--resume", "--data-path", "--micro-batch", "--json", "Ctrl-C"):
+        assert word in out

@@ -10,10 +10,13 @@ from typing import Annotated
 import typer
 
 from tacit.cli.audit import audit
+from tacit.cli.compare import compare
 from tacit.cli.epsilon import epsilon
 from tacit.cli.ledger import ledger
 from tacit.cli.methods import methods
 from tacit.cli.noise import noise
+from tacit.cli.report import report
+from tacit.cli.reproduce import reproduce
 from tacit.cli.train import train
 from tacit.errors import TacitError
 
@@ -25,9 +28,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(audit)
+app.command()(compare)
 app.command()(epsilon)
 app.command()(methods)
 app.command()(noise)
+app.command()(report)
+app.command()(reproduce)
 app.command()(train)
 app.add_typer(ledger, name="ledger")
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit import checkpoint, datasets
+from tacit import checkpoint
 from tacit.audit import AuditReport, Roc, Runs, Training, audit_training, infer_membership, recorded, roc, train_shadows
 from tacit.audit.membership import ScoreName, scores
 from tacit.cli.networks import loss_for, network_for, optimizer_for
@@ -42,7 +42,7 @@ class Subject:
         """What `tacit train` left in the folder; `CannotResume` where it left nothing that can be read."""
         settings = Settings.read(folder)
         tree = checkpoint.read(folder)
-        data = datasets.load(settings.data, data_path or settings.data_path)
+        data = settings.load(data_path)
         return Subject(folder, settings, data, tree["plan"], tree["model"])
 
     @property

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit.cli.recipes import ModelName
+from tacit.cli.embeddings import Ratings, Reviews
+from tacit.cli.own_model import own_model
+from tacit.cli.recipes import MODELS
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from tacit.gradients.losses import Loss
 
 _HIDDEN = 32
-_IMAGE = (1, 28, 28)
+_IMAGE, _COLOUR = (1, 28, 28), (3, 32, 32)
 # Testing needs no gradients, so memory bounds a piece, not the time.
 _PIECE = 2_000
 
@@ -36,22 +38,48 @@ class Score:
         return f"root mean squared test error {self.value:.4g}"
 
 
-def network_for(name: ModelName, data: Data) -> nn.Module:
+def network_for(name: str, data: Data) -> nn.Module:
     """A fresh model; its first weights come from torch's generator, and never from the data."""
-    outputs = data.classes or 1
-    inputs = math.prod(data.shape)
+    if ":" in name:
+        return own_model(name, data)
+    if bool(data.vocabulary) != (name == "embedding"):
+        fitting = "Its inputs are numbers of words or people: use embedding." if data.vocabulary else "It is for words."
+        raise InvalidArgument(f"--model {name} does not fit {data.name}. {fitting}")
+    outputs, inputs = data.classes or 1, math.prod(data.shape)
     match name:
         case "linear":
             return nn.Sequential(nn.Flatten(), nn.Linear(inputs, outputs))
         case "mlp":
             return nn.Sequential(nn.Flatten(), nn.Linear(inputs, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, outputs))
         case "cnn":
-            if data.shape != _IMAGE:
-                raise InvalidArgument(
-                    f"--model cnn is for images of 28 x 28 pixels. {data.name} has inputs of shape {data.shape}. "
-                    "Use --model mlp."
-                )
-            return _image_network(outputs)
+            return _convolutions(data, outputs)
+        case "embedding":
+            first, *others = data.vocabulary
+            return Ratings(first, others[0], outputs) if others else Reviews(first, outputs)
+    raise InvalidArgument(
+        f"There is no model {name!r}. Known are {', '.join(MODELS)}; your own is net.py:make_model, a file and the "
+        "function in it that makes the model."
+    )
+
+
+def _convolutions(data: Data, outputs: int) -> nn.Module:
+    if data.shape == _IMAGE:
+        return _image_network(outputs)
+    if data.shape == _COLOUR:
+        return _colour_network(outputs)
+    raise InvalidArgument(
+        f"--model cnn is for images of 28 x 28 pixels, or of 32 x 32 in colour. {data.name} has inputs of shape "
+        f"{data.shape}. Use --model mlp."
+    )
+
+
+def _colour_network(outputs: int) -> nn.Module:
+    """Three pairs of convolutions that end in a mean over places, with the bounded units of Papernot et al. 2021."""
+    layers: list[nn.Module] = []
+    for before, after in ((3, 32), (32, 64), (64, 128)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.Tanh(), nn.Conv2d(after, after, 3, padding=1), nn.Tanh()]
+        layers.append(nn.AvgPool2d(2))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 4 * 4, outputs))
 
 
 def _image_network(outputs: int) -> nn.Module:
@@ -88,7 +116,7 @@ def loss_for(data: Data) -> Loss:
 
 def score(model: nn.Module, data: Data) -> Score:
     """Accuracy on the public test examples, or the error in the target's own unit."""
-    outputs, targets = _outputs(model, data.test[0]), torch.from_numpy(data.test[1])
+    outputs, targets = outputs_of(model, data.test[0]), torch.from_numpy(data.test[1])
     if data.classes is None:
         return Score("rmse", data.unit * float((outputs - targets).square().mean().sqrt()))
     return Score("accuracy", float((outputs.argmax(1) == targets).double().mean()))
@@ -102,7 +130,8 @@ def lot_loss(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> float |
         return float(loss(model(inputs), targets))
 
 
-def _outputs(model: nn.Module, inputs: Any) -> Tensor:
+def outputs_of(model: nn.Module, inputs: Any) -> Tensor:
+    """What the model says of every input."""
     with torch.no_grad():
         rows = torch.from_numpy(inputs)
         return torch.cat([model(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)])

@@ -47,6 +47,7 @@ def plan(training: Training) -> Paragraph:
     settings, run = training.settings, training.run
     weights = sum(parameter.numel() for parameter in training.model.parameters())
     size = "which you declared" if settings.is_declared else f"which follows from the published size of {settings.data}"
+    tested = "which rows are held out" if training.data.is_test_private else "the test examples"
     rate = settings.lot_size / settings.population
     lines = [
         *_cost(training),
@@ -55,7 +56,7 @@ def plan(training: Training) -> Paragraph:
         f"{settings.model} model with {weights:,} weights, clip norm {settings.clip_norm:g}, learning rate "
         f"{settings.learning_rate:g}.",
         f"Taken as public: the population of {settings.population:,}, {size} and is not counted from your copy "
-        "(--population declares another); how inputs are scaled; the test examples.",
+        f"(--population declares another); how inputs are scaled; {tested}.",
         f"The run lives in {training.folder}.",
     ]
     if run.step:
@@ -92,15 +93,22 @@ def _cost(training: Training) -> list[str]:
 
 def outcome(training: Training) -> list[Paragraph]:
     """The score, the guarantee in sentences, and where everything is."""
-    tested = len(training.data.test[1])
     booking = training.run.booking
     charged = [] if booking is None else [("Ledger", [standing(booking.ledger, training.settings.data, booking.run)])]
     return [
-        (f"{training.last_score} on {tested:,} public examples", []),
+        (_tested(training), []),
         ("Guarantee", str(training.guarantee()).splitlines()),
         *charged,
         ("Files", [f"{training.folder}: model.safetensors, guarantee.json, metrics.json"]),
     ]
+
+
+def _tested(training: Training) -> str:
+    if not training.data.is_test_private:
+        return f"{training.last_score} on {len(training.data.test[1]):,} public examples"
+    if training.last_score is None:
+        return "No score: on private rows one can be released with Gaussian noise only, and once"
+    return f"{training.last_score} on rows held out, measured with noise"
 
 
 def stopped(training: Training, command: str) -> str:
@@ -128,7 +136,6 @@ def as_json(training: Training) -> dict[str, Any]:
         "tacit": tacit.__version__,
         "folder": str(training.folder),
         **training.metrics(),
-        "score": {training.last_score.name: training.last_score.value},
-        "test_examples": len(training.data.test[1]),
+        "score": training.last_score and {training.last_score.name: training.last_score.value},
         "guarantee": json.loads(training.guarantee().to_json()),
     }

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-ModelName = Literal["linear", "mlp", "cnn"]
+if TYPE_CHECKING:
+    from tacit.datasets import Data
+
+MODELS = ("linear", "mlp", "cnn", "embedding")
 ModeName = Literal["rigorous", "paper"]
 
 
@@ -13,7 +16,7 @@ ModeName = Literal["rigorous", "paper"]
 class Recipe:
     """A model and the numbers to train it with: constants, which no user's data have a say in."""
 
-    model: ModelName
+    model: str
     lot_size: float
     epochs: float
     learning_rate: float
@@ -21,13 +24,36 @@ class Recipe:
 
 
 _IMAGES = Recipe("cnn", lot_size=256, epochs=15, learning_rate=0.25, adam_rate=0.002)
+_COLOUR = Recipe("cnn", lot_size=1024, epochs=20, learning_rate=0.5, adam_rate=0.001)
+_RATINGS = Recipe("embedding", lot_size=1_000, epochs=20, learning_rate=1.0, adam_rate=0.01)
+_SMALL_TABLE = Recipe("linear", lot_size=64, epochs=30, learning_rate=1.0, adam_rate=0.05)
+_TABLE = Recipe("linear", lot_size=512, epochs=20, learning_rate=1.0, adam_rate=0.02)
 RECIPES = {
-    "adult": Recipe("linear", lot_size=512, epochs=20, learning_rate=1.0, adam_rate=0.02),
-    "breast-cancer": Recipe("linear", lot_size=64, epochs=30, learning_rate=1.0, adam_rate=0.05),
+    "a9a": _TABLE,
+    "adult": _TABLE,
+    "bank": _TABLE,
+    "breast-cancer": _SMALL_TABLE,
+    "breast-cancer-wisconsin": _SMALL_TABLE,
+    "cifar10": _COLOUR,
+    "creditcard": Recipe("linear", lot_size=2_048, epochs=10, learning_rate=1.0, adam_rate=0.02),
     "diabetes": Recipe("linear", lot_size=64, epochs=30, learning_rate=0.2, adam_rate=0.02),
     "digits": Recipe("linear", lot_size=128, epochs=30, learning_rate=1.0, adam_rate=0.02),
     "fashion-mnist": _IMAGES,
+    "imdb": Recipe("embedding", lot_size=512, epochs=9, learning_rate=2.0, adam_rate=0.02),
     "iris": Recipe("linear", lot_size=32, epochs=40, learning_rate=1.0, adam_rate=0.1),
+    "kddcup99": Recipe("linear", lot_size=2_048, epochs=5, learning_rate=1.0, adam_rate=0.02),
     "mnist": _IMAGES,
+    "movielens-100k": _RATINGS,
+    "movielens-1m": _RATINGS,
+    "svhn": _COLOUR,
     "wine": Recipe("linear", lot_size=32, epochs=40, learning_rate=1.0, adam_rate=0.1),
 }
+
+
+def recipe_for(data: Data) -> Recipe:
+    """The recipe of a data set with a name; for a user's own table, one that follows from its public size."""
+    if data.name in RECIPES:
+        return RECIPES[data.name]
+    rate = 0.2 if data.classes is None else 1.0
+    lot_size = min(512.0, max(1.0, round(data.population / 8)))
+    return Recipe("linear", lot_size, epochs=30, learning_rate=rate, adam_rate=0.02)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import secrets
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tacit import arguments
+from tacit import arguments, datasets
 from tacit.cli.plan import Plan
-from tacit.cli.recipes import RECIPES, ModelName, ModeName
+from tacit.cli.recipes import ModeName, recipe_for
+from tacit.datasets import Data, is_table, load_table
+from tacit.datasets.bounds import EXAMPLE, Bounds
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.methods.registry import entry, gradient_names
 
 FILE = "settings.json"
 MODEL, GUARANTEE, METRICS = "model.safetensors", "guarantee.json", "metrics.json"
 _FILES = (FILE, "run.safetensors", "journal.jsonl", MODEL, GUARANTEE, METRICS)
+_SECRET = ("seed", "data_path", "ledger", "salt", "table")
 _VERSION = 1
 
 
@@ -26,7 +31,7 @@ class Typed:
     data_path: Path | None
     method: str | None
     mode: ModeName | None
-    model: ModelName | None
+    model: str | None
     epsilon: float | None
     delta: float | None
     multiplier: float | None
@@ -40,6 +45,8 @@ class Typed:
     seed: float | None
     out: Path | None
     ledger: Path | None
+    target: str | None = None
+    bounds: Path | None = None
 
     def given(self) -> list[str]:
         """The options that were typed, as they are spelt."""
@@ -52,13 +59,15 @@ class Settings:
 
     `epsilon` is the budget: the one typed, or what the typed multiplier costs, so that a resumed run never costs
     more than was announced; None until that is known, and where nothing finite is proven. In paper mode it is
-    what the paper claims to keep. `is_declared` says that the population was typed, and is not the published one.
+    what the paper claims to keep. `is_declared` says that the population was declared, and is not the published one.
+    `table` is where a user's own table lies, its target and its bounds. `salt` is a secret: with it, whoever trained
+    can show which data the fingerprint in the report is of.
     """
 
     data: str
     data_path: str | None
     method: str
-    model: ModelName
+    model: str
     epsilon: float | None
     delta: float
     multiplier: float | None
@@ -72,6 +81,8 @@ class Settings:
     seed: int | None
     ledger: str | None = None
     mode: ModeName = "rigorous"
+    table: dict[str, str] | None = None
+    salt: str | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -81,6 +92,19 @@ class Settings:
     def write(self, folder: Path) -> None:
         """Keep the settings in the folder of the run."""
         (folder / FILE).write_text(json.dumps({"version": _VERSION, **asdict(self)}, indent=1), encoding="utf-8")
+
+    def public(self) -> dict[str, Any]:
+        """What may be given away: a seed or the salt would take secrets along, and a path says who trained."""
+        kept = {name: value for name, value in asdict(self).items() if name not in _SECRET}
+        return {**kept, "model": Path(self.model).name}
+
+    def load(self, data_path: Path | None = None) -> Data:
+        """The data that the run is about; `data_path` says where they have moved."""
+        if self.table is None:
+            return datasets.load(self.data, data_path or self.data_path)
+        bounds = Bounds.parse(self.table["bounds"], self.table["folder"])
+        path = data_path or self.table["path"]
+        return load_table(path, target=self.table["target"], bounds=bounds, population=self.population)
 
     @staticmethod
     def read(folder: Path) -> Settings:
@@ -100,11 +124,37 @@ class Settings:
             raise CannotResume(f"{folder / FILE} was not written by tacit train: {error}.") from error
 
 
-def settle(data: str, published: int, typed: Typed) -> Settings:
+def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | None]:
+    """The data set of this name, or the table in this file; for a table also what to keep to read it again."""
+    if name is None:
+        raise InvalidArgument(
+            f"Which data? Name one of {', '.join(datasets.NAMES)}, or a table of your own such as patients.csv; or go "
+            "on with a saved run by --resume FOLDER."
+        )
+    if not is_table(name):
+        if typed.target is not None or typed.bounds is not None:
+            raise InvalidArgument(
+                f"--target and --bounds are for a table of your own, such as patients.csv. Got {name}."
+            )
+        return datasets.load(name, typed.data_path), None
+    if typed.target is None or typed.bounds is None:
+        missing = " and ".join(f"--{each}" for each in ("target", "bounds") if getattr(typed, each) is None)
+        raise InvalidArgument(
+            f"{name} is a table of your own and needs {missing}: --target names the column to predict, --bounds a TOML "
+            f"file that declares what is publicly known about each column. Write it like this: {EXAMPLE}."
+        )
+    bounds = Bounds.read(typed.bounds)
+    population = None if typed.population is None else arguments.count("population", typed.population)
+    path = str((typed.data_path or Path(name)).expanduser().absolute())
+    data = load_table(path, target=typed.target, bounds=bounds, population=population)
+    return data, {"path": path, "target": typed.target, "bounds": bounds.text, "folder": bounds.folder}
+
+
+def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Settings:
     """What was typed with what the data set's recipe adds; `InvalidArgument` for what means nothing."""
-    recipe = RECIPES[data]
+    recipe = recipe_for(data)
     method = _method(typed.method)
-    population = arguments.count("population", _either(typed.population, published))
+    population = arguments.count("population", _either(typed.population, data.population))
     # Smaller than the recipe's lots, a declared population is drawn from in tenths.
     lot_size = _either(typed.lot_size, recipe.lot_size if recipe.lot_size <= population else population / 10)
     epochs = typed.epochs if typed.epochs is not None or typed.steps is not None else recipe.epochs
@@ -113,16 +163,16 @@ def settle(data: str, published: int, typed: Typed) -> Settings:
     default_rate = recipe.adam_rate if method == "noisy_adam" else recipe.learning_rate
     plan.sampling_rate()
     return Settings(
-        data=data,
+        data=data.name,
         data_path=None if typed.data_path is None else str(typed.data_path.absolute()),
         method=method,
-        model=typed.model or recipe.model,
+        model=_model(typed.model) or recipe.model,
         epsilon=_budget(typed),
         delta=delta,
         multiplier=typed.multiplier,
         lot_size=float(lot_size),
         population=population,
-        is_declared=typed.population is not None,
+        is_declared=typed.population is not None or table is not None,
         steps=steps,
         clip_norm=arguments.positive("clip_norm", _either(typed.clip_norm, 1.0)),
         learning_rate=arguments.positive("learning_rate", _either(typed.learning_rate, default_rate)),
@@ -130,7 +180,22 @@ def settle(data: str, published: int, typed: Typed) -> Settings:
         seed=None if typed.seed is None else arguments.count("seed", typed.seed, at_least=0),
         ledger=None if typed.ledger is None else str(typed.ledger.absolute()),
         mode=typed.mode or "rigorous",
+        table=table,
+        salt=_salt(typed.seed),
     )
+
+
+def _salt(seed: float | None) -> str:
+    """A secret; a run that can be repeated, which is not for release, can be so in this as well."""
+    return secrets.token_hex(16) if seed is None else hashlib.sha256(f"salt {seed}".encode()).hexdigest()[:32]
+
+
+def _model(typed: str | None) -> str | None:
+    """A model's name as it is, or the place of the user's own wherever the run is resumed from."""
+    if typed is None or ":" not in typed:
+        return typed
+    path, _, function = typed.rpartition(":")
+    return f"{Path(path).expanduser().absolute()}:{function}"
 
 
 def _method(typed: str | None) -> str:

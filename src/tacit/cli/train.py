@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tacit.cli.training import Training
 
 Mode = Literal["rigorous", "paper"]
-Model = Literal["linear", "mlp", "cnn"]
 
 
 def _number(meaning: str) -> typer.models.OptionInfo:
@@ -25,11 +24,20 @@ def train(
     data: Annotated[
         str | None,
         typer.Argument(
-            help="adult, breast-cancer, diabetes, digits, fashion-mnist, iris, mnist or wine.", show_default=False
+            help="Your own table, such as patients.csv; or a9a, adult, bank, breast-cancer, breast-cancer-wisconsin, "
+            "cifar10, creditcard, diabetes, digits, fashion-mnist, imdb, iris, kddcup99, mnist, movielens-100k, "
+            "movielens-1m, svhn, wine.",
+            show_default=False,
         ),
     ] = None,
     data_path: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Your copy of mnist, fashion-mnist or adult: folder or .npz.")
+        Path | None, typer.Option(metavar="PATH", help="Your copy of a data set with a name: a folder, or a file.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Of your own table: the column to be predicted.")
+    ] = None,
+    bounds: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of your own table: what is public about its columns (TOML).")
     ] = None,
     method: Annotated[
         str | None, typer.Option(metavar="NAME", help="dpsgd (the default) or another one of `tacit methods`.")
@@ -37,7 +45,9 @@ def train(
     mode: Annotated[
         Mode | None, typer.Option("--mode", help="rigorous has a proof (the default); paper is as published.")
     ] = None,
-    model: Annotated[Model | None, typer.Option("--model", help="linear for tables, cnn for images, or mlp.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="linear, mlp, cnn or embedding; your own: net.py:make_model.")
+    ] = None,
     epsilon: Annotated[float | None, _number("The epsilon that the run may cost; the noise is found from it.")] = None,
     delta: Annotated[
         float | None, _number("Probability with which epsilon may fail (1e-5, or less if the population asks for it).")
@@ -71,6 +81,7 @@ def train(
     \b
     tacit train digits --epsilon 3 --out runs/first
     tacit train mnist --data-path ~/mnist --multiplier 1.1 --epochs 15
+    tacit train patients.csv --target outcome --bounds bounds.toml --epsilon 1
     tacit train wine --epsilon 1 --ledger wine.ledger
     tacit train digits --epsilon 3 --method adaclip
     tacit train --resume runs/first
@@ -95,26 +106,22 @@ def train(
         seed,
         out,
         ledger,
+        target,
+        bounds,
     )
     training = _begun(data, typed) if resume is None else _resumed(data, typed, resume)
     _finish(training, json)
 
 
 def _begun(data: str | None, typed: "Typed") -> "Training":
-    from tacit import datasets
     from tacit.cli.output import working
-    from tacit.cli.settings import refuse_unless_free, settle
-    from tacit.errors import InvalidArgument
+    from tacit.cli.settings import load_typed, refuse_unless_free, settle
 
-    if data is None:
-        raise InvalidArgument(
-            f"Which data? Name one of {', '.join(datasets.NAMES)}; or go on with a saved run by --resume FOLDER."
-        )
     refuse_unless_free(typed.out)
     with working("Reading data"):
-        loaded = datasets.load(data, typed.data_path)
+        loaded, table = load_typed(data, typed)
     with working("Accounting"):
-        settings = settle(data, loaded.population, typed)
+        settings = settle(loaded, typed, table)
 
         from tacit.cli.training import Training
 

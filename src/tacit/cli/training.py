@@ -6,23 +6,25 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, final
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tacit import datasets
 from tacit.accounting import curve
+from tacit.cli.held_out import held_out_score
 from tacit.cli.networks import Score, loss_for, lot_loss, network_for, optimizer_for, score
 from tacit.cli.progress import Display, Every, stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
 from tacit.datasets import Data
 from tacit.errors import NotProven, TacitError
 from tacit.guarantee import Guarantee
-from tacit.ledger import Budget, Ledger
+from tacit.ledger import Budget, Ledger, fingerprint
 from tacit.lots import Lot
 from tacit.mechanism import Mechanism
 from tacit.methods.registry import entry
@@ -71,7 +73,7 @@ class Training:
                 model,
                 loss_for(data),
                 data=data.train,
-                mechanism=_mechanism(settings),
+                mechanism=mechanism_of(settings),
                 sampling=Poisson(settings.lot_size, settings.population),
                 steps=settings.steps,
                 budget=_budget(settings, model),
@@ -94,7 +96,7 @@ class Training:
     def resume(cls, folder: Path, data_path: Path | None, ledger: Path | None = None) -> Self:
         """The run that was saved in the folder, where it stopped; `data_path` and `ledger` say what has moved."""
         settings = Settings.read(folder)
-        data = datasets.load(settings.data, data_path or settings.data_path)
+        data = settings.load(data_path)
 
         def build(model: nn.Module, optimizer: torch.optim.Optimizer) -> PrivateRun:
             there = None if ledger is None else Ledger(ledger)
@@ -103,11 +105,11 @@ class Training:
         return cls(data, settings, folder, build, _read_scores(folder))
 
     @property
-    def last_score(self) -> Score:
-        """The score of the weights as they are."""
-        if self.run.step not in self.scores:
+    def last_score(self) -> Score | None:
+        """The score of the weights as they are. None for private test examples, of which `_finish` releases one."""
+        if self.run.step not in self.scores and not self.data.is_test_private:
             self.scores[self.run.step] = score(self.model, self.data)
-        return self.scores[self.run.step]
+        return self.scores.get(self.run.step)
 
     def guarantee(self) -> Guarantee:
         """What the run proves, with what the command took for granted beside it."""
@@ -121,12 +123,8 @@ class Training:
         source = "declared by whoever trained"
         if not settings.is_declared:
             source = f"it follows from the published size of {settings.data}"
-        taken = (
-            f"The population of {settings.population:,} is public: {source}.",
-            f"Inputs were scaled without looking at them: {self.data.scaling}.",
-            "The test examples are public; only examples trained on are protected.",
-        )
-        return replace(proven, assumptions=(*proven.assumptions, *taken))
+        population = f"The population of {settings.population:,} is public: {source}."
+        return replace(proven, assumptions=(*proven.assumptions, population, *self.data.taken_for_granted))
 
     def go(self) -> bool:
         """Make the steps that are left. False if Ctrl-C came first; the run is saved either way."""
@@ -149,7 +147,7 @@ class Training:
     def _show(self, lot: Lot, display: Display) -> None:
         done, per_epoch = self.run.step, self.settings.steps_per_epoch
         if done % per_epoch == 0:
-            display.epoch(done // per_epoch, done, str(self.last_score))
+            display.epoch(done // per_epoch, done, str(self.last_score or ""))
         display.step(done, lambda: lot_loss(self.model, self.run.loss, lot.inputs, lot.targets), self.spent)
 
     def spent(self) -> str:
@@ -165,6 +163,8 @@ class Training:
             _write(self.folder / METRICS, json.dumps(self.metrics(), indent=1))
 
     def _finish(self) -> None:
+        if self.data.is_test_private:
+            self._score_held_out()
         self.last_score  # noqa: B018 - it is measured now, to be among the metrics
         self.save()
         about = {"data": self.settings.data, "model": self.settings.model, "method": self.settings.method}
@@ -172,21 +172,47 @@ class Training:
         with _writing(self.folder):
             save_file(weights, self.folder / MODEL, metadata=about)
 
+    def _score_held_out(self) -> None:
+        """Release the one score of private rows; a crash between this note and the next save costs the score."""
+        begun = self.folder / "score.begun"
+        if self.run.step in self.scores or begun.exists():
+            return
+        with _writing(self.folder):
+            begun.touch()
+        found = held_out_score(self.model, self.data, self.run, self.settings.seed)
+        if found is not None:
+            self.scores[self.run.step] = found
+
     def metrics(self) -> dict[str, Any]:
         """How well the model did on public examples, and with which settings."""
-        # These files may be given away; a seed would take the noise along, and a path says who trained.
-        secret = ("seed", "data_path", "ledger")
-        kept = {name: value for name, value in asdict(self.settings).items() if name not in secret}
         return {
-            "settings": kept,
+            "settings": self.settings.public(),
             "multiplier": self.run.multiplier,
             "steps": self.run.step,
             "is_finished": not len(self.run),
             "test": [{"step": step, one.name: one.value} for step, one in self.scores.items()],
+            "test_examples": None if self.data.is_test_private else len(self.data.test[1]),
+            "data": self._about_data,
+        }
+
+    @cached_property
+    def _about_data(self) -> dict[str, Any]:
+        """What may be told about the data. The fingerprint commits to them, and tells nothing without the salt."""
+        data, salt = self.data, self.settings.salt
+        salted = None if salt is None else fingerprint(np.frombuffer(bytes.fromhex(salt), np.uint8), *data.train)
+        return {
+            "example": data.example,
+            "scaling": data.scaling,
+            "source": data.source,
+            "classes": data.classes,
+            "shape": list(data.shape),
+            "test": "held out" if data.is_test_private else "public",
+            "fingerprint": salted,
         }
 
 
-def _mechanism(settings: Settings) -> Mechanism:
+def mechanism_of(settings: Settings) -> Mechanism:
+    """The method of the settings, with the noise that was given; without one it is still to be found."""
     made: Mechanism = entry(settings.method).load()(settings.clip_norm, settings.multiplier, mode=settings.mode)
     return made
 
@@ -197,7 +223,7 @@ def _budget(settings: Settings, model: nn.Module) -> Budget | None:
         return Budget(settings.epsilon, settings.delta)
     weights = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     sampling = Poisson(settings.lot_size, settings.population)
-    planned = Plan(_mechanism(settings), sampling, settings.steps, weights).total(settings.steps)
+    planned = Plan(mechanism_of(settings), sampling, settings.steps, weights).total(settings.steps)
     try:
         epsilon = curve(planned).epsilon(settings.delta)
     except NotProven:

@@ -1,0 +1,191 @@
+"""One cell of a comparison: a method at an epsilon with a seed, trained, scored and written to a file of its own.
+
+Importable and free of state beside the data, so that other processes can run it. The seed makes a cell repeatable, and
+its noise removable: nothing that a comparison trains is for release.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+from tacit.cli.recipes import ModeName
+from tacit.errors import TacitError
+from tacit.methods.registry import entry
+
+if TYPE_CHECKING:
+    from tacit.cli.networks import Score
+    from tacit.cli.settings import Settings, Typed
+    from tacit.datasets import Data
+
+NON_PRIVATE = "non_private"
+CELLS = "cells"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method at an epsilon, with all its seeds: the noise is found once for them."""
+
+    method: str
+    mode: ModeName
+    epsilon: float | None
+    seeds: tuple[int, ...]
+
+    def file(self, seed: int) -> str:
+        """The name of a cell's file."""
+        at = "" if self.epsilon is None else f"-{self.epsilon:g}"
+        published = "-paper" if self.mode == "paper" else ""
+        return f"{self.method}{published}{at}-seed{seed}.json"
+
+    def missing(self, folder: Path) -> Job:
+        """The same with the seeds only that have no file yet."""
+        return replace(
+            self, seeds=tuple(seed for seed in self.seeds if not (folder / CELLS / self.file(seed)).is_file())
+        )
+
+
+def run_job(job: Job, data: Data, typed: Typed, folder: Path) -> int:
+    """Train every seed of the job; each leaves its file once it is done. How many cells that were."""
+    cells = _cells(job, data, typed)
+    for seed in job.seeds:
+        try:
+            found = cells.train(seed)
+        except TacitError as error:
+            found = {"refused": " ".join(str(error).split())}
+        asked = {"method": job.method, "mode": job.mode, "epsilon": job.epsilon, "seed": seed}
+        write_cell(folder / CELLS / job.file(seed), {**asked, **found})
+    return len(job.seeds)
+
+
+def _cells(job: Job, data: Data, typed: Typed) -> _Cells:
+    from tacit.cli.settings import settle
+
+    is_gradient = job.method != NON_PRIVATE and entry(job.method).kind == "gradient"
+    method, epsilon = (job.method, job.epsilon) if is_gradient else ("dpsgd", 1.0)
+    settings = settle(data, replace(typed, method=method, mode=job.mode, epsilon=epsilon))
+    if job.method == NON_PRIVATE:
+        return _Plain(data, settings)
+    return _Gradient(data, settings) if is_gradient else _Linear(data, settings, job)
+
+
+def write_cell(path: Path, values: dict[str, Any]) -> None:
+    """All of the file or nothing of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(json.dumps(values, indent=1), encoding="utf-8")
+    unfinished.replace(path)
+
+
+class _Cells(Protocol):
+    """Trains a cell: its score, and what is known of its guarantee."""
+
+    def train(self, seed: int) -> dict[str, Any]: ...
+
+
+@final
+class _Plain:
+    """Without privacy."""
+
+    def __init__(self, data: Data, settings: Settings) -> None:
+        self._data, self._settings = data, settings
+
+    def train(self, seed: int) -> dict[str, Any]:
+        from tacit.cli.baseline import baseline
+
+        settings = self._settings
+        found = baseline(self._data, settings.model, settings.lot_size, settings.steps, seed)
+        return {"score": {found["measure"]: found["final"]}, "seconds": found["seconds"]}
+
+
+@final
+class _Gradient:
+    """Noisy gradients of any model. What one seed has found about the noise serves the others."""
+
+    def __init__(self, data: Data, settings: Settings) -> None:
+        self._data, self._settings = data, settings
+        self._multiplier: float | None = None
+        self._guarantee: dict[str, Any] | None = None
+
+    def train(self, seed: int) -> dict[str, Any]:
+        import torch
+
+        from tacit.cli.networks import loss_for, network_for, optimizer_for, score
+        from tacit.cli.training import mechanism_of
+        from tacit.ledger import Budget
+        from tacit.run import PrivateRun
+        from tacit.sampling import Poisson
+
+        data, settings = self._data, replace(self._settings, multiplier=self._multiplier)
+        assert settings.epsilon is not None
+        torch.manual_seed(seed)
+        model = network_for(settings.model, data)
+        run = PrivateRun(
+            model,
+            loss_for(data),
+            data=data.train,
+            mechanism=mechanism_of(settings),
+            sampling=Poisson(settings.lot_size, settings.population),
+            steps=settings.steps,
+            budget=Budget(settings.epsilon, settings.delta),
+            micro_batch=settings.micro_batch,
+            seed=seed,
+        )
+        optimizer = optimizer_for(settings.method, model, settings.learning_rate)
+        began = time.perf_counter()
+        for lot in run:
+            run.backward(lot)
+            optimizer.step()
+        seconds = time.perf_counter() - began
+        self._multiplier = run.multiplier
+        if self._guarantee is None:
+            self._guarantee = json.loads(run.guarantee().to_json())
+        return {
+            "score": _scored(score(model, data)),
+            "multiplier": run.multiplier,
+            "seconds": seconds,
+            "guarantee": self._guarantee,
+        }
+
+
+@final
+class _Linear:
+    """A linear model with noise on its data, objective, output or gradients."""
+
+    def __init__(self, data: Data, settings: Settings, job: Job) -> None:
+        self._data, self._job, self._delta = data, job, settings.delta
+
+    def train(self, seed: int) -> dict[str, Any]:
+        import numpy as np
+
+        from tacit.cli.networks import Score
+        from tacit.estimators import PrivateLinearRegression, PrivateLogisticRegression
+
+        data, job = self._data, self._job
+        (inputs, targets), (test, truth) = ((x.reshape(len(x), -1), y) for x, y in (data.train, data.test))
+        shared: dict[str, Any] = {
+            "epsilon": job.epsilon,
+            "delta": self._delta,
+            "method": job.method.removesuffix("_perturbation"),
+            "mode": job.mode,
+            "data_norm": math.sqrt(data.longest**2 + 1),
+            "random_state": seed,
+        }
+        began = time.perf_counter()
+        if data.classes is None:
+            number = PrivateLinearRegression(**shared, target_bound=1.0).fit(inputs, targets[:, 0])
+            seconds, guarantee = time.perf_counter() - began, number.guarantee_
+            errors = number.predict(test).reshape(-1) - truth[:, 0]
+            score = Score("rmse", data.unit * float(np.sqrt(np.mean(errors**2))))
+        else:
+            model = PrivateLogisticRegression(**shared, classes=list(range(data.classes))).fit(inputs, targets)
+            seconds, guarantee = time.perf_counter() - began, model.guarantee_
+            score = Score("accuracy", float(np.mean(model.predict(test) == truth)))
+        return {"score": _scored(score), "seconds": seconds, "guarantee": json.loads(guarantee.to_json())}
+
+
+def _scored(score: Score) -> dict[str, float]:
+    return {score.name: score.value}

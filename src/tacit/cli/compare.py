@@ -1,0 +1,189 @@
+"""`tacit compare`: every method that fits the data, at each epsilon, beside the model without privacy."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tacit.cli import options
+
+if TYPE_CHECKING:
+    from tacit.cli.comparing import Comparison
+    from tacit.cli.settings import Typed
+    from tacit.datasets import Data
+    from tacit.report.facts import Facts
+
+Modes = Literal["rigorous", "paper", "both"]
+
+
+def _number(meaning: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(parser=options.number, metavar="NUMBER", help=meaning)
+    return option
+
+
+def compare(
+    data: Annotated[str, typer.Argument(help="A data set such as iris, digits or adult; or your own table.")],
+    epsilon: Annotated[str, typer.Option(metavar="LIST", help="Budgets to compare at, such as 0.5,1,3.")] = "0.5,1,3",
+    methods: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Such as dpsgd,adaclip; all that fit, if left out.")
+    ] = None,
+    mode: Annotated[
+        Modes, typer.Option("--mode", help="rigorous has a proof; paper is as published, at equal claimed epsilon.")
+    ] = "rigorous",
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="linear, mlp, cnn or embedding; your own: net.py:make_model.")
+    ] = None,
+    seeds: Annotated[float, _number("How often each cell is repeated.")] = 3,
+    delta: Annotated[float | None, _number("Probability with which epsilon may fail.")] = None,
+    lot_size: options.LotSize = None,
+    population: options.Population = None,
+    steps: options.Steps = None,
+    epochs: options.Epochs = None,
+    clip_norm: Annotated[float | None, _number("Largest norm of one example's gradient (1).")] = None,
+    learning_rate: Annotated[float | None, _number("Step length of the optimizer.")] = None,
+    micro_batch: Annotated[float | None, _number("At most so many examples go through the model at once.")] = None,
+    data_path: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Your copy of a data set with a name: a folder, or a file.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of your own table.")] = None,
+    bounds: Annotated[Path | None, typer.Option(metavar="FILE", help="Of your own table (TOML).")] = None,
+    workers: Annotated[float | None, _number("Processes that train at once (one for each core).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where cells and the report go (comparisons/DATA).")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Train every method at each epsilon: one table, one picture, one report.
+
+    Ctrl-C keeps all finished cells; the same command goes on. Seeds are fixed, so that a comparison can be repeated:
+    nothing that it trains is for release.
+
+    \b
+    tacit compare iris
+    tacit compare breast-cancer --epsilon 0.5,1,3 --seeds 5
+    tacit compare digits --methods dpsgd,adaclip --mode both
+    """
+    from tacit.cli.settings import Typed
+
+    typed = Typed(
+        data_path=data_path,
+        method=None,
+        mode=None,
+        model=model,
+        epsilon=None,
+        delta=delta,
+        multiplier=None,
+        lot_size=lot_size,
+        population=population,
+        steps=steps,
+        epochs=epochs,
+        clip_norm=clip_norm,
+        learning_rate=learning_rate,
+        micro_batch=micro_batch,
+        seed=None,
+        out=out,
+        ledger=None,
+        target=target,
+        bounds=bounds,
+    )
+    asked = (_epsilons(epsilon), _names(methods), ("rigorous", "paper") if mode == "both" else (mode,), seeds)
+    loaded, comparison = _planned(data, typed, asked)
+    folder = out or Path("comparisons") / loaded.name
+    _compare(loaded, comparison, folder, workers, json)
+
+
+def _epsilons(text: str) -> tuple[float, ...]:
+    from tacit import arguments
+    from tacit.cli.options import number
+
+    return tuple(sorted({arguments.positive("epsilon", number(part)) for part in text.split(",") if part.strip()}))
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    from tacit.methods.registry import entry
+
+    if text is None:
+        return None
+    return tuple(dict.fromkeys(entry(part.strip()).name for part in text.split(",") if part.strip()))
+
+
+def _planned(name: str, typed: "Typed", asked: tuple[Any, ...]) -> tuple["Data", "Comparison"]:
+    from dataclasses import replace
+
+    from tacit import arguments
+    from tacit.cli.comparing import Comparison, methods_that_fit
+    from tacit.cli.output import working
+    from tacit.cli.settings import load_typed, settle
+    from tacit.errors import InvalidArgument
+
+    epsilons, methods, modes, seeds = asked
+    if not epsilons:
+        raise InvalidArgument("Which budgets? Give --epsilon 0.5,1,3.")
+    with working("Reading data"):
+        data, table = load_typed(name, typed)
+    settings = settle(data, replace(typed, epsilon=epsilons[0]), table)
+    fitting = methods_that_fit(data, settings.model)
+    unfit = [each for each in methods or () if each not in fitting]
+    if unfit:
+        raise InvalidArgument(
+            f"{', '.join(unfit)} is for linear models of features, and does not fit --model {settings.model} on "
+            f"{data.name}. Fitting are {', '.join(fitting)}."
+        )
+    count = arguments.count("seeds", seeds)
+    return data, Comparison(typed, settings, methods or fitting, modes, epsilons, count)
+
+
+def _compare(data: "Data", comparison: "Comparison", folder: Path, workers: float | None, json: bool) -> None:
+    import os
+    import shlex
+
+    from tacit import arguments
+    from tacit.cli.comparing import run
+    from tacit.cli.output import note, say_json, working
+    from tacit.report.comparison import write_comparison
+
+    command = shlex.join(["tacit", *sys.argv[1:]])
+    comparison.keep(folder, _about(data), command)
+    count = os.cpu_count() or 1 if workers is None else arguments.count("workers", workers)
+    if not run(comparison, data, folder, count):
+        note(f"Stopped. All finished cells are kept in {folder}. Go on with: {command}")
+        raise typer.Exit(130)
+    with working("Drawing"):
+        facts, written = write_comparison(folder, folder)
+    if json:
+        say_json(facts)
+    else:
+        _print(facts, written)
+
+
+def _about(data: "Data") -> dict[str, Any]:
+    return {
+        "name": data.name,
+        "example": data.example,
+        "scaling": data.scaling,
+        "source": data.source,
+        "classes": data.classes,
+        "population": data.population,
+        "test": "held out" if data.is_test_private else "public",
+        "test_examples": len(data.test[1]),
+    }
+
+
+def _print(facts: "Facts", written: tuple[Path, ...]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from tacit.report.comparison import columns, row_words
+
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(width=150, highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=facts["title"], title_justify="left")
+    for column in columns(facts):
+        table.add_column(column, overflow="fold")
+    for row in facts["rows"]:
+        table.add_row(*row_words(row))
+    console.print(table)
+    for line in [*facts["words"], f"The report: {written[0]}", f"The picture: {written[2]}"]:
+        console.print(line, soft_wrap=True)

@@ -1,0 +1,172 @@
+"""`tacit train` on a table and a model of the user's own: nothing is looked up, and the score is paid for as well."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.cli.held_out import _terms, held_out_score
+from tacit.cli.networks import network_for, outputs_of
+from tacit.cli.settings import Settings
+from tacit.datasets.data import Data
+from tacit.guarantee import Guarantee
+from tacit.methods import dpsgd, encoded
+from tacit.run import PrivateRun
+from tacit.sampling import Poisson
+
+BOUNDS = """
+rows = 300
+example = "patient"
+[columns]
+dose = { low = 0, high = 10 }
+smoker = ["no", "yes"]
+outcome = ["healthy", "ill"]
+"""
+LINE = "train patients.csv --target outcome --bounds bounds.toml"
+NET = """
+import torch
+def make_model(shape, classes):
+    return torch.nn.Linear(shape[0], classes, bias=False)
+def plain():
+    return torch.nn.Linear(3, 2)
+def nothing(shape, classes):
+    return shape
+def broken(shape, classes):
+    return 1 / 0
+"""
+
+
+@pytest.fixture(autouse=True)
+def table(tmp_path, monkeypatch):
+    """A table, its bounds and a model, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    doses = rng.uniform(0, 10, 300)
+    rows = [f"{dose:.3f},{'yes' if dose > 6 else 'no'},{'ill' if dose > 5 else 'healthy'}" for dose in doses]
+    (tmp_path / "patients.csv").write_text("dose,smoker,outcome\n" + "\n".join(rows))
+    (tmp_path / "bounds.toml").write_text(BOUNDS)
+    (tmp_path / "net.py").write_text(NET)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def refusal(run) -> str:
+    assert (run.code, run.out) == (2, "")
+    assert run.err.count("\n") == 1
+    return run.err
+
+
+def test_a_table_of_ones_own_is_trained_on_and_scored_once(tacit, tmp_path):
+    said = tacit(f"{LINE} --epsilon 8 --out first").out
+    assert "population of 240, which you declared" in said
+    assert "on rows held out, measured with noise" in said
+    assert "What is protected is one patient" in said
+    metrics = json.loads((tmp_path / "first/metrics.json").read_text())
+    [score] = metrics["test"]
+    assert 0.8 < score["accuracy"] <= 1
+    # How many rows were held out is private.
+    assert metrics["test_examples"] is None
+    assert Guarantee.from_json((tmp_path / "first/guarantee.json").read_text()).epsilon(1e-5) <= 8
+
+
+def test_a_finished_run_does_not_release_a_second_score(tacit, tmp_path):
+    tacit(f"{LINE} --epsilon 1 --out first")
+    first = json.loads((tmp_path / "first/metrics.json").read_text())["test"]
+    assert tacit("train --resume first").code == 0
+    assert json.loads((tmp_path / "first/metrics.json").read_text())["test"] == first
+
+
+def test_a_score_that_was_lost_in_a_crash_is_not_drawn_again(tacit, tmp_path):
+    tacit(f"{LINE} --epsilon 1 --out first")
+    metrics = json.loads((tmp_path / "first/metrics.json").read_text())
+    (tmp_path / "first/metrics.json").write_text(json.dumps({**metrics, "test": []}))
+    assert "No score" in tacit("train --resume first").out
+
+
+def test_a_resumed_run_scales_by_the_bounds_it_began_with(tacit, tmp_path):
+    tacit(f"{LINE} --epsilon 1 --out first")
+    before = Settings.read(tmp_path / "first").load()
+    (tmp_path / "bounds.toml").write_text(BOUNDS.replace("high = 10", "high = 1000"))
+    after = Settings.read(tmp_path / "first").load()
+    assert np.array_equal(before.train[0], after.train[0])
+
+
+def test_public_rows_are_scored_as_often_as_one_likes(tacit, tmp_path):
+    (tmp_path / "public.csv").write_text("dose,smoker,outcome\n1,no,healthy\n9,yes,ill\n")
+    (tmp_path / "bounds.toml").write_text('test = "public.csv"\n' + BOUNDS)
+    said = tacit(f"{LINE} --epsilon 8 --out first").out
+    assert "on 2 public examples" in said
+    assert len(json.loads((tmp_path / "first/metrics.json").read_text())["test"]) > 1
+
+
+@pytest.mark.parametrize("function", ["make_model", "plain"])
+def test_a_model_of_ones_own_is_trained_and_resumed(tacit, tmp_path, function):
+    assert tacit(f"{LINE} --model net.py:{function} --epsilon 1 --steps 4 --out first").code == 0
+    assert tacit("train --resume first").code == 0
+    assert json.loads((tmp_path / "first/metrics.json").read_text())["settings"]["model"] == f"net.py:{function}"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("train patients.csv --epsilon 1", "needs --target and --bounds"),
+        ("train patients.csv --epsilon 1 --target outcome", "needs --bounds"),
+        ("train iris --epsilon 1 --target outcome", "--target and --bounds are for a table of your own"),
+        (f"{LINE.replace('outcome ', 'outcom ')} --epsilon 1", "Did you mean outcome?"),
+        (f"{LINE} --epsilon 1 --model nets.py:make_model", "there is no file"),
+        (f"{LINE} --epsilon 1 --model net.py:make", "has no function make"),
+        (f"{LINE} --epsilon 1 --model net.py:nothing", "must return a torch.nn.Module. It returned (3,)"),
+        (f"{LINE} --epsilon 1 --model net.py:broken", "failed: ZeroDivisionError"),
+        (f"{LINE} --epsilon 1 --model lstm", "There is no model 'lstm'. Known are linear, mlp, cnn, embedding"),
+        (f"{LINE} --epsilon 1 --model embedding", "--model embedding does not fit patients"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_refused_in_one_sentence(tacit, line, words):
+    assert words in refusal(tacit(line))
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(400, 3)).astype(np.float32)
+    return Data(
+        "t", (inputs, (inputs[:, 0] > 0).astype(np.int64)), (inputs, (inputs[:, 0] > 0).astype(np.int64)), 2, 400, ""
+    )
+
+
+def run_on(data, mechanism, steps=50):
+    model = network_for("linear", data)
+    loss = torch.nn.functional.cross_entropy if data.classes else torch.nn.functional.mse_loss
+    return PrivateRun(model, loss, data=data.train, mechanism=mechanism, sampling=Poisson(100, 400), steps=steps)
+
+
+def test_the_score_of_held_out_rows_is_close_to_the_exact_one(data):
+    run = run_on(data, dpsgd(multiplier=0.5))
+    exact = float((outputs_of(run.model, data.test[0]).argmax(1).numpy() == data.test[1]).mean())
+    # Lots and noise of 50 steps err by half a per cent; five of those.
+    assert held_out_score(run.model, data, run, seed=0).value == pytest.approx(exact, abs=0.03)
+
+
+def test_the_noise_of_the_score_is_that_of_the_gradients(data):
+    run = run_on(data, dpsgd(multiplier=20.0), steps=4)
+    exact = float((outputs_of(run.model, data.test[0]).argmax(1).numpy() == data.test[1]).mean())
+    scores = [held_out_score(run.model, data, run, seed=seed).value for seed in range(200)]
+    # The sums over 4 lots of 100 expected rows get noise of 20 each: the share errs by 20 sqrt(4) |(1 - p, -p)| / 400.
+    expected = 40 * np.hypot(1 - exact, exact) / 400
+    assert np.std(scores) == pytest.approx(expected, rel=0.25)
+
+
+@pytest.mark.parametrize("classes", [2, None])
+def test_no_row_adds_more_to_the_score_than_its_noise_is_for(data, classes):
+    targets = data.test[1] if classes else np.full((400, 1), 1e9, np.float32)
+    data = Data("t", data.train, (data.test[0], targets), classes, 400, "")
+    terms, sensitivity = _terms(network_for("linear", data), data)
+    assert terms.norm(dim=1).max() <= sensitivity * (1 + 1e-9)
+
+
+def test_noise_of_another_law_scores_nothing(data):
+    run = run_on(data, encoded(multiplier=2.0), steps=2)
+    assert held_out_score(run.model, data, run, seed=0) is None
