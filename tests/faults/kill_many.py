@@ -32,8 +32,9 @@ from torch.nn.functional import cross_entropy
 import tacit
 from tacit.accounting import Gaussian, Repeated, curve
 from tacit.guarantee import Guarantee
-from tacit.ledger import Budget, Ledger, storage
+from tacit.ledger import Budget, Ledger
 from tacit.ledger import ledger as ledger_module
+from tacit.ledger.sqlite import SqliteMarks
 from tacit.mechanism import Mechanism
 
 STEPS, SAVE_EVERY, N = 24, 3, 60
@@ -275,7 +276,7 @@ def notices(broken: Callable[[], None], seed: int, folder: Path) -> bool:
 
 
 def make_no_marks() -> None:
-    storage.mark = lambda *_: True
+    SqliteMarks.mark = lambda *_: True
 
 
 def forget_what_was_drawn() -> None:

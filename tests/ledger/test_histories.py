@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting import Gaussian, Repeated, curve
@@ -60,10 +60,10 @@ def act(ledger: Ledger, runs: list[Run], action: str, number: int) -> None:
             run.stale.begin(run.stale._marked)
 
 
-@settings(max_examples=25)
-@given(ACTIONS)
-def test_the_ledger_never_says_less_than_was_drawn_nor_more_than_is_allowed(tmp_path_factory, actions):
-    ledger = Ledger(tmp_path_factory.mktemp("history") / "adult.ledger")
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(actions=ACTIONS)
+def test_the_ledger_never_says_less_than_was_drawn_nor_more_than_is_allowed(places, actions):
+    ledger = Ledger(places())
     ledger.set_budget("adult", Budget(curve(STEP * ALLOWED).epsilon(1e-5), 1e-5))
     runs: list[Run] = []
     for action, number in actions:

@@ -21,7 +21,13 @@ SEEDED = Course((Block(STEP, 12),), is_repeatable=True)
 
 
 @pytest.fixture
-def ledger(tmp_path):
+def ledger(place):
+    return Ledger(place)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A ledger of which it matters that it is a file."""
     return Ledger(tmp_path / "adult.ledger")
 
 
@@ -64,10 +70,10 @@ def test_every_row_says_who_and_when(ledger):
     assert entry.at.endswith("+00:00")
 
 
-def test_only_the_owner_can_read_it(ledger):
+def test_only_the_owner_can_read_it(file):
     umask = os.umask(0)
     try:
-        other = Ledger(ledger.path.with_name("other.ledger"))
+        other = Ledger(file.path.with_name("other.ledger"))
         connection = sqlite3.connect(other.path)
         connection.execute("BEGIN IMMEDIATE")
         files = list(other.path.parent.glob("other.ledger*"))
@@ -79,9 +85,9 @@ def test_only_the_owner_can_read_it(ledger):
     assert set(modes) == {0o600}
 
 
-def test_nothing_is_left_beside_the_file(ledger):
-    ledger.spend("adult", STEP)
-    assert [path.name for path in ledger.path.parent.iterdir()] == ["adult.ledger"]
+def test_nothing_is_left_beside_the_file(file):
+    file.spend("adult", STEP)
+    assert [path.name for path in file.path.parent.iterdir()] == ["adult.ledger"]
 
 
 def test_a_release_that_does_not_fit_is_refused_and_leaves_no_row(ledger):
@@ -177,17 +183,17 @@ def test_fingerprints_see_types_shapes_and_values():
         fingerprint(np.array([{}]))
 
 
-def test_what_is_written_says_nothing_about_the_examples(ledger):
+def test_what_is_written_says_nothing_about_the_examples(file):
     marks = fingerprint(np.arange(6.0))
-    ledger.spend("adult", STEP, fingerprint=marks)
-    assert marks.encode() not in ledger.path.read_bytes()
-    other = Ledger(ledger.path.with_name("other.ledger"))
+    file.spend("adult", STEP, fingerprint=marks)
+    assert marks.encode() not in file.path.read_bytes()
+    other = Ledger(file.path.with_name("other.ledger"))
     other.spend("adult", STEP, fingerprint=marks)
-    mixed = [each.entries()[0].content["fingerprint"] for each in (ledger, other)]
+    mixed = [each.entries()[0].content["fingerprint"] for each in (file, other)]
     assert mixed[0] != mixed[1]
-    with closing(sqlite3.connect(ledger.path)) as connection:
+    with closing(sqlite3.connect(file.path)) as connection:
         [(secret,)] = connection.execute("SELECT value FROM meta WHERE key = 'secret'")
-    assert secret not in json.dumps(ledger.export())
+    assert secret not in json.dumps(file.export())
 
 
 # A run of twelve steps: what the ledger says at every moment of it.
@@ -373,11 +379,11 @@ def test_two_runs_share_one_budget(ledger):
     assert total(ledger) == STEP * (12 + 3 + 12)
 
 
-def test_a_saved_run_finds_its_ledger_again(ledger, tmp_path):
-    first = drawn(ledger, 5)
+def test_a_saved_run_finds_its_ledger_again(file, tmp_path):
+    first = drawn(file, 5)
     saved = json.loads(json.dumps(first.saved()))
-    assert ledger_of(saved, None) == ledger
-    moved = Ledger(ledger.path.rename(tmp_path / "moved.ledger"))
+    assert ledger_of(saved, None) == file
+    moved = Ledger(file.path.rename(tmp_path / "moved.ledger"))
     assert ledger_of(saved, moved) == moved
     with pytest.raises(TacitError, match="not there any more"):
         ledger_of(saved, None)
@@ -385,15 +391,15 @@ def test_a_saved_run_finds_its_ledger_again(ledger, tmp_path):
         ledger_of(saved, Ledger(tmp_path / "another.ledger"))
 
 
-def test_an_old_copy_of_the_ledger_is_recognised(ledger):
-    ledger.spend("adult", STEP)
-    copy = ledger.path.read_bytes()
-    first = drawn(ledger, 5)
+def test_an_old_copy_of_the_ledger_is_recognised(file):
+    file.spend("adult", STEP)
+    copy = file.path.read_bytes()
+    first = drawn(file, 5)
     saved = first.saved()
     first.settle()
-    ledger.path.write_bytes(copy)
+    file.path.write_bytes(copy)
     with pytest.raises(BadLedger, match="has lost entry 2"):
         ledger_of(saved, None)
-    ledger.spend("adult", EpsilonDelta(0.1))
+    file.spend("adult", EpsilonDelta(0.1))
     with pytest.raises(BadLedger, match="has lost entry 2"):
         ledger_of(saved, None)

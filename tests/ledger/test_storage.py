@@ -14,7 +14,6 @@ from ledger import version_1
 from tacit.accounting import Gaussian, Laplace, curve
 from tacit.errors import BadLedger, InvalidArgument, TacitError
 from tacit.ledger import Block, Booking, Budget, Course, Ledger, Terms
-from tacit.ledger.storage import reading, writing
 
 STEP = Gaussian(1.1).sampled(0.01)
 
@@ -130,7 +129,7 @@ def test_a_run_whose_mark_is_gone_is_taken_to_have_drawn_everything(ledger):
 
 
 def test_a_row_with_a_right_seal_that_means_nothing_is_named(ledger):
-    with writing(ledger.path) as book:
+    with ledger.storage.writing() as book:
         book.append("settle", "adult", "x", {"event": {"version": 99}, "about": {}})
     with pytest.raises(BadLedger, match=r"^Entry 7 of"):
         ledger.verify()
@@ -142,7 +141,7 @@ def test_all_or_nothing(ledger):
     before = ledger.entries()
 
     def break_off():
-        with writing(ledger.path) as book:
+        with ledger.storage.writing() as book:
             book.append("budget", "adult", "", {})
             raise KeyboardInterrupt
 
@@ -240,9 +239,9 @@ def test_a_ledger_of_the_first_version_keeps_its_meaning(tmp_path):
 
 
 def test_reading_needs_no_lock(ledger):
-    with writing(ledger.path) as book:
+    with ledger.storage.writing() as book:
         book.append("budget", "adult", "", {"epsilon": 9, "delta": 1e-5, "adjacency": "add_remove", "order": None})
-        with reading(ledger.path) as seen:
+        with ledger.storage.reading() as seen:
             assert len(seen.entries) == 6
     assert ledger.account("adult").terms.budget.epsilon == 9
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tacit.accounting import Composed, EpsilonDelta, Event, Gaussian, Repeated, Sampled, curve
@@ -169,9 +168,9 @@ def words(event: Event) -> str:
     return type(event).__name__
 
 
-def as_json(file: Path, balances: list[Balance]) -> dict[str, Any]:
+def as_json(file: str, balances: list[Balance]) -> dict[str, Any]:
     """The same for machines."""
-    return {"ledger": str(file), "datasets": [_as_json(balance) for balance in balances]}
+    return {"ledger": file, "datasets": [_as_json(balance) for balance in balances]}
 
 
 def _as_json(balance: Balance) -> dict[str, Any]:

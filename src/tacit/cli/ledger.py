@@ -16,7 +16,9 @@ ledger = typer.Typer(
     help="What was ever released from a data set, and what may still be.", rich_markup_mode=None, no_args_is_help=True
 )
 
-File = Annotated[Path, typer.Argument(help="The ledger.", show_default=False)]
+File = Annotated[
+    str, typer.Argument(help="The ledger: a file, or postgresql://user@host/database.", show_default=False)
+]
 DataSet = Annotated[str, typer.Argument(help="The data set's name in the ledger.", show_default=False)]
 
 
@@ -39,12 +41,13 @@ def show(
     from tacit.cli.balance import as_json, find, paragraphs
     from tacit.cli.output import say, say_json, working
 
+    one = _open(file)
     with working("Accounting"):
-        balances = find(_open(file), dataset, delta, most=None if every else 20)
+        balances = find(one, dataset, delta, most=None if every else 20)
     if json:
-        say_json(as_json(file, balances))
+        say_json(as_json(str(one.path), balances))
     else:
-        say([paragraph for balance in balances for paragraph in paragraphs(balance)] or [(f"{file} is empty", [])])
+        say([paragraph for balance in balances for paragraph in paragraphs(balance)] or [(f"{one.path} is empty", [])])
 
 
 @ledger.command()
@@ -161,7 +164,7 @@ def verify(
         f"Newest seal: {seal}",
         "Note it elsewhere: `tacit ledger verify --head SEAL` then shows whether all was written anew.",
     ]
-    say([(f"{file} is whole: {len(one.entries()):,} entries.", lines)])
+    say([(f"{one.path} is whole: {len(one.entries()):,} entries.", lines)])
 
 
 @ledger.command()
@@ -172,14 +175,16 @@ def export(file: File) -> None:
     say_json(_open(file).export())
 
 
-def _open(file: Path) -> "Ledger":
+def _open(file: str) -> "Ledger":
     from tacit.errors import BadLedger
     from tacit.ledger import Ledger
+    from tacit.ledger.storage import storage_at
 
-    if not file.exists():
+    storage = storage_at(file)
+    if not storage.is_there():
         raise BadLedger(
-            f"There is no ledger {file}. Make one by tacit ledger budget {file} DATASET --epsilon 3 --delta 1e-5, or "
-            "by tacit train --ledger."
+            f"There is no ledger {storage.place}. Make one by tacit ledger budget {storage.place} DATASET --epsilon 3 "
+            "--delta 1e-5, or by tacit train --ledger."
         )
     return Ledger(file)
 

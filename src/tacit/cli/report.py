@@ -81,12 +81,15 @@ def _ledger(folder: Path, facts: "Facts") -> str | None:
     from tacit.cli.settings import Settings
     from tacit.errors import TacitError
     from tacit.ledger import Ledger
+    from tacit.ledger.storage import storage_at
     from tacit.report.wording import neighbours, up
 
     settings: Any = Settings.read(folder)
-    if settings.ledger is None or not Path(settings.ledger).is_file():
+    if settings.ledger is None:
         return None
     try:
+        if not storage_at(settings.ledger).is_there():
+            return None
         [balance] = find(Ledger(settings.ledger), settings.data, None, most=1)
     except (TacitError, ValueError):
         return None

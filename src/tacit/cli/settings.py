@@ -15,6 +15,7 @@ from tacit.cli.recipes import ModeName, recipe_for
 from tacit.datasets import Data, is_table, load_table
 from tacit.datasets.bounds import EXAMPLE, Bounds
 from tacit.errors import CannotResume, InvalidArgument
+from tacit.ledger.storage import storage_at
 from tacit.methods.registry import entry, gradient_names
 
 FILE = "settings.json"
@@ -44,7 +45,7 @@ class Typed:
     micro_batch: float | None
     seed: float | None
     out: Path | None
-    ledger: Path | None
+    ledger: str | None
     target: str | None = None
     bounds: Path | None = None
 
@@ -178,7 +179,7 @@ def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Set
         learning_rate=arguments.positive("learning_rate", _either(typed.learning_rate, default_rate)),
         micro_batch=None if typed.micro_batch is None else arguments.count("micro_batch", typed.micro_batch),
         seed=None if typed.seed is None else arguments.count("seed", typed.seed, at_least=0),
-        ledger=None if typed.ledger is None else str(typed.ledger.absolute()),
+        ledger=None if typed.ledger is None else storage_at(typed.ledger).saved_place,
         mode=typed.mode or "rigorous",
         table=table,
         salt=_salt(typed.seed),

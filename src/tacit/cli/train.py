@@ -64,7 +64,7 @@ def train(
     micro_batch: Annotated[float | None, _number("At most so many examples go through the model at once.")] = None,
     seed: Annotated[float | None, _number("Fix the noise, to repeat a run: what it trains is not for release.")] = None,
     ledger: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Charge the run to this ledger; made if it is not there.")
+        str | None, typer.Option(metavar="FILE", help="Charge the run to this ledger; made if it is not there.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where model, guarantee and metrics go (runs/DATA-1, ...).")

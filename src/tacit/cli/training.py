@@ -93,7 +93,7 @@ class Training:
         return training
 
     @classmethod
-    def resume(cls, folder: Path, data_path: Path | None, ledger: Path | None = None) -> Self:
+    def resume(cls, folder: Path, data_path: Path | None, ledger: str | None = None) -> Self:
         """The run that was saved in the folder, where it stopped; `data_path` and `ledger` say what has moved."""
         settings = Settings.read(folder)
         data = settings.load(data_path)

@@ -1,11 +1,11 @@
-"""What was ever released from a data set, kept in one file that outlives every process: reserve, release, settle."""
+"""What was ever released from a data set, kept where it outlives every process: reserve, release, settle."""
 
 from tacit.ledger.account import Account, Charge
+from tacit.ledger.book import Entry
 from tacit.ledger.booking import Booking
 from tacit.ledger.budget import Budget, Terms
 from tacit.ledger.course import Block, Course
 from tacit.ledger.fingerprint import fingerprint
 from tacit.ledger.ledger import Ledger
-from tacit.ledger.storage import Entry
 
 __all__ = ["Account", "Block", "Booking", "Budget", "Charge", "Course", "Entry", "Ledger", "Terms", "fingerprint"]

@@ -16,10 +16,10 @@ from tacit.accounting.curve import curve
 from tacit.accounting.events import Adjacency, Composed, Event, Gaussian, ProductNoise, Repeated, from_json
 from tacit.errors import BadLedger, BudgetExceeded, InvalidArgument, NotAchievable, NotProven
 from tacit.ledger.adjacency import stated
+from tacit.ledger.book import Entry
 from tacit.ledger.budget import Budget, Terms
 from tacit.ledger.course import Course
 from tacit.ledger.scaling import noisier
-from tacit.ledger.storage import Entry
 
 _MOST_RUNS = 10**6
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from tacit.errors import BadLedger, CannotResume, OutOfOrder
-from tacit.ledger import storage
+from tacit.ledger.book import Live
 from tacit.ledger.budget import Budget
 from tacit.ledger.course import Course, Range
 from tacit.ledger.ledger import Ledger, Place, taken_over, token
-from tacit.ledger.storage import Live
+from tacit.ledger.storage import Marks, storage_at
 
 
 class Resumed(NamedTuple):
@@ -50,7 +48,7 @@ class Booking:
         self._place: Place | None = None
         self._stop = stop
         self._marked = 0
-        self._connection: tuple[int, sqlite3.Connection] | None = None
+        self._marks: tuple[int, Marks] | None = None
 
     def check(self) -> None:
         """Raise `BudgetExceeded` if the run could not be begun now."""
@@ -96,7 +94,7 @@ class Booking:
     def saved(self) -> dict[str, Any]:
         """What a checkpoint keeps, for `of_saved`."""
         return {
-            "path": str(self.ledger.path.absolute()),
+            "path": self.ledger.storage.saved_place,
             "identity": self.ledger.identity,
             "dataset": self.dataset,
             "run": self.run,
@@ -128,29 +126,35 @@ class Booking:
         return +counts
 
     def _mark(self, place: Place, stop: int) -> None:
-        if not storage.mark(self.ledger.path, self._open(), Live(self.run, place.attempt, stop)):
+        try:
+            is_ours = self._open().mark(Live(self.run, place.attempt, stop))
+        except BaseException:
+            # Whoever tries again does so with a new connection.
+            self._close()
+            raise
+        if not is_ours:
             self._close()
             raise taken_over(self.run, [entry for entry in self.ledger.entries() if entry.run == self.run][-1])
         self._marked = stop
 
-    def _open(self) -> sqlite3.Connection:
-        # A connection must not be used by a forked process: SQLite's locks belong to the one that opened it.
-        if self._connection is None or self._connection[0] != os.getpid():
-            connection = storage.connect(self.ledger.path)
-            weakref.finalize(self, connection.close).atexit = False
-            self._connection = os.getpid(), connection
-        return self._connection[1]
+    def _open(self) -> Marks:
+        # A connection must not be used by a forked process: it belongs to the one that opened it.
+        if self._marks is None or self._marks[0] != os.getpid():
+            marks = self.ledger.storage.marks()
+            weakref.finalize(self, marks.close).atexit = False
+            self._marks = os.getpid(), marks
+        return self._marks[1]
 
     def _close(self) -> None:
-        if self._connection is not None and self._connection[0] == os.getpid():
-            self._connection[1].close()
-        self._connection = None
+        if self._marks is not None and self._marks[0] == os.getpid():
+            self._marks[1].close()
+        self._marks = None
 
 
 def ledger_of(saved: Mapping[str, Any], given: Ledger | None) -> Ledger:
     """The ledger that a saved run is charged to: the one given, or the one where it was."""
-    path = Path(saved["path"])
-    if given is None and not path.exists():
+    path = saved["path"]
+    if given is None and not storage_at(path).is_there():
         raise CannotResume(
             f"The run is charged to the ledger {path}, which is not there any more. Say where it is: "
             "ledger=Ledger(path), or --ledger FILE."

@@ -6,17 +6,17 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
 from tacit.accounting.events import Adjacency, Event
 from tacit.errors import BadLedger, InvalidArgument, OutOfOrder
-from tacit.ledger import storage
 from tacit.ledger.account import Account, largest
+from tacit.ledger.book import VERSION, Book, Entry, Live
 from tacit.ledger.budget import Budget, Terms
 from tacit.ledger.course import Course, Range, added, both
-from tacit.ledger.storage import Book, Entry, Live
+from tacit.ledger.storage import Storage, storage_at
 
 _EVENT = "an event such as Gaussian(multiplier=1.1).sampled(0.01) * 1000"
 
@@ -42,7 +42,9 @@ class Place:
 @final
 @dataclass(frozen=True)
 class Ledger:
-    """Everything that was released from some data sets, in one file. A new one is made where there is none.
+    """Everything that was released from some data sets, in one place. A new one is made where there is none.
+
+    `path` is a file, or the address of a PostgreSQL database that a team shares: postgresql://user@host/database.
 
     Whoever releases something **reserves** it first and **settles** to what was released when it is over. Killed
     anywhere in between, the reservation stands, so the ledger never says less than was released. No two processes
@@ -60,20 +62,23 @@ class Ledger:
 is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
     """
 
-    path: Path
+    path: Path | str
+    storage: Storage = field(repr=False, compare=False)
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        object.__setattr__(self, "path", Path(path))
-        if not self.path.exists():
-            storage.create(self.path)
-        with storage.reading(self.path):
-            # A file that cannot be relied upon is refused before anything relies on it.
+        storage = storage_at(path)
+        object.__setattr__(self, "storage", storage)
+        object.__setattr__(self, "path", storage.place)
+        if not storage.is_there():
+            storage.create()
+        with storage.reading():
+            # A ledger that cannot be relied upon is refused before anything relies on it.
             pass
 
     @property
     def identity(self) -> str:
         """The name that the ledger was given when it was made; a copy has the same."""
-        with storage.reading(self.path) as book:
+        with self.storage.reading() as book:
             return book.identity
 
     @property
@@ -83,7 +88,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
 
     def entries(self) -> tuple[Entry, ...]:
         """All rows, oldest first."""
-        with storage.reading(self.path) as book:
+        with self.storage.reading() as book:
             return tuple(book.entries)
 
     def account(self, dataset: str) -> Account:
@@ -112,7 +117,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
             "adjacency": adjacency.value,
             "order": terms.order,
         }
-        with storage.writing(self.path) as book:
+        with self.storage.writing() as book:
             book.append("budget", _name(dataset), "", content)
 
     def spend(
@@ -132,7 +137,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         if not isinstance(event, Event):
             raise InvalidArgument(f"event must be {_EVENT}. Got {event!r}.")
         run, course = token(), Course.of(event)
-        with storage.writing(self.path) as book:
+        with self.storage.writing() as book:
             dataset = identify(book, dataset, fingerprint)
             account = Account.of(dataset, book.entries)
             is_allowed = is_released or account.allows(event)
@@ -146,7 +151,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
 
     def check(self, dataset: str | None, course: Course, fingerprint: str | None = None) -> str:
         """Name the data set; raise `BudgetExceeded` if it has no room for the whole course now. Reserves nothing."""
-        with storage.reading(self.path) as book:
+        with self.storage.reading() as book:
             name = named(book, dataset, fingerprint)
             account = Account.of(name, book.entries)
         if not account.allows(course.cost([(0, course.steps)])):
@@ -175,7 +180,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         someone moved it without its log. `nothing_left=True` declares that nothing of what the process before
         this one drew from `start` on left it.
         """
-        with storage.writing(self.path) as book:
+        with self.storage.writing() as book:
             dataset = identify(book, dataset, fingerprint)
             last = book.last_of(run)
             _refuse_other_name(run, dataset, last)
@@ -200,7 +205,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
 
         With `attempt`, only if that is the process that goes on with it. Returns what the run costs.
         """
-        with storage.writing(self.path) as book:
+        with self.storage.writing() as book:
             last = book.last_of(run)
             if last is None:
                 raise InvalidArgument(f"The ledger {self.path} knows no run {run!r}. `tacit ledger show` lists them.")
@@ -222,8 +227,8 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         A seal that was noted earlier and is given as `head` must still be in the chain: who can write the file can
         write a chain of their own, but not one with the same seal.
         """
-        storage.check_pages(self.path)
-        with storage.reading(self.path) as book:
+        self.storage.check()
+        with self.storage.reading() as book:
             for entry in book.entries:
                 _check_content(self.path, entry)
             if head is not None and head not in {book.origin, *(entry.hash for entry in book.entries)}:
@@ -239,7 +244,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
 
     def export(self) -> dict[str, Any]:
         """All rows, for machines. The secret that fingerprints are mixed with stays in the ledger."""
-        with storage.reading(self.path) as book:
+        with self.storage.reading() as book:
             rows = [
                 {
                     "number": entry.number,
@@ -254,7 +259,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
                 }
                 for entry in book.entries
             ]
-            return {"version": storage.VERSION, "identity": book.identity, "head": book.head, "entries": rows}
+            return {"version": VERSION, "identity": book.identity, "head": book.head, "entries": rows}
 
 
 def named(book: Book, dataset: str | None, fingerprint: str | None) -> str:
@@ -263,7 +268,7 @@ def named(book: Book, dataset: str | None, fingerprint: str | None) -> str:
     found = None if fingerprint is None else known.get(book.mixed(fingerprint))
     if dataset is None and found is None:
         raise InvalidArgument(
-            f"The ledger {book.path} does not know these examples. Say which data set they are: dataset='adult'."
+            f"The ledger {book.place} does not know these examples. Say which data set they are: dataset='adult'."
         )
     if dataset is not None and found not in (None, dataset):
         raise InvalidArgument(
@@ -346,7 +351,7 @@ def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _check_content(path: Path, entry: Entry) -> None:
+def _check_content(path: Path | str, entry: Entry) -> None:
     """Refuse a row whose seal is right and whose content means nothing: someone wrote it by other means."""
     try:
         if entry.kind in ("reserve", "settle"):
@@ -357,7 +362,9 @@ def _check_content(path: Path, entry: Entry) -> None:
 
 
 def _name(dataset: object) -> str:
-    if not isinstance(dataset, str) or not dataset.strip():
+    # Neither do databases hold a zero character, nor bytes that are no text.
+    is_text = isinstance(dataset, str) and "\0" not in dataset and not any("\ud800" <= c <= "\udfff" for c in dataset)
+    if not is_text or not isinstance(dataset, str) or not dataset.strip():
         raise InvalidArgument(f"dataset must be a name such as 'adult'. Got {dataset!r}.")
     return dataset
 

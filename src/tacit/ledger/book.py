@@ -1,0 +1,186 @@
+"""A ledger's rows, each sealed by a hash of it and of the one before, wherever they are kept."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Literal, Protocol, final
+
+from tacit.errors import BadLedger
+
+VERSION = 1
+Kind = Literal["data", "budget", "reserve", "settle"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row: what was decided, by whom and when."""
+
+    number: int
+    at: str
+    who: str
+    kind: Kind
+    dataset: str
+    run: str
+    text: str = field(repr=False)
+    previous: str = field(repr=False)
+    hash: str = field(repr=False)
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What the row says, beside what its columns do."""
+        values: dict[str, Any] = json.loads(self.text)
+        return values
+
+    def seal(self) -> str:
+        """The hash that the row must have."""
+        return _hash(self.number, self.at, self.who, self.kind, self.dataset, self.run, self.text, self.previous)
+
+
+@dataclass(frozen=True)
+class Live:
+    """How far the process that goes on with a run may have drawn."""
+
+    run: str
+    attempt: str
+    stop: int
+
+    def seal(self) -> str:
+        """A checksum against damage."""
+        return _hash(self.run, self.attempt, self.stop)
+
+
+class Rows(Protocol):
+    """What a database holds of a ledger, within one transaction."""
+
+    def meta(self) -> dict[str, str]:
+        """The ledger's own name and its secret."""
+
+    def entries(self) -> list[Entry]:
+        """All rows, oldest first."""
+
+    def last_number(self) -> int:
+        """The number of the newest row that was ever added, also if it is gone."""
+
+    def add(self, entry: Entry) -> None:
+        """Add a row."""
+
+    def live(self, run: str) -> tuple[Live, str] | None:
+        """The mark of a run and its seal, if there is one."""
+
+    def set_live(self, live: Live) -> None:
+        """Write the mark of a run, in place of the one before."""
+
+    def end_live(self, run: str) -> None:
+        """Remove the mark of a run."""
+
+
+@final
+class Book:
+    """A ledger's rows within one transaction. Reading them checks every seal."""
+
+    def __init__(self, place: str, rows: Rows) -> None:
+        self.place, self._rows = place, rows
+        self._meta = rows.meta()
+        if self._meta.keys() != {"identity", "secret"}:
+            raise BadLedger(f"{place} is damaged: it has lost its name. Restore it from a copy.")
+        self.entries = rows.entries()
+        _refuse_broken(place, self.origin, self.entries, rows.last_number())
+
+    @property
+    def identity(self) -> str:
+        """The ledger's own name, which a copy shares."""
+        return str(self._meta["identity"])
+
+    @property
+    def origin(self) -> str:
+        """What the first row's seal follows on."""
+        return _hash(self._meta["identity"], self._meta["secret"])
+
+    @property
+    def head(self) -> str:
+        """The newest seal: it vouches for all rows."""
+        return self.entries[-1].hash if self.entries else self.origin
+
+    def mixed(self, fingerprint: str) -> str:
+        """The fingerprint, mixed with the ledger's secret: it says nothing to whoever does not have both."""
+        return hmac.new(str(self._meta["secret"]).encode(), fingerprint.encode(), "sha256").hexdigest()
+
+    def last_of(self, run: str) -> Entry | None:
+        """The newest row of a run."""
+        return next((entry for entry in reversed(self.entries) if entry.run == run), None)
+
+    def append(self, kind: Kind, dataset: str, run: str, content: dict[str, Any]) -> Entry:
+        """Add a row."""
+        at, who, text = datetime.now(UTC).isoformat(timespec="seconds"), _who(), json.dumps(content)
+        number = self.entries[-1].number + 1 if self.entries else 1
+        columns = (number, at, who, kind, dataset, run, text, self.head)
+        entry = Entry(*columns, hash=_hash(*columns))
+        self._rows.add(entry)
+        self.entries.append(entry)
+        return entry
+
+    def live(self, run: str) -> Live | None:
+        """The mark of the process that goes on with a run, if one does."""
+        found = self._rows.live(run)
+        if found is None:
+            return None
+        live, seal = found
+        if live.seal() != seal:
+            raise BadLedger(
+                f"{self.place} is damaged: how far run {run} has drawn cannot be read. Restore the ledger from a copy."
+            )
+        return live
+
+    def set_live(self, live: Live) -> None:
+        """Let this process, and no other, go on with the run."""
+        self._rows.set_live(live)
+
+    def end_live(self, run: str) -> None:
+        """Let no process go on with the run."""
+        self._rows.end_live(run)
+
+
+def new_meta() -> dict[str, str]:
+    """A name and a secret for a ledger that is being made."""
+    return {"identity": secrets.token_hex(16), "secret": secrets.token_hex(32)}
+
+
+def _refuse_broken(place: str, origin: str, entries: list[Entry], last: int) -> None:
+    previous = origin
+    for number, entry in enumerate(entries, start=1):
+        if entry.number != number:
+            raise BadLedger(_tampered(place, number, "is missing"))
+        if entry.previous != previous or entry.seal() != entry.hash:
+            raise BadLedger(_tampered(place, number, "is not as it was written"))
+        previous = entry.hash
+    if last > len(entries):
+        raise BadLedger(_tampered(place, len(entries) + 1, "is missing"))
+
+
+def _tampered(place: str, number: int, what: str) -> str:
+    return (
+        f"Entry {number} of {place} {what}, so the ledger may say less than was released. Restore it from a copy that "
+        f"`tacit ledger verify` finds whole."
+    )
+
+
+def _hash(*values: object) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def _who() -> str:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        # A user without a name, as containers have them.
+        name = f"user {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
