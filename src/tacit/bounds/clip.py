@@ -87,8 +87,8 @@ def clip_weights(norms: Tensor, norm: float) -> Tensor:
     """By how much to scale gradients of these norms so that none is longer than `norm`."""
     # An infinite norm gives 0 by itself, one that is not a number has to be told.
     if norms.is_cpu and norms.dtype in (torch.float32, torch.float64):
-        # In numpy, whose calls cost half of torch's: these are a handful of numbers.
-        weights = np.minimum(norm / np.maximum(norms.numpy(), _LEAST), 1.0)
+        # In numpy, whose calls cost half of torch's: these are a handful of numbers. Shorter ones give norm / norm.
+        weights = norm / np.maximum(norms.numpy(), norm)
         if math.isnan(np.dot(weights, weights)):
             weights[np.isnan(weights)] = 0.0
         return torch.from_numpy(weights)

@@ -316,4 +316,4 @@ def _quiet() -> Iterator[None]:
 
 def lot_size_of(inputs: Any) -> int:
     """How many examples there are: the first dimension of the first tensor."""
-    return next(tensors_in(inputs)).shape[0]
+    return (inputs if isinstance(inputs, Tensor) else next(tensors_in(inputs))).shape[0]

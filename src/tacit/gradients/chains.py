@@ -15,6 +15,8 @@ from torch.nn.modules import module as hooks
 from tacit.gradients.engine import Unclear, precise, pulled_back
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.gradients.lot import LotGradients, Tensors
+from tacit.gradients.models import is_hooked
+from tacit.gradients.perceptrons import perceptron_gradients
 from tacit.gradients.pieces import DensePiece, OuterPiece, Piece
 from tacit.gradients.proof import refuse_unless_proven
 
@@ -26,7 +28,7 @@ def chain_of(model: nn.Module) -> list[nn.Module] | None:
     """
     if type(model) is nn.Linear:
         chain: list[nn.Module] = [model]
-    elif type(model) is nn.Sequential and not _is_hooked(model) and "forward" not in model.__dict__:
+    elif type(model) is nn.Sequential and not is_hooked(model) and "forward" not in model.__dict__:
         chain = list(model._modules.values())
     else:
         return None
@@ -38,39 +40,52 @@ def chain_of(model: nn.Module) -> list[nn.Module] | None:
 
 def _is_plain(layer: nn.Module) -> bool:
     if type(layer) is nn.Linear:
-        return not _is_hooked(layer) and "forward" not in layer.__dict__
+        return not is_hooked(layer) and "forward" not in layer.__dict__
     return not layer._modules and not layer._parameters
-
-
-def _is_hooked(layer: nn.Module) -> bool:
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 def chain_gradients(
     chain: list[nn.Module], loss: Loss, inputs: Tensor, targets: Any, parameters: Tensors, *, is_proof: bool = False
 ) -> LotGradients:
     """One forward pass, one backward pass to the outputs of the Linears, and an outer product an example for each."""
-    seen: list[tuple[nn.Linear, Tensor, int]] = []
+    by_hand = perceptron_gradients(chain, loss, inputs, targets, parameters)
+    if by_hand is not None and not is_proof:
+        return by_hand
+    seen: list[tuple[Tensor, int]] = []
     edges: list[GradientEdge] = []
     x = inputs
     for layer in chain:
         if type(layer) is nn.Linear:
-            seen.append((layer, x, x._version))
+            seen.append((x, x._version))
             x = F.linear(x, layer.weight, layer.bias)
             edges.append(get_gradient_edge(x))
         else:
             x = layer(x)
     size = inputs.shape[0]
     values = per_example_losses(loss, x, targets, size)
+    grads = pulled_back(values, edges, keep_graph=is_proof)
+    if any(given._version != version for given, version in seen):
+        raise Unclear("an input was overwritten in place after it was used")
+    if any(grad is not None and (grad.shape[0] != size or grad.dim() != 2) for grad in grads):
+        raise Unclear("the model did not do the same as in the probe")
+    given = [(x, grad) for (x, _), grad in zip(seen, grads, strict=True)]
+    gradients = by_hand
+    if gradients is None:
+        gradients = LotGradients.of(parameters, _pieces(chain, given, parameters), values.detach())
+    if is_proof:
+        refuse_unless_proven(loss, x, targets, values, gradients)
+    return gradients
+
+
+def _pieces(
+    chain: list[nn.Module], pairs: list[tuple[Tensor, Tensor | None]], parameters: Tensors
+) -> dict[str, list[Piece]]:
+    """What each Linear contributes, from what it was given and the gradient of what it gave."""
     names = {id(parameter): name for name, parameter in parameters.items()}
     pieces: dict[str, list[Piece]] = {}
-    for (layer, given, version), grad in zip(seen, pulled_back(values, edges, keep_graph=is_proof), strict=True):
-        if given._version != version:
-            raise Unclear("an input was overwritten in place after it was used")
+    for layer, (given, grad) in zip((layer for layer in chain if type(layer) is nn.Linear), pairs, strict=True):
         if grad is None:
             continue
-        if grad.shape[0] != size or grad.dim() != 2:
-            raise Unclear("the model did not do the same as in the probe")
         weight, bias, dtype = layer.weight, layer.bias, precise(layer.weight.dtype)
         if grad.dtype != dtype:
             grad = grad.to(dtype)
@@ -80,7 +95,4 @@ def chain_gradients(
             pieces.setdefault(names[id(weight)], []).append(piece)
         if id(bias) in names:
             pieces.setdefault(names[id(bias)], []).append(DensePiece(grad))
-    gradients = LotGradients.of(parameters, pieces, values.detach())
-    if is_proof:
-        refuse_unless_proven(loss, x, targets, values, gradients)
-    return gradients
+    return pieces

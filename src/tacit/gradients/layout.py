@@ -102,9 +102,9 @@ def layout_of(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> L
     It is looked for again when a lot comes that is more than twice as large: from one example, or from a few that are
     alike, nobody can tell whether they mix.
     """
-    shapes = tuple((tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors_in(inputs))
-    key = (model.training, tuple(parameters), shapes)
-    size = next(tensors_in(inputs)).shape[0]
+    tensors = [inputs] if isinstance(inputs, Tensor) else list(tensors_in(inputs))
+    key = (model.training, *parameters, *[(tensor.shape[1:], tensor.dtype) for tensor in tensors])
+    size = tensors[0].shape[0]
     known = _KNOWN.setdefault(model, {})
     if key not in known or size > 2 * known[key].size:
         refuse_mixing(model)

@@ -21,12 +21,16 @@ Tensors = dict[str, Tensor]
 
 @dataclass(eq=False)
 class LotGradients:
-    """The gradients of one lot, example by example: private. Made of pieces, one for every parameter that was used."""
+    """The gradients of one lot, example by example: private.
+
+    Made of pieces, one for every parameter that was used, or of the layers of a small perceptron.
+    """
 
     parameters: Tensors
-    pieces: dict[str, Piece]
+    given: dict[str, Piece]
     losses: Tensor
     is_small: bool = False
+    layers: tuple[small.Layer, ...] = ()
     _norms: Tensor | None = field(default=None, repr=False)
     _squares: Tensors | None = field(default=None, repr=False)
 
@@ -41,10 +45,19 @@ class LotGradients:
     def __len__(self) -> int:
         return self.losses.shape[0]
 
+    @property
+    def pieces(self) -> dict[str, Piece]:
+        """By parameter, what it contributes to every example's gradient."""
+        if self.layers and not self.given:
+            self.given = {name: piece for layer in self.layers for name, piece in layer.pieces().items()}
+        return self.given
+
     def norms(self) -> Tensor:
         """[B]: each example's gradient norm over all trainable parameters; NaN or infinite if it is not finite."""
         if self._norms is None:
-            if not self.pieces:
+            if self.layers:
+                self._norms = small.layer_norms(self.layers)
+            elif not self.pieces:
                 self._norms = self.losses.new_zeros(len(self))
             elif self.is_small:
                 self._norms = small.norms(self.pieces)
@@ -89,7 +102,10 @@ class LotGradients:
 
     def weighted_sum(self, weights: Tensor) -> Tensors:
         """Sum over examples of weight times gradient. At weight zero an example adds zero, even if not finite."""
-        return self.weighted_sum_by_layer(dict.fromkeys(self.parameters, weights))
+        if not self.layers:
+            return self.weighted_sum_by_layer(dict.fromkeys(self.parameters, weights))
+        found = small.layer_sums(self.layers, self.norms(), weights)
+        return {name: found[name] if name in found else torch.zeros_like(p) for name, p in self.parameters.items()}
 
     def weighted_sum_by_layer(self, weights: Tensors) -> Tensors:
         """The same with weights for each parameter by itself."""
@@ -98,7 +114,7 @@ class LotGradients:
         result: Tensors = {}
         for name, parameter in self.parameters.items():
             piece = self.pieces.get(name)
-            if piece is None or not len(norms):
+            if piece is None or not norms.shape[0]:
                 result[name] = torch.zeros_like(parameter)
                 continue
             if not is_finite:

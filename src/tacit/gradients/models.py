@@ -79,3 +79,10 @@ def replace_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
 def _group_norm(old: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.GroupNorm:
     new = nn.GroupNorm(math.gcd(groups, old.num_features), old.num_features, old.eps, old.affine)
     return new.to(old.weight) if old.affine else new
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether something else than the module's own code may run when it is called."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,8 +13,10 @@ from torch import Tensor
 
 from tacit.gradients.pieces import DensePiece, OuterPiece, Piece
 
+Reals = NDArray[np.floating]
+
 # Above this many numbers in a tensor arithmetic outweighs calls.
-_FEW = 100_000
+FEW = 100_000
 _TINY = {torch.float32: np.finfo(np.float32).tiny, torch.float64: np.finfo(np.float64).tiny}
 
 
@@ -25,18 +29,19 @@ def are_small(pieces: Mapping[str, Piece]) -> bool:
             largest = piece.values
         else:
             return False
-        if largest.numel() > _FEW or not largest.is_cpu or largest.dtype not in _TINY:
+        if largest.numel() > FEW or not largest.is_cpu or largest.dtype not in _TINY:
             return False
     return True
 
 
 def norms(pieces: Mapping[str, Piece]) -> Tensor:
     """[B]: each example's norm over all pieces. A weight and its bias share an output gradient, and its norms."""
-    known: dict[int, NDArray[np.floating]] = {}
-    total: NDArray[np.floating] | None = None
+    known: dict[int, Reals] = {}
+    total: Reals | None = None
     for piece in pieces.values():
         if isinstance(piece, OuterPiece):
-            squares = _squares(piece.inputs, known) * _squares(piece.grads, known)
+            with np.errstate(all="ignore"):
+                squares: Reals = _squares(piece.inputs, known) * _squares(piece.grads, known)
         else:
             assert isinstance(piece, DensePiece)
             squares = _squares(piece.values, known)
@@ -45,22 +50,96 @@ def norms(pieces: Mapping[str, Piece]) -> Tensor:
     return torch.from_numpy(np.sqrt(total))
 
 
-def _squares(values: Tensor, known: dict[int, NDArray[np.floating]]) -> NDArray[np.floating]:
+def _squares(values: Tensor, known: dict[int, Reals]) -> Reals:
     found = known.get(id(values))
     if found is None:
         rows = values.numpy()
+        with np.errstate(all="ignore"):
+            squares: Reals = np.vecdot(rows, rows)
         # Squares that vanish would show where they are multiplied by huge ones.
         least = rows.shape[1] * _TINY[values.dtype]
-        found = known[id(values)] = np.maximum(np.vecdot(rows, rows), least)
+        found = known[id(values)] = np.maximum(squares, least)
     return found
 
 
 def weighted_sum(piece: Piece, weights: Tensor) -> Tensor:
     """Sum over examples of weight times contribution."""
     by = weights.numpy()
-    if isinstance(piece, OuterPiece):
-        grads = piece.grads.numpy()
-        return torch.from_numpy((grads.T * by.astype(grads.dtype, copy=False)) @ piece.inputs.numpy())
-    assert isinstance(piece, DensePiece)
-    values = piece.values.numpy()
-    return torch.from_numpy(by.astype(values.dtype, copy=False) @ values)
+    with np.errstate(all="ignore"):
+        if isinstance(piece, OuterPiece):
+            grads = piece.grads.numpy()
+            return torch.from_numpy((grads.T * by.astype(grads.dtype, copy=False)) @ piece.inputs.numpy())
+        assert isinstance(piece, DensePiece)
+        values = piece.values.numpy()
+        return torch.from_numpy(by.astype(values.dtype, copy=False) @ values)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A Linear in numpy: the names of those of its parameters that are trained, its inputs [B, d] and the gradients
+    of its outputs, a column per example [p, B]."""
+
+    weight: str | None
+    bias: str | None
+    inputs: Reals
+    grads: Reals
+
+    def pieces(self) -> dict[str, Piece]:
+        """The same in torch."""
+        grads = torch.from_numpy(self.grads.T)
+        found: dict[str, Piece] = {}
+        if self.weight is not None:
+            found[self.weight] = OuterPiece(grads, torch.from_numpy(self.inputs))
+        if self.bias is not None:
+            found[self.bias] = DensePiece(grads)
+        return found
+
+    def squares(self) -> Reals:
+        """[B]: each example's squared norm over weight and bias, a little more where squares vanish."""
+        tiny, columns = np.finfo(self.grads.dtype).tiny, self.grads.T
+        bias = np.maximum(np.vecdot(columns, columns), columns.shape[1] * tiny)
+        if self.weight is None:
+            return bias if self.bias is not None else np.zeros_like(bias)
+        inputs: Reals = np.vecdot(self.inputs, self.inputs)
+        if self.bias is not None:
+            inputs += 1
+        else:
+            np.maximum(inputs, self.inputs.shape[1] * tiny, out=inputs)
+        inputs *= bias
+        return inputs
+
+    def without(self, rows: NDArray[np.bool_]) -> Layer:
+        """Zeros for some examples, whatever stood there."""
+        inputs = np.where(rows[:, None], 0, self.inputs).astype(self.inputs.dtype)
+        return replace(self, inputs=inputs, grads=np.where(rows, 0, self.grads).astype(self.grads.dtype))
+
+    def add_to(self, sums: dict[str, Tensor], weights: Reals) -> None:
+        """Put the sum over examples of weight times contribution where its names are."""
+        grads = self.grads * weights
+        if self.weight is not None:
+            sums[self.weight] = torch.from_numpy(grads @ self.inputs)
+        if self.bias is not None:
+            sums[self.bias] = torch.from_numpy(np.add.reduce(grads, axis=1))
+
+
+def layer_norms(layers: tuple[Layer, ...]) -> Tensor:
+    """[B]: each example's norm over all layers."""
+    with np.errstate(all="ignore"):
+        total = layers[0].squares()
+        for layer in layers[1:]:
+            total += layer.squares()
+        return torch.from_numpy(np.sqrt(total, out=total))
+
+
+def layer_sums(layers: tuple[Layer, ...], norms: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """Sum over examples of weight times gradient. At weight zero an example adds zero, even if not finite."""
+    lengths, sums = norms.numpy(), dict[str, Tensor]()
+    by = weights.numpy().astype(layers[0].grads.dtype, copy=False)
+    # A dot product is numpy's fastest sum, and finite only if all norms are.
+    if not math.isfinite(np.dot(lengths, lengths)):
+        rows = (by == 0) & ~np.isfinite(lengths)
+        layers = tuple(layer.without(rows) for layer in layers)
+    with np.errstate(all="ignore"):
+        for layer in layers:
+            layer.add_to(sums, by)
+    return sums

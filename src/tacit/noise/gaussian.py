@@ -56,7 +56,7 @@ class GaussianNoise:
         # In units of the grid, a power of two, nothing is rounded but where it should be.
         grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
         wide = any(value.dtype == torch.float64 for value in values)
-        flat = rng.normal(sum(value.numel() for value in values), wide=wide, scale=std / grid)
+        flat = rng.normal(bounded.dimension, wide=wide, scale=std / grid)
         add = _added if values[0].is_cpu else _added_there
         return add(flat, bounded.values, grid)
 

@@ -1,0 +1,166 @@
+"""Small perceptrons are computed by hand, in numpy, and must come out as torch has them."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from slow_gradients import slow_gradients
+from tacit.gradients import per_example_gradients
+
+SIZE, FEATURES, CLASSES = 40, 6, 3
+X, Y = torch.randn(SIZE, FEATURES), torch.randint(CLASSES, (SIZE,))
+
+
+def deep(activation=nn.ReLU, bias=True):
+    return nn.Sequential(
+        nn.Linear(FEATURES, 5, bias=bias), activation(), nn.Linear(5, 4, bias=bias), nn.Tanh(), nn.Linear(4, CLASSES)
+    )
+
+
+def frozen(*names):
+    model = deep()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in names)
+    return model
+
+
+def ending_in_an_activation():
+    return nn.Sequential(nn.Tanh(), nn.Linear(FEATURES, CLASSES), nn.ReLU())
+
+
+MODELS = {
+    "logistic": lambda: nn.Linear(FEATURES, CLASSES),
+    "without bias": lambda: nn.Linear(FEATURES, CLASSES, bias=False),
+    "relu": deep,
+    "tanh": lambda: deep(nn.Tanh),
+    "no bias": lambda: deep(bias=False),
+    "frozen weight": lambda: frozen("0.weight"),
+    "frozen biases": lambda: frozen("0.bias", "4.bias"),
+    "activations outside": ending_in_an_activation,
+}
+
+
+def assert_agrees(found, model, loss, inputs, targets, tolerance=1e-5):
+    expected = slow_gradients(model, loss, inputs, targets)
+    weights = torch.rand(len(inputs), dtype=inputs.dtype)
+    torch.testing.assert_close(found.norms(), expected.norms(), rtol=tolerance, atol=tolerance)
+    sums, wanted = found.weighted_sum(weights), expected.weighted_sum(weights)
+    assert list(sums) == list(wanted)
+    for name, rows in expected.dense().items():
+        torch.testing.assert_close(found.dense()[name], rows, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(sums[name], wanted[name], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
+@pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
+def test_by_hand_is_what_single_passes_give(build, dtype):
+    model = build().to(dtype)
+    inputs = X.to(dtype)
+    found = per_example_gradients(model, cross_entropy, inputs, Y)
+    assert found.layers
+    assert_agrees(found, model, cross_entropy, inputs, Y, 1e-4 if dtype == torch.float32 else 1e-10)
+    torch.testing.assert_close(found.losses, cross_entropy(model(inputs), Y, reduction="none").detach())
+
+
+def test_the_loss_of_a_module_is_the_same_loss():
+    model = deep()
+    found = per_example_gradients(model, nn.CrossEntropyLoss(reduction="sum"), X, Y)
+    assert found.layers
+    assert_agrees(found, model, cross_entropy, X, Y)
+
+
+OTHER_LOSSES = {
+    "weighted": nn.CrossEntropyLoss(torch.tensor([1.0, 2.0, 3.0])),
+    "smoothed": nn.CrossEntropyLoss(label_smoothing=0.2),
+    "without a class": nn.CrossEntropyLoss(ignore_index=1, reduction="sum"),
+}
+
+
+@pytest.mark.parametrize("loss", OTHER_LOSSES.values(), ids=OTHER_LOSSES)
+def test_other_forms_of_the_loss_are_left_to_torch(loss):
+    model = deep()
+    found = per_example_gradients(model, loss, X, Y)
+    assert not found.layers
+    bare = nn.CrossEntropyLoss(loss.weight, ignore_index=loss.ignore_index, label_smoothing=loss.label_smoothing)
+    bare.reduction = "none"
+    assert_agrees(found, model, bare, X, Y)
+
+
+def test_probabilities_as_targets_and_other_losses_are_left_to_torch():
+    model = deep()
+    for loss, targets in ((cross_entropy, torch.rand(SIZE, CLASSES).softmax(1)), (mse_loss, torch.rand(SIZE, CLASSES))):
+        found = per_example_gradients(model, loss, X, targets)
+        assert not found.layers
+        assert_agrees(found, model, loss, X, targets)
+
+
+def test_a_frozen_layer_is_left_to_torch():
+    model = frozen("2.weight", "2.bias")
+    found = per_example_gradients(model, cross_entropy, X, Y)
+    assert not found.layers
+    assert_agrees(found, model, cross_entropy, X, Y)
+
+
+def test_shared_weights_are_left_to_torch():
+    model = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Tanh(), nn.Linear(FEATURES, FEATURES))
+    model[2].weight = model[0].weight
+    found = per_example_gradients(model, cross_entropy, X, Y)
+    assert not found.layers
+    assert_agrees(found, model, cross_entropy, X, Y)
+
+
+def test_a_hook_on_an_activation_is_not_left_out():
+    model = deep()
+    model[1].register_forward_hook(lambda module, args, out: 2 * out)
+    found = per_example_gradients(model, cross_entropy, X, Y)
+    assert not found.layers
+    assert_agrees(found, model, cross_entropy, X, Y)
+
+
+def test_examples_to_be_ignored_add_nothing():
+    model, targets = deep(), Y.clone()
+    targets[3] = -100
+    assert per_example_gradients(model, cross_entropy, X, Y).layers
+    found = per_example_gradients(model, cross_entropy, X, targets)
+    assert found.norms()[3] < 1e-15
+    assert bool((found.norms()[:3] > 0).all())
+
+
+def test_a_class_that_there_is_not_is_an_error_as_in_torch():
+    model, targets = deep(), Y.clone()
+    targets[3] = CLASSES
+    with pytest.raises(IndexError, match="out of bounds"):
+        per_example_gradients(model, cross_entropy, X, targets)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e38], ids=["nan", "infinite", "huge"])
+@pytest.mark.parametrize("build", [MODELS["logistic"], deep, lambda: frozen("2.weight", "2.bias")], ids=["a", "b", "c"])
+def test_an_example_without_a_gradient_adds_nothing_at_weight_zero(build, value):
+    model, inputs = build(), X.clone()
+    inputs[3] = value
+    inputs[3, 0] = -value
+    found = per_example_gradients(model, cross_entropy, inputs, Y)
+    weights = torch.rand(SIZE)
+    weights[3] = 0
+    sums = found.weighted_sum(weights)
+    kept = torch.arange(SIZE) != 3
+    others = per_example_gradients(model, cross_entropy, X[kept], Y[kept])
+    torch.testing.assert_close(found.norms()[kept], others.norms())
+    for name, value in others.weighted_sum(weights[kept]).items():
+        torch.testing.assert_close(sums[name], value)
+
+
+def test_scores_far_apart_overflow_nothing():
+    model = nn.Linear(FEATURES, CLASSES)
+    with torch.no_grad():
+        model.weight.mul_(1e4)
+    found = per_example_gradients(model, cross_entropy, X, Y)
+    assert bool(found.norms().isfinite().all())
+    assert bool(found.losses.isfinite().all())
+    assert_agrees(found, model, cross_entropy, X, Y)
+
+
+def test_large_lots_are_left_to_torch():
+    inputs = torch.randn(20_000, FEATURES)
+    assert not per_example_gradients(deep(), cross_entropy, inputs, torch.randint(CLASSES, (20_000,))).layers
