@@ -1,4 +1,4 @@
-"""What is compared. A method is any function with the settings below that returns scores and a guarantee."""
+"""What is compared: every ERM method as published and with a proof, and which models it allows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tacit.convex import (
     PermutedDescent,
     individual_descent,
 )
+from tacit.convex.individual import FilteredDescent
 from tacit.guarantee import Guarantee
+from tacit.inputs.influence import InfluenceRule
+from tacit.inputs.local import Reporting
 from tacit.methods import (
     data_perturbation,
     gradient_perturbation,
@@ -25,31 +28,45 @@ from tacit.methods import (
     output_perturbation,
 )
 
+from .descent import noisy_descent
+
+LOGISTIC, NETWORK = "logistic", "network"
+
 
 class Fitted(Protocol):
-    """What a fit must give: coefficients [outputs, features], intercepts [outputs], and a guarantee."""
+    """What a fit gives: scores of new examples, and a guarantee."""
 
     @property
-    def coef(self) -> Any: ...
-    @property
-    def intercept(self) -> Any: ...
-    @property
     def guarantee(self) -> Guarantee: ...
+
+    def scores(self, x: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method with its settings. `pure` ones are asked without a delta."""
+    """A method with its settings. `pure` ones are asked without a delta; `on_rows` ones clip features alone.
+
+    `network_limit` is the largest table that it fits networks on, where more would take hours.
+    """
 
     name: str
     fit: Callable[..., Fitted]
     settings: dict[str, Any] = field(default_factory=dict)
     pure: bool = False
+    on_rows: bool = False
+    models: tuple[str, ...] = (LOGISTIC,)
+    network_limit: int | None = None
+
+    @property
+    def is_published(self) -> bool:
+        """Whether it runs as its authors wrote it, rather than with a proof."""
+        return self.settings.get("mode") == "paper"
 
 
 PAPER = {"mode": "paper"}
-# Noise on the data is about rows without the 1 of the intercept.
-ROWS = {"data_norm": 1.0}
+BOTH = (LOGISTIC, NETWORK)
+_NORMALISED = InfluenceRule(normalise=True)
+
 CONTENDERS = [
     Contender("output, Chaudhuri 2011", output_perturbation, PAPER, pure=True),
     Contender("output, Wu 2017", output_perturbation, {**PAPER, "training": PermutedDescent()}),
@@ -60,9 +77,12 @@ CONTENDERS = [
     Contender("gradient, Bassily 2014", gradient_perturbation, {**PAPER, "training": NoisyLots(20_000, lot_size=1)}),
     Contender("gradient, Wang 2017 (c = 1)", gradient_perturbation, {**PAPER, "training": NoisyDescent()}),
     Contender("DP-SVRG, Wang 2017 (c = 1)", gradient_perturbation, {**PAPER, "training": NoisySnapshots(20, 20)}),
-    Contender("input, Kang 2020", input_perturbation, {**PAPER, **ROWS}),
-    Contender("data, Kang 2021", data_perturbation, {**PAPER, **ROWS}),
-    Contender("influence, Kang 2021", influence_perturbation, PAPER),
+    Contender("DP-SGD, Abadi 2016 (add/remove)", noisy_descent("dpsgd"), PAPER, models=BOTH),
+    Contender("DP-LSSGD, Wang 2019 (add/remove)", noisy_descent("dp_lssgd"), PAPER, models=BOTH),
+    Contender("input, Kang 2020", input_perturbation, PAPER, on_rows=True, models=BOTH),
+    Contender("data, Kang 2021", data_perturbation, PAPER, on_rows=True, models=BOTH),
+    Contender("influence, Kang 2021", influence_perturbation, PAPER, models=BOTH, network_limit=600),
+    Contender("influence, normalised", influence_perturbation, {**PAPER, "rule": _NORMALISED}),
     Contender("output, minimiser", output_perturbation),
     Contender("output, minimiser, pure", output_perturbation, pure=True),
     Contender("output, passes", output_perturbation, {"training": PermutedDescent()}),
@@ -73,5 +93,12 @@ CONTENDERS = [
     Contender("gradient, lots", gradient_perturbation, {"training": NoisyLots(300, lot_size=500)}),
     Contender("gradient, snapshots", gradient_perturbation, {"training": NoisySnapshots(10, 20, lot_size=1000)}),
     Contender("gradient, individual filter", individual_descent),
-    Contender("input, shuffled reports", input_perturbation, ROWS),
+    Contender("gradient, filter on lots", individual_descent, {"training": FilteredDescent(steps=300, lot_size=100)}),
+    Contender("DP-SGD (add/remove)", noisy_descent("dpsgd"), models=BOTH),
+    Contender("DP-LSSGD (add/remove)", noisy_descent("dp_lssgd"), models=BOTH),
+    Contender("input, shuffled reports", input_perturbation, on_rows=True, models=BOTH),
+    Contender("input, reports, de-biased", input_perturbation, {"reporting": Reporting(debias=True)}, on_rows=True),
+    Contender("input, reports, K-norm", input_perturbation, {"reporting": Reporting("k_norm")}, on_rows=True),
+    Contender("input, local reports", input_perturbation, {"reporting": Reporting(shuffled=False)}, on_rows=True),
 ]
+BY_NAME = {contender.name: contender for contender in CONTENDERS}

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.datasets import load
+from tacit.experiments import Order
 
 Array = NDArray[Any]
 Examples = tuple[Array, Array]
 
-# Every seventh connection to train on, and others to test on: the papers take 70,000 rows.
-KDD_TRAIN, KDD_TEST = slice(0, 490_000, 7), slice(3, 490_000, 35)
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a table lies, how many columns its rows were encoded from, and how strongly fits are regularised.
-
-    Every column is a number in [-1, 1] or one category out of several, so that a row's norm is at most the root of
-    the number of columns.
-    Tables of hundreds of rows are regularised more than those of tens of thousands.
-    """
-
-    name: str
-    folder: str
-    columns: int
-    regularisation: float
-
-
-SOURCES = {
-    "Adult": Source("a9a", "adult_a9a", 14, 1e-3),
-    "Bank": Source("bank", "bank_marketing", 20, 1e-3),
-    "KDDCup99": Source("kddcup99", "kddcup99", 41, 1e-3),
-    "Breast Cancer": Source("breast-cancer-wisconsin", "breast_cancer_wisconsin", 9, 1e-2),
-    "Credit Card": Source("creditcard", "creditcard_fraud_balanced984/creditcard_balanced_984.csv.gz", 30, 1e-2),
-    "Iris": Source("iris", "", 4, 1e-2),
-}
+_READ: dict[tuple[str, int | None], Table] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,21 +28,31 @@ class Table:
     regularisation: float
 
 
-def read(name: str, folder: Path) -> Table:
-    """The table called `name` from the folder that holds all of them."""
-    source = SOURCES[name]
-    data = load(source.name, folder / source.folder if source.folder else None)
+def read(order: Order, name: str) -> Table:
+    """The table called `name`, as the settings describe it, read once."""
+    about, most = order.settings["tables"][name], order.settings.get("most_rows")
+    if (name, most) not in _READ:
+        _READ[name, most] = _scaled(name, about, order.load(about["data"]), most)
+    return _READ[name, most]
+
+
+def _scaled(name: str, about: Mapping[str, Any], data: Any, most: int | None) -> Table:
+    """Rows divided by the root of the number of columns that they were encoded from.
+
+    Every column is a number in [-1, 1] or one category out of several, so that no row is longer than that.
+    """
     train, test = data.train, data.test
-    if name == "KDDCup99":
-        train, test = _rows(train, KDD_TRAIN), _rows(train, KDD_TEST)
-    classes = data.classes
-    assert classes is not None
-    return Table(name, _scaled(train, source.columns), _scaled(test, source.columns), classes, source.regularisation)
-
-
-def _rows(examples: Examples, which: slice) -> Examples:
-    return examples[0][which], examples[1][which]
-
-
-def _scaled(examples: Examples, columns: int) -> Examples:
-    return examples[0].astype(np.float64) / columns**0.5, examples[1]
+    if "every" in about:
+        # The papers take 70,000 of the connections; these are spread over all of them, and so are those to test on.
+        rows, step = data.train, about["every"]
+        train = tuple(part[: about["of"] : step] for part in rows)
+        test = tuple(part[step // 2 : about["of"] : 5 * step] for part in rows)
+    train = tuple(part[:most] for part in train)
+    length = about["columns"] ** 0.5
+    return Table(
+        name,
+        (train[0].astype(np.float64) / length, train[1]),
+        (test[0].astype(np.float64) / length, test[1]),
+        data.classes,
+        about["regularisation"],
+    )

@@ -3,8 +3,8 @@
     python experiments/methods_on_mnist/experiment.py --data FOLDER_WITH_MNIST
 
 Every run is one line of results.jsonl, written when it ends: started again, the script does what is missing. At the end
-the table in README.md is written anew. The learning rate of each form is the best of a few at one epsilon, by its
-accuracy on 5,000 training images that were held out; the test images choose nothing.
+the table in README.md is written anew. The learning rate of each form is the one of a few whose worst run at one
+epsilon is best, by its accuracy on 5,000 training images that were held out; the test images choose nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from tacit.mechanism import Mechanism
 FOLDER = Path(__file__).parent
 DELTA, LOT_SIZE, CLIP_NORM = 1e-5, 512, 1.0
 LEARNING_RATES = (0.5, 2.0, 8.0)
-# Learning rates are chosen by runs with this seed and epsilon, on training images that they did not see.
-TUNING_SEED, TUNING_EPSILON, HELD_OUT = -1, 1.0, 5_000
+# Learning rates are chosen by runs with these seeds at this epsilon, on training images that they did not see. One seed
+# would not do: a rate at which training sometimes diverges may look best once.
+TUNING_SEEDS, TUNING_EPSILON, HELD_OUT = (-1, -11), 1.0, 5_000
 # Adam's step does not grow with the gradient: it has a scale of its own.
 ADAM_FACTOR = 1e-3
 # The same stages and the same optimizer. So is directional noise with w = 1.
@@ -76,7 +77,7 @@ def train(data: Data, form: str, epsilon: float, seed: int, learning_rate: float
     """One private run. The seed makes it reproducible, and not for release."""
     started = time.process_time()
     torch.manual_seed(abs(seed))
-    data = _held_out(data) if seed == TUNING_SEED else data
+    data = _held_out(data) if seed in TUNING_SEEDS else data
     model = network_for("cnn", data)
     run = PrivateRun(
         model,
@@ -125,15 +126,16 @@ def _held_out(data: Data) -> Data:
 
 
 def best_rate(outcomes: list[Outcome], form: str, epochs: float) -> float:
-    """The learning rate that did best on the images held out."""
-    tried = [o for o in outcomes if (o.form, o.seed, o.epochs) == (form, TUNING_SEED, epochs)]
-    return max(tried, key=lambda outcome: outcome.accuracy).learning_rate
+    """The learning rate whose worst run on the images held out is best."""
+    tried = [o for o in outcomes if (o.form, o.epochs) == (form, epochs) and o.seed in TUNING_SEEDS]
+    rates = dict.fromkeys(outcome.learning_rate for outcome in tried)
+    return max(rates, key=lambda rate: min(o.accuracy for o in tried if o.learning_rate == rate))
 
 
 def missing(results: Results, chosen: argparse.Namespace) -> Iterator[tuple[str, float, int, float, float]]:
     """The settings that were not run yet: first those that choose a learning rate, then the others with that one."""
     for form in chosen.only or forms():
-        tuning = [(form, TUNING_EPSILON, TUNING_SEED, rate, chosen.epochs) for rate in LEARNING_RATES]
+        tuning = [(form, TUNING_EPSILON, seed, rate, chosen.epochs) for seed in TUNING_SEEDS for rate in LEARNING_RATES]
         yield from (setting for setting in tuning if setting not in _done(results))
         rate = best_rate(results.read(), form, chosen.epochs)
         seeds = [
@@ -150,7 +152,7 @@ def table(outcomes: list[Outcome], epochs: float) -> str:
     """Mean and spread of the accuracy over seeds, by form and epsilon."""
     rates = {form: best_rate(outcomes, form, epochs) for form in dict.fromkeys(o.form for o in outcomes)}
     outcomes = [
-        o for o in outcomes if o.epochs == epochs and o.seed != TUNING_SEED and o.learning_rate == rates[o.form]
+        o for o in outcomes if o.epochs == epochs and o.seed not in TUNING_SEEDS and o.learning_rate == rates[o.form]
     ]
     budgets = sorted({outcome.epsilon for outcome in outcomes})
     head = "| method, rigorous form | " + " | ".join(f"ε = {epsilon:g}" for epsilon in budgets) + " | rate |"

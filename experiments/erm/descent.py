@@ -1,0 +1,86 @@
+"""Gradient methods of `tacit.PrivateRun` in the form of the other ERM methods: fit(x, y, ...), linear or a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from tacit import Budget, Poisson, PrivateRun, methods
+from tacit.convex import Loss
+from tacit.guarantee import Guarantee
+from tacit.inputs.networks import example_losses
+
+STEPS, LOT_SIZE, CLIP_NORM, STEP_SIZE = 300, 256, 1.0, 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A module after its run."""
+
+    module: torch.nn.Module
+    guarantee: Guarantee
+
+    def scores(self, x: Any) -> Any:
+        """The scores [examples, outputs]."""
+        with torch.no_grad():
+            return self.module(torch.as_tensor(np.asarray(x), dtype=torch.float32)).double().numpy()
+
+
+def noisy_descent(method: str) -> Callable[..., Trained]:
+    """Noisy gradient steps on Poisson lots by this method, from weights that do not depend on the data."""
+
+    def fit(
+        x: Any,
+        y: Any,
+        *,
+        loss: Loss,
+        regularisation: float,
+        epsilon: float,
+        delta: float,
+        data_norm: float,
+        mode: str = "rigorous",
+        module: torch.nn.Module | None = None,
+        seed: int | None = None,
+    ) -> Trained:
+        model = linear(x.shape[1], loss.outputs) if module is None else module
+        targets = torch.from_numpy(np.asarray(loss.encode(y), dtype=np.float32))
+        lot_size = min(LOT_SIZE, len(x) // 4)
+        run = PrivateRun(
+            model,
+            lambda scores, wanted: example_losses(loss, scores, wanted).mean(),
+            data=(torch.as_tensor(x, dtype=torch.float32), targets),
+            mechanism=methods.GRADIENT_METHODS[method](CLIP_NORM, mode=mode),
+            sampling=Poisson(lot_size=lot_size, population=len(x)),
+            steps=STEPS,
+            budget=Budget(epsilon=epsilon, delta=delta),
+            seed=seed,
+        )
+        # The regulariser is no function of the data: its gradient comes after the noise, and costs nothing.
+        optimizer = torch.optim.SGD(model.parameters(), lr=STEP_SIZE, weight_decay=regularisation)
+        for lot in run:
+            run.backward(lot)
+            optimizer.step()
+        return Trained(model.eval(), run.guarantee())
+
+    return fit
+
+
+def linear(features: int, outputs: int) -> torch.nn.Module:
+    """A linear model that starts from zero."""
+    model = torch.nn.Linear(features, outputs)
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    return model
+
+
+def one_hidden_layer(features: int, outputs: int, seed: int) -> torch.nn.Module:
+    """The network of Kang et al.: one hidden layer as wide as the input."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(
+            torch.nn.Linear(features, features), torch.nn.ReLU(), torch.nn.Linear(features, outputs)
+        )

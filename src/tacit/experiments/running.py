@@ -1,0 +1,83 @@
+"""An experiment from its order to its tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit.errors import DataMissing, InvalidArgument
+from tacit.experiments.order import Order, Size
+from tacit.experiments.pages import with_tables, write_page
+from tacit.experiments.records import Record, Records, missing
+from tacit.experiments.targets import Experiment, Target
+
+RESULTS = "results.jsonl"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came out: the tables, where everything lies, and what could not be run for want of data."""
+
+    tables: Mapping[str, str]
+    page: Path
+    pictures: tuple[Path, ...]
+    without_data: tuple[str, ...]
+
+
+def reproduce(
+    target: Target, size: Size, out: Path, parts: Collection[str] = (), say: Callable[[str], None] = print
+) -> Reproduction:
+    """Run what is missing in `out`, then write tables and pictures there.
+
+    Each run is kept when it ends, so an interruption loses only the one under way. If `out` is the target's own
+    folder, its README is written anew.
+    """
+    order, experiment, records = target.order(size), target.experiment(), Records(out / RESULTS)
+    without_data = run_missing(experiment, order, records, parts, say)
+    return show(target, order, experiment, out, without_data)
+
+
+def run_missing(
+    experiment: Experiment, order: Order, records: Records, parts: Collection[str], say: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Run what no record answers. A data set that is not there costs its own cells only."""
+    lacking: dict[str, None] = {}
+    for cell in missing(experiment.cells(order, records), records):
+        if parts and cell.part not in parts:
+            continue
+        say(f"{cell} ...")
+        try:
+            record = records.make(cell)
+        except DataMissing as error:
+            lacking[str(error)] = None
+            continue
+        say(f"  {record.seconds or 0:.0f} s of processor time")
+    return tuple(lacking)
+
+
+def show(
+    target: Target, order: Order, experiment: Experiment, out: Path, without_data: tuple[str, ...] = ()
+) -> Reproduction:
+    """Tables and pictures of what has been run."""
+    found = answered(experiment, order, Records(out / RESULTS))
+    if not found:
+        raise InvalidArgument(f"Nothing of {target.name} has been run in {out}. " + " ".join(without_data))
+    tables, figures = experiment.tables(order, found), experiment.pictures(order, found)
+    pictures = []
+    (out / "pictures").mkdir(parents=True, exist_ok=True)
+    for name, figure in figures.items():
+        pictures.append(out / "pictures" / f"{name}.png")
+        figure.savefig(pictures[-1], dpi=120)
+    if out.resolve() == target.folder.resolve():
+        page = target.folder / "README.md"
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+    else:
+        page = write_page(out, target.title, tables, figures)
+    return Reproduction(tables, page, tuple(pictures), without_data)
+
+
+def answered(experiment: Experiment, order: Order, records: Records) -> list[Record]:
+    """The records of this order, in its order; those of another size are left out."""
+    known = {record.key: record for record in records.read()}
+    return [known[cell.key] for cell in experiment.cells(order, records) if cell.key in known]

@@ -1,0 +1,242 @@
+"""`tacit reproduce`: what is missing is run, what was run is kept, tables and pictures are written."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tacit.errors import InvalidArgument
+from tacit.experiments import Records, Target
+from tacit.experiments.order import read_order
+from tacit.experiments.pages import tables_in, with_tables
+from tacit.experiments.targets import all_targets, find_folder
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENT = '''
+"""Accounts for a few steps; a run leaves a line in runs.txt."""
+from pathlib import Path
+from matplotlib.figure import Figure
+from tacit.accounting import Gaussian, curve
+from tacit.errors import DataMissing
+from tacit.experiments import Cell, markdown_table
+
+def cells(order, records):
+    for steps in order.settings["steps"]:
+        yield Cell("table 1", {"steps": steps}, lambda steps=steps: make(order, steps))
+    yield Cell("table 2", {}, lambda: lack())
+
+def make(order, steps):
+    with Path(__file__).with_name("runs.txt").open("a") as file:
+        file.write(f"{steps}\\n")
+    if steps == 666:
+        raise KeyboardInterrupt
+    return {"epsilon": curve(Gaussian(order.settings["multiplier"]) * steps).epsilon(1e-5)}
+
+def lack():
+    raise DataMissing("svhn is not on this machine.")
+
+def tables(order, records):
+    rows = [(str(r.asked["steps"]), str(order.expected["epsilon"]), f"{r.found['epsilon']:.3f}") for r in records]
+    return {"Table 1": markdown_table([("steps", "paper", "certified"), *rows])}
+
+def pictures(order, records):
+    figure = Figure()
+    figure.subplots().plot([r.found["epsilon"] for r in records])
+    return {"figure_1": figure}
+'''
+SETTINGS = """
+title = "A few steps"
+steps = [1, 4, 9]
+multiplier = 5.0
+[quick]
+steps = [1]
+"""
+README = "# Few\n\n<!-- Table 1: begin -->\n\n<!-- Table 1: end -->\n\nThe rest.\n"
+
+
+@pytest.fixture
+def target(tmp_path, request):
+    """A target in a clone that has no other; its name is of this test, for modules are imported once."""
+    name = request.node.name.partition("[")[0]
+    folder = tmp_path / "experiments" / name
+    folder.mkdir(parents=True)
+    for file, text in {
+        "experiment.py": EXPERIMENT,
+        "settings.toml": SETTINGS,
+        "expected.toml": "epsilon = 1.0\n",
+        "README.md": README,
+    }.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    return Target(folder)
+
+
+def runs(target):
+    path = target.folder / "runs.txt"
+    return path.read_text().split() if path.exists() else []
+
+
+def test_tables_and_pictures_are_written_and_what_could_not_be_had_is_named(tacit, target, tmp_path):
+    out = tmp_path / "out"
+    run = tacit(f"reproduce {target.name} --experiments {target.folder.parent} --out {out}")
+    assert run.code == 0
+    # Gaussian noise of multiplier 5 over nine steps is one of multiplier 5/3.
+    from tacit.accounting import Gaussian, curve
+
+    assert f"| 9 | 1.0 | {curve(Gaussian(5 / 3)).epsilon(1e-5):.3f} |" in run.out
+    assert run.out.count("|---|---|---|") == 1
+    assert "Left out: svhn is not on this machine." in run.err
+    assert "| 9 | 1.0 |" in (out / "tables.md").read_text()
+    assert (out / "pictures" / "figure_1.png").stat().st_size > 1000
+    record = json.loads((out / "results.jsonl").read_text().splitlines()[0])
+    assert record["asked"] == {"steps": 1}
+    assert "cores" in record["machine"]
+    assert record["date"] >= "2026"
+
+
+def test_what_was_run_is_not_run_again_and_a_quick_run_is_a_part(tacit, target, tmp_path):
+    line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
+    quick = tacit(f"{line} --quick")
+    assert runs(target) == ["1"]
+    assert "| 4 |" not in quick.out
+    assert "| 4 |" in tacit(line).out
+    assert runs(target) == ["1", "4", "9"]
+    tacit(line)
+    assert runs(target) == ["1", "4", "9"]
+
+
+def test_one_part_only(tacit, target, tmp_path):
+    line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
+    run = tacit(f"{line} --part 'table 2'")
+    assert run.code == 2
+    assert "Nothing" in run.err
+    assert runs(target) == []
+
+
+def test_an_interruption_keeps_what_was_finished(tacit, target, tmp_path):
+    text = SETTINGS.replace("[1, 4, 9]", "[1, 666, 9]")
+    (target.folder / "settings.toml").write_text(text)
+    line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
+    run = tacit(line)
+    assert run.code == 130
+    assert "the same command goes on" in run.err
+    (target.folder / "settings.toml").write_text(text.replace("666", "16"))
+    assert tacit(line).code == 0
+    assert runs(target) == ["1", "666", "16", "9"]
+
+
+def test_in_its_own_folder_the_readme_is_written_anew_and_the_rest_of_it_stays(tacit, target):
+    line = f"reproduce {target.name} --experiments {target.folder.parent} --out {target.folder}"
+    assert tacit(line).code == 0
+    page = (target.folder / "README.md").read_text()
+    assert page.startswith("# Few")
+    assert page.endswith("\n\nThe rest.\n")
+    assert "| 9 | 1.0 |" in tables_in(page)["Table 1"]
+    tacit(line)
+    assert (target.folder / "README.md").read_text() == page
+
+
+def test_a_line_cut_off_by_a_crash_is_run_again(tacit, target, tmp_path):
+    line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
+    tacit(line)
+    path = tmp_path / "out" / "results.jsonl"
+    whole = path.read_text()
+    path.write_text(whole[:-30])
+    tacit(line)
+    assert runs(target) == ["1", "4", "9", "9"]
+    assert [r.asked for r in Records(path).read()] == [{"steps": 1}, {"steps": 4}, {"steps": 9}]
+
+
+def test_machines_get_the_tables(tacit, target, tmp_path):
+    line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'} --json"
+    found = json.loads(tacit(line).out)
+    assert found["tables"]["Table 1"].startswith("| steps | paper | certified |")
+    assert Path(found["page"]).exists()
+
+
+def test_without_a_name_every_target_is_listed(tacit, target):
+    run = tacit(f"reproduce --experiments {target.folder.parent}")
+    assert run.code == 0
+    assert f"{target.name}  A few steps" in run.out
+
+
+def test_an_unknown_name_and_a_folder_without_experiments_are_errors(tacit, target, tmp_path, monkeypatch):
+    run = tacit(f"reproduce nothing --experiments {target.folder.parent}")
+    assert run.code == 2
+    assert f"Known: {target.name}" in run.err
+    run = tacit(f"reproduce {target.name} --experiments {tmp_path}")
+    assert run.code == 2
+    assert "clone" in run.err
+    assert tacit(f"reproduce {target.name} --quick --reduced --experiments {target.folder.parent}").code == 2
+
+
+def test_an_installed_package_finds_the_experiments_of_the_working_folder(target, tmp_path, monkeypatch):
+    from tacit.experiments import targets
+
+    monkeypatch.setattr(targets, "__file__", str(tmp_path / "a" / "b" / "c" / "d" / "targets.py"))
+    monkeypatch.chdir(target.folder)
+    with pytest.raises(InvalidArgument, match="not with the installed package"):
+        find_folder()
+    monkeypatch.chdir(tmp_path)
+    assert find_folder() == target.folder.parent.resolve()
+
+
+def test_a_size_that_changes_what_is_no_setting_is_refused(target):
+    (target.folder / "settings.toml").write_text(SETTINGS + "epoch = 3\n")
+    with pytest.raises(InvalidArgument, match="epoch"):
+        read_order(target.folder, "quick")
+
+
+def test_a_table_without_a_place_on_the_page_is_an_error():
+    with pytest.raises(InvalidArgument, match="no place for Table 2"):
+        with_tables(README, {"Table 2": "| a |"})
+
+
+def test_values_that_json_does_not_know_are_not_written(target, tmp_path):
+    from tacit.experiments import Cell
+
+    records = Records(tmp_path / "results.jsonl")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        records.make(Cell("part", {}, lambda: {"epsilon": float("inf")}))
+    assert records.read() == []
+
+
+TARGETS = all_targets(find_folder(ROOT / "experiments"))
+
+
+@pytest.mark.parametrize("one", TARGETS, ids=lambda one: one.name)
+def test_every_target_has_orders_of_every_size_a_title_and_what_was_published(one):
+    assert one.title
+    for size in ("full", "reduced", "quick"):
+        assert one.order(size).expected
+    assert one.order(one.shown).size == one.shown
+
+
+@pytest.mark.parametrize("one", TARGETS, ids=lambda one: one.name)
+def test_every_readme_shows_the_tables_that_the_results_give(one):
+    from tacit.experiments.running import answered
+
+    experiment, order = one.experiment(), one.order(one.shown)
+    found = answered(experiment, order, Records(one.folder / "results.jsonl"))
+    assert found
+    tables = experiment.tables(order, found)
+    assert tables_in((one.folder / "README.md").read_text(encoding="utf-8")) == {
+        name: text.strip() for name, text in tables.items()
+    }
+    for name in experiment.pictures(order, found):
+        assert (one.folder / "pictures" / f"{name}.png").is_file()
+
+
+def test_the_check_of_readmes_can_fail(tmp_path):
+    one = next(target for target in TARGETS if target.name == "erm")
+    folder = tmp_path / "experiments" / "erm"
+    shutil.copytree(one.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    record = json.loads(lines[1])
+    record["found"]["accuracy"] = [0.123]
+    (folder / "results.jsonl").write_text("\n".join([lines[0], json.dumps(record), *lines[2:]]) + "\n")
+    from tacit.experiments.running import answered
+
+    experiment, order = one.experiment(), one.order(one.shown)
+    tables = experiment.tables(order, answered(experiment, order, Records(folder / "results.jsonl")))
+    assert tables_in((folder / "README.md").read_text()) != {name: text.strip() for name, text in tables.items()}
