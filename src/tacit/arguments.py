@@ -135,6 +135,12 @@ def _numbers(name: str, values: Any, allowed: str, fits: Callable[[Array], NDArr
     return array
 
 
+def kind(name: str, value: object, wanted: type, example: str) -> None:
+    """Raise unless the value is of this kind; the class itself is not."""
+    if isinstance(value, type) or not isinstance(value, wanted):
+        raise InvalidArgument(f"{name} must be one such as {example}. Got {value!r}.")
+
+
 def _as_float(value: Any) -> float:
     """NaN, which fits nowhere, for what is not a real number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):

@@ -142,6 +142,11 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def packed(value: Any) -> Any:
+    """What JSON can hold of a value without tensors, as a checkpoint's header has it."""
+    return _pack(value, "", {})
+
+
 def _pack(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, Enum)):
         return value

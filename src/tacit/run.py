@@ -17,8 +17,9 @@ from torch import nn
 
 from tacit import arguments, checkpoint
 from tacit.accounting.events import Event
-from tacit.charging import Debt, booking_for, entered_by, refuse_unless_reserved, resumed
+from tacit.charging import Debt, booking_for, entered_by, refuse_unless_reserved
 from tacit.checkpoint import Stateful
+from tacit.distributed import Peers
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients import per_example_gradients, piece_length, trainable
 from tacit.gradients.losses import Loss
@@ -36,7 +37,7 @@ from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors
 GradientsOf = Callable[[nn.Module, Loss, Any, Any], PerExampleGradients]
 
 _GRADIENTS_GIVEN = (
-    "Gradients were made by a function that was given: each row must be one example's, and depend on no other."
+    "Gradients were made by a function that was given: each row must be one example's, and depend on no other.",
 )
 
 
@@ -82,14 +83,14 @@ class PrivateRun:
         ledger: Ledger | None = None,
         dataset: str | None = None,
     ) -> None:
-        _refuse_unless("mechanism", mechanism, Mechanism, "methods.dpsgd(clip_norm=1.0)")
-        _refuse_unless("sampling", sampling, Sampling, "Poisson(lot_size=256, population=60_000)")
+        arguments.kind("mechanism", mechanism, Mechanism, "methods.dpsgd(clip_norm=1.0)")
+        arguments.kind("sampling", sampling, Sampling, "Poisson(lot_size=256, population=60_000)")
         if not callable(loss):
             raise InvalidArgument(f"loss must be a function of (outputs, targets), or a loss module. Got {loss!r}.")
         if budget is not None:
-            _refuse_unless("budget", budget, Budget, "Budget(epsilon=3, delta=1e-5)")
+            arguments.kind("budget", budget, Budget, "Budget(epsilon=3, delta=1e-5)")
         if schedule is not None:
-            _refuse_unless("schedule", schedule, Schedule, "Schedule(multiplier=[1.0, 0.9, 0.8])")
+            arguments.kind("schedule", schedule, Schedule, "Schedule(multiplier=[1.0, 0.9, 0.8])")
         like = {name: value.detach() for name, value in trainable(model).items()}
         state = mechanism.init(like, sampling.lot_size)
         dimension = mechanism.sum(NoGradients(like), state).dimension
@@ -98,7 +99,7 @@ class PrivateRun:
         plan = Plan(mechanism, sampling, steps, dimension, budget, fixed).settled()
         settings: dict[str, Any] = {"micro_batch": micro_batch, "workers": workers, "seed": seed}
         self._begin(model, loss, data, plan, state, gradients=gradients, **settings)
-        self.booking = booking_for(ledger, dataset, self._examples, plan, seed)
+        self.booking = self._peers.first(lambda: booking_for(ledger, dataset, self._examples, plan, seed))
 
     def _begin(
         self,
@@ -122,6 +123,8 @@ class PrivateRun:
         self._adds_up = box is None or box.adds_up
         self._micro_batch = None if micro_batch is None else arguments.count("micro_batch", micro_batch)
         self._source = source_for(seed)
+        self._peers = Peers.found()
+        self._peers.join(model, plan, self._examples, adds_up=self._adds_up)
         self._events: list[Event] = []
         self._realised: list[Event] = []
         self._lost: Counter[int] = Counter()
@@ -187,7 +190,7 @@ class PrivateRun:
     def _draw(self, first: int) -> Iterator[Indices]:
         for step in range(first, self.steps):
             stream = self._source.stream(Purpose.LOT, step)
-            yield self._plan.sampling_at(step).lot(len(self._examples), stream, step)
+            yield self._peers.part(self._plan.sampling_at(step).lot(len(self._examples), stream, step))
 
     def backward(self, lot: Lot) -> None:
         """Put the noisy sum of the lot's bounded gradients, over the public lot size, into every trainable p.grad.
@@ -206,10 +209,12 @@ class PrivateRun:
         if mechanism.guide is not None:
             self._charge(lot.step)
             state = mechanism.guided(self._whole_mean(parameters), state, stream)
-        bounded = self._sum(lot, mechanism, state, parameters)
-        if mechanism.guide is None:
-            self._charge(lot.step)
-        release, self._state = mechanism.release(bounded, state, stream)
+        with self._peers.own_draws(self._source, lot.step):
+            bounded = self._peers.total(self._sum(lot, mechanism, state, parameters), lot.step)
+        with self._peers.telling():
+            if mechanism.guide is None:
+                self._charge(lot.step)
+            release, self._state = self._peers.released(lambda: mechanism.release(bounded, state, stream), bounded)
         event = mechanism.cost(release.event, sampling, self._plan.dimension)
         if event != self._events[-1]:
             refuse_unless_reserved(self.booking, self._events[-1], event)
@@ -289,7 +294,7 @@ class PrivateRun:
         return guarantee_of(
             self._plan,
             Spent(self._events, self._realised, self._lost, self._forgiven),
-            assumptions=() if self._gradients is per_example_gradients else (_GRADIENTS_GIVEN,),
+            assumptions=(() if self._gradients is per_example_gradients else _GRADIENTS_GIVEN) + self._peers.taken,
             violations=() if self._source.is_secret else (FIXED_SEED,),
         )
 
@@ -299,8 +304,10 @@ class PrivateRun:
         """Write all that `resume` needs into the folder `path`. Call it after optimizer.step().
 
         A key of secure noise is never written. From now on the run notes in the same folder which steps it begins, so
-        that steps lost in a crash are not forgotten (tacit.journal).
+        that steps lost in a crash are not forgotten (tacit.journal). Of several processes, only the first one saves.
         """
+        if not self._peers.is_first:
+            return
         folder = Path(path)
         if self.booking is not None:
             self.booking.refuse_unless_current()
@@ -380,19 +387,14 @@ class PrivateRun:
         settings = {"micro_batch": tree["micro_batch"], "workers": workers, "seed": tree["seed"]}
         run._begin(model, loss, data, plan, state, gradients=gradients, **settings)
         entered = entered_by(tree, ledger, dataset, run._examples)
-        run.booking, debt = resumed(entered, Debt(plan, len(events), charged, forgiven), nothing_left)
+        run.booking, debt = run._peers.resumed(entered, Debt(plan, len(events), charged, forgiven), nothing_left)
         run._plan = plan = debt.plan
         run._realised = tree["realised"]
         run._events, run._lost, run._forgiven = events, debt.lost, tree["forgiven"] + debt.forgiven
-        run._journal = Journal(folder, plan.steps, after=notes)
+        run._journal = Journal(folder, plan.steps, after=notes) if run._peers.is_first else None
         if tree["torch_random"] is not None:
             torch.set_rng_state(tree["torch_random"])
         return run
-
-
-def _refuse_unless(name: str, value: object, kind: type, example: str) -> None:
-    if isinstance(value, type) or not isinstance(value, kind):
-        raise InvalidArgument(f"{name} must be one such as {example}. Got {value!r}.")
 
 
 def _write_gradients(parameters: Tensors, values: Tensors, lot_size: float) -> None:

@@ -1,0 +1,82 @@
+"""More than one process: real ones, that speak by gloo, start under torchrun, and are killed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distributed import ranks
+from tacit.distributed import Peers
+
+HERE = Path(__file__).parent
+CASES = [name for name in dir(ranks) if name.startswith("test_")]
+SCRIPT = """
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+import tacit
+
+torch.distributed.init_process_group("gloo")
+torch.manual_seed(0)
+x, y = torch.randn(200, 5), torch.randint(2, (200,))
+model = torch.nn.Linear(5, 2)
+run = tacit.PrivateRun(
+    model,
+    torch.nn.functional.cross_entropy,
+    data=(x, y),
+    mechanism=tacit.methods.dpsgd(clip_norm=1.0, multiplier=2.0),
+    sampling=tacit.Poisson(lot_size=50, population=200),
+    steps=5,
+)
+for lot in run:
+    run.backward(lot)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+Path(sys.argv[1], os.environ["RANK"]).write_text(f"{model.weight.flatten().tolist()} {run.guarantee()}")
+torch.distributed.destroy_process_group()
+"""
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
+
+
+@pytest.fixture(scope="module")
+def done():
+    """All cases, in one process that forks the others: torch is imported once."""
+    command = [sys.executable, str(HERE / "ranks.py")]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_over_several_processes(done, case):
+    assert f"{case}: passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_script_under_torchrun_trains_one_model(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "script.py", "."]
+    ended = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    first, second = ((tmp_path / rank).read_text() for rank in "01")
+    assert first == second
+    assert "5 of 5 planned steps were released" in first
+    assert "Each of 2 processes held the same examples in the same order" in " ".join(first.split())
+
+
+def test_under_torchrun_without_a_group_nobody_trains_alone(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="each would release a run of its own"):
+        Peers.found()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_every_example_has_one_owner(size):
+    lot = np.flatnonzero(np.random.default_rng(0).random(1000) < 0.3)
+    parts = [Peers(rank, size).part(lot) for rank in range(size)]
+    assert sorted(np.concatenate(parts)) == lot.tolist()
