@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.gradients.chains import chain_gradients, chain_of
-from tacit.gradients.engine import Unclear, full_precision, precise, pulled_back
+from tacit.gradients.engine import Unclear, full_precision, precise
+from tacit.gradients.entropy import losses_and_gradients
 from tacit.gradients.layout import CallLayout, Layout, apply, layout_of
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.gradients.lot import LotGradients, Tensors
@@ -75,13 +76,13 @@ def _by_rules(
     with eagerly(layout.is_compiled), recorder:
         outputs = apply(model, inputs)
     record, size = recorder.record, lot_size_of(inputs)
-    values = per_example_losses(loss, outputs, targets, size)
     if len(record.calls) != len(layout.calls) or not all(
         places.fits(call, size) for call, places in zip(record.calls, layout.calls, strict=True)
     ):
         raise Unclear("the model did not do the same as in the probe")
     edges = [edge for call in record.calls for edge in call.edges if edge is not None]
-    grads = iter(pulled_back(values, edges, keep_graph=is_proof) if edges else ())
+    values, found = losses_and_gradients(loss, outputs, targets, size, edges, is_proof=is_proof)
+    grads = iter(found)
     pieces: dict[str, list[Piece]] = {}
     with torch.no_grad(), full_precision(values.device.type):
         for call, places in zip(record.calls, layout.calls, strict=True):

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules import module as hooks
 
-from tacit.gradients.engine import Unclear, precise, pulled_back
-from tacit.gradients.losses import Loss, per_example_losses
+from tacit.gradients.engine import Unclear, precise
+from tacit.gradients.entropy import losses_and_gradients
+from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients, Tensors
 from tacit.gradients.models import is_hooked
 from tacit.gradients.perceptrons import perceptron_gradients
@@ -62,8 +63,7 @@ def chain_gradients(
         else:
             x = layer(x)
     size = inputs.shape[0]
-    values = per_example_losses(loss, x, targets, size)
-    grads = pulled_back(values, edges, keep_graph=is_proof)
+    values, grads = losses_and_gradients(loss, x, targets, size, edges, is_proof=is_proof)
     if any(given._version != version for given, version in seen):
         raise Unclear("an input was overwritten in place after it was used")
     if any(grad is not None and (grad.shape[0] != size or grad.dim() != 2) for grad in grads):

@@ -15,14 +15,16 @@ class Unclear(Exception):  # noqa: N818 - never leaves this package
     """The examples cannot be told apart in some tensor: the whole model must be treated example by example."""
 
 
-def pulled_back(values: Tensor, edges: list[GradientEdge], *, keep_graph: bool = False) -> tuple[Tensor | None, ...]:
-    """The gradients of the sum of all losses; from ones, which spares the sum.
+def pulled_back(
+    values: Tensor, edges: list[GradientEdge], grads: Tensor | None = None, *, keep_graph: bool = False
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the sum of all losses; from ones, which spares the sum, or from the gradients of `values`.
 
     What torch.autograd.grad would do in the end; what it does before takes longer than the pass of a small model.
     """
-    ones = torch.ones_like(values)
+    grads = torch.ones_like(values) if grads is None else grads
     found: tuple[Tensor | None, ...] = Variable._execution_engine.run_backward(
-        (values,), (ones,), keep_graph, False, tuple(edges), True, accumulate_grad=False
+        (values,), (grads,), keep_graph, False, tuple(edges), True, accumulate_grad=False
     )
     return found
 

@@ -110,20 +110,21 @@ class LotGradients:
     def weighted_sum_by_layer(self, weights: Tensors) -> Tensors:
         """The same with weights for each parameter by itself."""
         norms = self.norms()
-        is_finite = math.isfinite(_total(norms) if self.is_small else norms.sum().item())
+        is_finite = math.isfinite(_total(norms) if norms.is_cpu else norms.sum().item())
         result: Tensors = {}
-        for name, parameter in self.parameters.items():
-            piece = self.pieces.get(name)
-            if piece is None or not norms.shape[0]:
-                result[name] = torch.zeros_like(parameter)
-                continue
-            if not is_finite:
-                piece = piece.without((weights[name] == 0) & ~norms.isfinite())
-            if self.is_small:
-                result[name] = small.weighted_sum(piece, weights[name])
-            else:
-                with self._exactly():
-                    result[name] = piece.weighted_sum(weights[name]).view_as(parameter)
+        with self._exactly():
+            for name, parameter in self.parameters.items():
+                piece = self.pieces.get(name)
+                if piece is None or not norms.shape[0]:
+                    result[name] = torch.zeros_like(parameter)
+                    continue
+                if not is_finite:
+                    piece = piece.without((weights[name] == 0) & ~norms.isfinite())
+                if self.is_small:
+                    result[name] = small.weighted_sum(piece, weights[name])
+                else:
+                    found = piece.weighted_sum(weights[name])
+                    result[name] = found if found.shape == parameter.shape else found.view_as(parameter)
         return result
 
     def dense(self) -> Tensors:
@@ -139,5 +140,5 @@ class LotGradients:
 
 def _total(norms: Tensor) -> float:
     """Some number that is finite if all norms are: a dot product is numpy's fastest sum."""
-    values = norms.numpy()
+    values = norms.numpy() if norms.dtype != torch.bfloat16 else norms.float().numpy()
     return float(np.dot(values, values))

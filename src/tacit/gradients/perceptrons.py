@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tacit.gradients.entropy import cross_entropy, is_cross_entropy
 from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients, Tensors
 from tacit.gradients.models import is_hooked
@@ -33,14 +33,14 @@ def perceptron_gradients(
     chain: list[nn.Module], loss: Loss, inputs: Tensor, targets: Any, parameters: Tensors
 ) -> LotGradients | None:
     """The gradients of such a model; None where it takes autograd to find them."""
-    if not (_is_simple(chain, inputs) and _is_cross_entropy(loss) and _are_classes(targets, inputs)):
+    if not (_is_simple(chain, inputs) and is_cross_entropy(loss, targets, inputs.shape[0])):
         return None
     linears = {layer: layer.weight.detach().numpy() for layer in chain if type(layer) is nn.Linear}
     names = {id(parameter): name for name, parameter in parameters.items()}
     layers: list[Layer] = []
     with np.errstate(all="ignore"):
         outputs = _outputs(chain, linears, inputs.numpy())
-        found = _cross_entropy(outputs[-1], targets.numpy())
+        found = cross_entropy(outputs[-1], targets.numpy())
         if found is None:
             return None
         losses, grad = found
@@ -90,35 +90,3 @@ def _is_simple(chain: list[nn.Module], inputs: Tensor) -> bool:
         elif type(layer) not in _ACTIVATIONS or is_hooked(layer) or "forward" in layer.__dict__:
             return False
     return True
-
-
-def _is_cross_entropy(loss: Loss) -> bool:
-    if loss is F.cross_entropy:
-        return True
-    if type(loss) is not nn.CrossEntropyLoss or is_hooked(loss):
-        return False
-    is_plain = loss.weight is None and loss.label_smoothing == 0 and loss.ignore_index < 0
-    return is_plain and "forward" not in loss.__dict__
-
-
-def _are_classes(targets: Any, inputs: Tensor) -> bool:
-    return isinstance(targets, Tensor) and targets.dtype == torch.int64 and targets.shape == inputs.shape[:1]
-
-
-def _cross_entropy(scores: Reals, classes: NDArray[np.int64]) -> tuple[Reals, Reals] | None:
-    """The losses, and their gradients with respect to the scores; None for classes that there are not."""
-    size, count = scores.shape
-    # Without a sign, what is below zero is huge.
-    if classes.view(np.uint64).max() >= count:
-        return None
-    # Classes are few and examples many, so a row is a class here.
-    rows = np.ascontiguousarray(scores.T)
-    rows -= rows.max(axis=0)
-    flat, places = rows.reshape(-1), classes * size
-    places += np.arange(size)
-    wanted = flat[places]
-    np.exp(rows, out=rows)
-    totals = rows.sum(axis=0)
-    rows /= totals
-    flat[places] -= 1
-    return np.log(totals) - wanted, rows.T

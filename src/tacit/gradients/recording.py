@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
 from tacit.gradients.attention import self_attention
@@ -28,10 +28,10 @@ class Call:
     kwargs: dict[str, Any]
     # The tensor arguments, parameters included, in a fixed order.
     tensors: list[Tensor]
-    shapes: list[torch.Size] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    outputs: list[torch.Size] = field(default_factory=list)
-    edges: list[GradientEdge | None] = field(default_factory=list)
+    shapes: list[torch.Size]
+    versions: list[int]
+    outputs: list[torch.Size]
+    edges: list[GradientEdge | None]
 
     def is_untouched(self) -> bool:
         """False if an argument was overwritten in place after this call."""
@@ -48,6 +48,28 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
     elif isinstance(tree, dict):
         for item in tree.values():
             yield from tensors_in(item)
+
+
+def _tensors_among(args: tuple[Any, ...]) -> Iterable[Tensor]:
+    """The same of the arguments of a call, which are mostly not nested."""
+    if any(isinstance(value, (tuple, list, dict)) for value in args):
+        return tensors_in(args)
+    return [value for value in args if isinstance(value, Tensor)]
+
+
+def _call(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor], outs: list[Tensor]
+) -> Call:
+    return Call(
+        func,
+        args,
+        kwargs,
+        tensors,
+        shapes=[tensor.shape for tensor in tensors],
+        versions=[tensor._version for tensor in tensors],
+        outputs=[out.shape for out in outs],
+        edges=[None if out.grad_fn is None else GradientEdge(out.grad_fn, out.output_nr) for out in outs],
+    )
 
 
 def replaced(tree: Any, change: Callable[[Tensor], Any]) -> Any:
@@ -119,9 +141,7 @@ class Recorder(TorchFunctionMode):
 
     def _seen(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Note what an operation with something tracked did; its result."""
-        tensors = list(tensors_in(args))
-        if kwargs:
-            tensors += tensors_in(kwargs)
+        tensors = [*_tensors_among(args), *(tensors_in(kwargs) if kwargs else ())]
         is_derived = self._is_only_tracked(tensors)
         if isinstance(result, Tensor):
             if not is_derived and result._is_view():
@@ -133,7 +153,7 @@ class Recorder(TorchFunctionMode):
         if not outputs or (torch.is_grad_enabled() and all(out.grad_fn is None for out in outputs)):
             return result
         if not is_derived or self._derive(func, args, kwargs, result):
-            self._note(Call(func, args, kwargs, tensors), outputs)
+            self.record.calls.append(_call(func, args, kwargs, tensors, outputs))
         return result
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -150,13 +170,6 @@ class Recorder(TorchFunctionMode):
             if id(value) in tracked or (isinstance(value, (tuple, list)) and self._is_tracked(value)):
                 return True
         return False
-
-    def _note(self, call: Call, outputs: list[Tensor]) -> None:
-        call.shapes = [tensor.shape for tensor in call.tensors]
-        call.versions = [tensor._version for tensor in call.tensors]
-        call.outputs = [out.shape for out in outputs]
-        call.edges = [None if out.grad_fn is None else get_gradient_edge(out) for out in outputs]
-        self.record.calls.append(call)
 
     def _derive(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
         """Note derived tensors; True if the result is spread over the examples, which makes this a call."""

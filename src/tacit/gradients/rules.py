@@ -105,7 +105,8 @@ def embedding(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> d
         return {}
     size, rows = grads.shape[0], weight.shape[0]
     padding = -1 if padding is None else padding % rows
-    flat = grads.reshape(size, -1, weight.shape[1]).to(precise(weight.dtype))
+    flat, dtype = grads.reshape(size, -1, weight.shape[1]), precise(weight.dtype)
+    flat = flat if flat.dtype == dtype else flat.to(dtype)
     return {id(weight): EmbeddingPiece(flat, front(tokens).reshape(size, -1), rows, padding)}
 
 
