@@ -23,7 +23,7 @@ from tacit import arguments
 from tacit.errors import InvalidArgument
 
 # Images that are transformed at a time: few enough for their moduli to fit into memory.
-_PIECE = 256
+_PIECE = 64
 _SLANT = 4.0
 _WIDTH = 0.8
 _FREQUENCY = 3 * math.pi / 4
@@ -31,25 +31,37 @@ _FREQUENCY = 3 * math.pi / 4
 
 @dataclass(frozen=True, eq=False)
 class Filters:
-    """Fourier transforms of the wavelets, by scale and direction and by the resolution they are used at."""
+    """Fourier transforms of the wavelets by scale, [directions, side, side], and the averages at each resolution."""
 
-    average: list[Tensor]
-    wavelets: list[list[list[Tensor]]]
+    wavelets: list[Tensor]
+    averages: list[Tensor]
 
 
 @lru_cache(maxsize=8)
-def filters(size: int, scales: int, directions: int) -> Filters:
-    """The filters for padded images of size x size."""
-    average = [_at(_gabor(size, _WIDTH * 2 ** (scales - 1), 0.0, 0.0, 1.0), level) for level in range(scales)]
+def filters(side: int, scales: int, directions: int) -> Filters:
+    """The filters for images of side x side, with a margin of 2^scales all around."""
+    size = side + 2 * 2**scales
     wavelets = []
     for scale in range(scales):
-        turned = []
-        for direction in range(directions):
-            angle = (directions // 2 - 1 - direction) * math.pi / directions
-            wave = _morlet(size, _WIDTH * 2**scale, angle, _FREQUENCY / 2**scale, _SLANT / directions)
-            turned.append([_at(wave, level) for level in range(max(scale, 1))])
-        wavelets.append(turned)
-    return Filters(average, wavelets)
+        angles = [(directions // 2 - 1 - direction) * math.pi / directions for direction in range(directions)]
+        waves = [
+            _morlet(size, _WIDTH * 2**scale, angle, _FREQUENCY / 2**scale, _SLANT / directions) for angle in angles
+        ]
+        wavelets.append(torch.fft.fft2(torch.stack(waves)).real.float())
+    return Filters(wavelets, [_average(side, scales, level) for level in range(scales)])
+
+
+def _average(side: int, scales: int, level: int) -> Tensor:
+    """[cells, pixels]: bells around the middle of every cell of 2^scales pixels, for pixels 2^level apart.
+
+    Cells are in the middle of their pixels, so those of a mirrored image are the mirrored cells.
+    """
+    cell, apart, width = 2**scales, 2**level, _WIDTH * 2 ** (scales - 1)
+    middles = cell + (cell - 1) / 2 + cell * torch.arange(side // cell, dtype=torch.float64)
+    places = apart * torch.arange((side + 2 * cell) // apart, dtype=torch.float64)
+    bells = torch.exp(-((middles[:, None] - places[None, :]) ** 2) / (2 * width**2))
+    average: Tensor = bells * apart / (math.sqrt(2 * math.pi) * width)
+    return average.float()
 
 
 def _gabor(size: int, width: float, angle: float, frequency: float, slant: float) -> Tensor:
@@ -74,10 +86,32 @@ def _morlet(size: int, width: float, angle: float, frequency: float, slant: floa
     return wave - wave.sum() / bell.sum() * bell
 
 
-def _at(wave: Tensor, level: int) -> Tensor:
-    """The (real) Fourier transform of a filter at a resolution that is 2^level times coarser."""
-    spectrum = torch.fft.fft2(wave).real
-    return _folded(spectrum[None], 2**level)[0].float()
+def scatter(images: Tensor, scales: int = 2, directions: int = 8) -> Tensor:
+    """[..., H, W] to [..., channels, H / 2^scales, W / 2^scales], for square images whose side 2^scales divides.
+
+    Channels: the average; first order by scale and direction; second order by both scales and both directions.
+    """
+    side, coarse = images.shape[-1], 2**scales
+    padded = torch.nn.functional.pad(images.reshape(-1, 1, side, side), (coarse,) * 4, mode="reflect")
+    bank = filters(side, scales, directions)
+    spectrum = torch.fft.fft2(padded)
+    channels, seconds = [_averaged(padded, bank.averages[0])], []
+    for scale in range(scales):
+        modulus = _modulus(spectrum, bank.wavelets[scale], 2**scale)
+        channels.append(_averaged(modulus, bank.averages[scale]))
+        if scale + 1 < scales:
+            spread = torch.fft.fft2(modulus)[:, :, None]
+        for later in range(scale + 1, scales):
+            inner = _modulus(spread, 4**scale * _folded(bank.wavelets[later], 2**scale), 2 ** (later - scale))
+            seconds.append(_averaged(inner, bank.averages[later]).flatten(1, 2))
+    result = torch.cat([*channels, *seconds], dim=1)
+    return result.reshape(*images.shape[:-2], *result.shape[1:])
+
+
+def _modulus(spectrum: Tensor, wavelets: Tensor, by: int) -> Tensor:
+    """|image * wavelet| for every wavelet, one pixel in `by` kept along each axis."""
+    filtered: Tensor = torch.fft.ifft2(_folded(spectrum * wavelets, by))
+    return filtered.abs()
 
 
 def _folded(spectrum: Tensor, by: int) -> Tensor:
@@ -88,50 +122,54 @@ def _folded(spectrum: Tensor, by: int) -> Tensor:
     return spectrum.view(*lead, by, height // by, by, width // by).mean(dim=(-4, -2))
 
 
-def scatter(images: Tensor, scales: int = 2, directions: int = 8) -> Tensor:
-    """[..., H, W] to [..., channels, H / 2^scales, W / 2^scales], for square images whose side 2^scales divides."""
-    side, coarse = images.shape[-1], 2**scales
-    margin = coarse
-    padded = torch.nn.functional.pad(images.reshape(-1, 1, side, side), (margin,) * 4, mode="reflect")[:, 0]
-    bank = filters(side + 2 * margin, scales, directions)
-    spectrum = torch.fft.fft2(padded)
-    channels = [_averaged(spectrum, bank.average[0], coarse)]
-    seconds: list[Tensor] = []
-    for scale in range(scales):
-        for wave in bank.wavelets[scale]:
-            modulus = torch.fft.fft2(torch.fft.ifft2(_folded(spectrum * wave[0], 2**scale)).abs())
-            channels.append(_averaged(modulus, bank.average[scale], 2 ** (scales - scale)))
-            for later in range(scale + 1, scales):
-                for other in bank.wavelets[later]:
-                    inner = torch.fft.ifft2(_folded(modulus * other[scale], 2 ** (later - scale))).abs()
-                    spread = torch.fft.fft2(inner)
-                    seconds.append(_averaged(spread, bank.average[later], 2 ** (scales - later)))
-    result = torch.stack([*channels, *seconds], dim=1)
-    return result.reshape(*images.shape[:-2], *result.shape[1:])
+def _averaged(values: Tensor, average: Tensor) -> Tensor:
+    """The mean under a bell around every cell, along both axes."""
+    return average @ values @ average.T
 
 
-def _averaged(spectrum: Tensor, average: Tensor, by: int) -> Tensor:
-    """Low-pass, one pixel in `by` kept, without the margin."""
-    smooth: Tensor = torch.fft.ifft2(_folded(spectrum * average, by)).real
-    return smooth[:, 1:-1, 1:-1]
+@lru_cache(maxsize=8)
+def mirroring(side: int, scales: int, directions: int) -> Tensor:
+    """Where each of the flat coefficients of an image stands among those of the image mirrored left to right.
+
+    Mirroring turns the cells round, and every direction the other way.
+    """
+    cells, above = side >> scales, scales * (scales - 1) // 2
+    turned = (directions - 2 - torch.arange(directions)) % directions
+    pairs = (turned[:, None] * directions + turned[None, :]).flatten()
+    first = [1 + scale * directions + turned for scale in range(scales)]
+    second = [1 + scales * directions + pair * directions**2 + pairs for pair in range(above)]
+    channels = torch.cat([torch.zeros(1, dtype=torch.long), *first, *second])
+    rows, columns = torch.arange(cells)[:, None], torch.arange(cells).flip(0)[None, :]
+    return ((channels[:, None, None] * cells + rows) * cells + columns).flatten()
 
 
 class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Images as rows of pixels to rows of scattering coefficients, each normalised by itself.
 
     `shape` is that of an image: (28, 28), or (channels, height, width). `groups` channels-wise groups are centred and
-    scaled within each example, and rows are scaled to norm 1; 0 groups leave the coefficients as they are. Nothing is
-    learnt from the data, so nothing is spent.
+    scaled within each example, and rows are scaled to norm 1; 0 groups leave the coefficients as they are. With
+    `is_mirrored`, coefficients are the means of those of an image and of its mirror image, and half as many: for
+    scenes, in which left and right say nothing, and not for letters. Nothing is learnt from the data, so nothing is
+    spent.
 
     >>> Scattering(shape=(28, 28)).fit_transform(np.zeros((2, 784))).shape
     (2, 3969)
     """
 
-    def __init__(self, shape: tuple[int, ...] = (28, 28), *, scales: int = 2, directions: int = 8, groups: int = 27):
+    def __init__(
+        self,
+        shape: tuple[int, ...] = (28, 28),
+        *,
+        scales: int = 2,
+        directions: int = 8,
+        groups: int = 27,
+        is_mirrored: bool = False,
+    ):
         self.shape = shape
         self.scales = scales
         self.directions = directions
         self.groups = groups
+        self.is_mirrored = is_mirrored
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Nothing to learn; the settings are checked."""
@@ -153,19 +191,29 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if pixels.shape[1] != math.prod(self.shape):
             raise InvalidArgument(f"X must hold {math.prod(self.shape)} pixels a row. Got {pixels.shape[1]}.")
         images = torch.from_numpy(np.ascontiguousarray(pixels)).view(len(pixels), *self.shape)
-        pieces = [self._rows(images[start : start + _PIECE]) for start in range(0, len(images), _PIECE)]
-        return torch.cat(pieces).numpy() if pieces else np.zeros((0, self._count()), dtype=np.float32)
-
-    def _count(self) -> int:
-        """How many coefficients an image has."""
-        scales, directions, colours = self.scales, self.directions, math.prod(self.shape[:-2])
-        channels = 1 + scales * directions + scales * (scales - 1) // 2 * directions**2
-        return int(colours * channels * (self.shape[-1] >> scales) ** 2)
+        found = torch.empty(len(images), self._rows(torch.zeros(1, *self.shape)).shape[1])
+        for start in range(0, len(images), _PIECE):
+            found[start : start + _PIECE] = self._rows(images[start : start + _PIECE])
+        return found.numpy()
 
     def _rows(self, images: Tensor) -> Tensor:
-        found = scatter(images, self.scales, self.directions)
-        found = found.flatten(1, 2) if len(self.shape) == 3 else found
-        if not self.groups:
-            return found.flatten(1)
-        normal = torch.nn.functional.group_norm(found, math.gcd(self.groups, found.shape[1])).flatten(1)
-        return torch.nn.functional.normalize(normal, dim=1)
+        found = scatter(images, self.scales, self.directions).reshape(len(images), -1, *self._cells())
+        places: Tensor | slice = slice(None)
+        if self.is_mirrored:
+            places, partners = self._mirroring()
+            found = (found + found.flatten(1)[:, partners].view_as(found)) / 2
+        if self.groups:
+            found = torch.nn.functional.group_norm(found, math.gcd(self.groups, found.shape[1]))
+        flat = found.flatten(1)[:, places]
+        return torch.nn.functional.normalize(flat, dim=1) if self.groups else flat
+
+    def _cells(self) -> tuple[int, int]:
+        side = self.shape[-1] >> self.scales
+        return side, side
+
+    def _mirroring(self) -> tuple[Tensor, Tensor]:
+        """Which coefficients to keep of each pair, and every coefficient's partner, over all colours."""
+        partners = mirroring(self.shape[-1], self.scales, self.directions)
+        starts = len(partners) * torch.arange(math.prod(self.shape[:-2]))
+        every = (starts[:, None] + partners[None, :]).flatten()
+        return torch.nonzero(torch.arange(len(every)) <= every)[:, 0], every

@@ -1,0 +1,100 @@
+"""Private pre-processing: the mean of the features, released once with noise of its own, and taken off every row.
+
+Features such as scattering coefficients have much in common: their mean is as long as what sets them apart. Off with
+it, the same clip norm and the same noise leave more of what tells classes apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from tacit import arguments
+from tacit.errors import InvalidArgument
+from tacit.noise import GaussianNoise
+from tacit.randomness import Purpose, source_for
+from tacit.types import BoundedSum
+
+# The stream of a source that no step of a run draws from: runs count their steps from 0.
+_STREAM = 2**32
+# Rows that are summed, or transformed, at a time.
+_PIECE = 4096
+
+
+class PrivateCentring(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Rows less their private mean, and scaled to norm 1.
+
+    `fit` is the release: every row is scaled down to norm 1 where it is longer, so one example added or removed moves
+    the sum by at most 1; the noise has a standard deviation of `multiplier`; the sum is divided by the declared
+    `population`. `event_` is what that costs, to be added to whatever else is released from the same examples.
+    Transforming is then free. A row that is not finite counts zero, and is centred to zero.
+
+    >>> centring = PrivateCentring(multiplier=50.0, population=1000).fit(np.ones((1000, 4)) / 2)
+    >>> centring.event_
+    Gaussian(multiplier=50.0, adjacency=<Adjacency.ADD_REMOVE: 'add_remove'>)
+    """
+
+    def __init__(self, multiplier: float, population: int, *, random_state: int | None = None):
+        self.multiplier = multiplier
+        self.population = population
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Release the mean."""
+        population = arguments.count("population", self.population)
+        noise = GaussianNoise(arguments.positive("multiplier", self.multiplier))
+        rows = _rows(X)
+        total = np.zeros(rows.shape[1])
+        for piece in _pieces(rows):
+            total += _within_one(piece).sum(axis=0, dtype=np.float64)
+        rng = source_for(self.random_state).stream(Purpose.NOISE, _STREAM)
+        noisy = noise.add(BoundedSum({"sum": torch.from_numpy(total)}, sensitivity=1.0), rng)["sum"]
+        self.mean_: NDArray[np.float32] = (noisy.numpy() / population).astype(np.float32)
+        self.event_ = noise.event(len(total))
+        self.n_features_in_ = rows.shape[1]
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+        """Every row by itself."""
+        check_is_fitted(self)
+        return centred(_rows(X), self.mean_)
+
+
+def centred(rows: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows less a public mean, scaled to norm 1; those that are not finite become zero."""
+    if rows.shape[1] != len(mean):
+        raise InvalidArgument(f"X must have {len(mean)} columns, as in fit. Got {rows.shape[1]}.")
+    found = np.empty(rows.shape, dtype=np.float32)
+    for start in range(0, len(rows), _PIECE):
+        piece = rows[start : start + _PIECE] - mean
+        norms = np.sqrt(np.einsum("ij,ij->i", piece, piece))
+        usable = np.isfinite(norms) & (norms > 0)
+        piece[~usable] = 0
+        found[start : start + _PIECE] = piece / np.where(usable, norms, 1)[:, None]
+    return found
+
+
+def _rows(x: Any) -> NDArray[np.float32]:
+    rows = np.asarray(x, dtype=np.float32)
+    if rows.ndim != 2:
+        raise InvalidArgument(f"X must be a table, one row per example. Got shape {rows.shape}.")
+    return rows
+
+
+def _pieces(rows: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    return [rows[start : start + _PIECE] for start in range(0, len(rows), _PIECE)]
+
+
+def _within_one(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Rows scaled down to norm 1 where they are longer; zero where they are not finite."""
+    wide = rows.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    wide[~np.isfinite(norms)] = 0
+    scaled: NDArray[np.float64] = wide / np.maximum(np.where(np.isfinite(norms), norms, 1), 1)[:, None]
+    return scaled

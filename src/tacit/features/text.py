@@ -1,0 +1,135 @@
+"""Texts as bags of words, without a vocabulary: a public hash says where each word is counted.
+
+A vocabulary that is counted on private texts tells which words occur in them, and would have to be paid for. A hash
+needs none. Two words that fall to one place are counted together, which costs little accuracy while there are more
+places than words. Every text is treated by itself, so no privacy is spent.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from tacit import arguments
+from tacit.errors import InvalidArgument
+
+PLACES = 2**16
+_WORD = re.compile(r"[a-z0-9']+")
+# Words of English grammar, which hold a text together and say little about it. Negations say much, and are not here.
+_COMMON = (
+    "a about above after again all also am an and any are as at be because been before being below between both br by "
+    "can could did do does doing down during each few for from further had has have having he he's her here hers "
+    "herself him himself his how i i'm i've if in into is it it's its itself just me more most my myself of off on "
+    "once one only or other our ours ourselves out over own s same she she's should so some such t than that that's "
+    "the their theirs them themselves then there there's these they they're this those through to too two under until "
+    "up very was we were what when where which while who whom why will with would you you're your yours yourself "
+    "yourselves"
+)
+COMMON = frozenset(_COMMON.split())
+
+Weighting = Literal["presence", "logarithm"]
+
+
+class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Texts to sparse rows of norm 1, with `places` columns.
+
+    Words are runs of lower-case letters, digits and apostrophes; `common` ones are left out. A word that occurs counts
+    1 ("presence"), or 1 + log of how often it does ("logarithm"). A `vocabulary`, if one is given, is a public list:
+    words that are not in it are left out, and the others have the columns of their places in it.
+
+    >>> HashedWords().fit_transform(["A film, a good film", "good"]).shape
+    (2, 65536)
+    """
+
+    def __init__(
+        self,
+        *,
+        places: int = PLACES,
+        weighting: Weighting = "presence",
+        common: Iterable[str] = COMMON,
+        vocabulary: Iterable[str] | None = None,
+    ):
+        self.places = places
+        self.weighting = weighting
+        self.common = common
+        self.vocabulary = vocabulary
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Nothing to learn; the settings are checked."""
+        arguments.count("places", self.places, at_least=2)
+        if self.weighting not in ("presence", "logarithm"):
+            raise InvalidArgument(f"weighting must be 'presence' or 'logarithm'. Got {self.weighting!r}.")
+        if isinstance(self.vocabulary, str) or isinstance(self.common, str):
+            raise InvalidArgument("vocabulary and common are lists of words. Got a text.")
+        return self
+
+    def transform(self, X: Any) -> sparse.csr_matrix:  # noqa: N803
+        """One sparse row for every text."""
+        if isinstance(X, str):
+            raise InvalidArgument("X must be a list of texts. Got a single one.")
+        return self.of_words(_WORD.findall(str(text).lower()) for text in X)
+
+    def of_words(self, texts: Iterable[Iterable[str]]) -> sparse.csr_matrix:
+        """One sparse row for every text that was cut into words already."""
+        self.fit(None)
+        place = self._placing()
+        ends = [0]
+        columns: list[int] = []
+        values: list[float] = []
+        for words in texts:
+            counts = Counter(column for column in map(place, words) if column >= 0)
+            columns.extend(counts.keys())
+            values.extend(_weights(np.fromiter(counts.values(), np.float64, len(counts)), self.weighting))
+            ends.append(len(columns))
+        shape = (len(ends) - 1, self._columns())
+        rows = sparse.csr_matrix((np.array(values, np.float32), np.array(columns, np.int32), np.array(ends)), shape)
+        rows.sort_indices()
+        return rows
+
+    def _columns(self) -> int:
+        return self.places if self.vocabulary is None else len(list(self.vocabulary))
+
+    def _placing(self) -> Any:
+        """A function from a word to its column, or -1."""
+        common = frozenset(self.common)
+        if self.vocabulary is not None:
+            known = {word: column for column, word in enumerate(self.vocabulary) if word not in common}
+            return lambda word: known.get(word, -1)
+
+        @lru_cache(maxsize=2**18)
+        def place(word: str) -> int:
+            return -1 if word in common else zlib.crc32(word.encode()) % self.places
+
+        return place
+
+
+def _weights(counts: NDArray[np.float64], weighting: Weighting) -> NDArray[np.float64]:
+    """Of one text, with norm 1."""
+    weights = np.ones_like(counts) if weighting == "presence" else 1 + np.log(counts)
+    return weights / max(float(np.linalg.norm(weights)), 1e-12)
+
+
+def padded(rows: sparse.csr_matrix, length: int) -> NDArray[np.float32]:
+    """[texts, 2, length]: columns (counted from 1; 0 after the end) and weights, for models that look words up.
+
+    A text with more than `length` words keeps the heaviest ones, and has norm 1 again.
+    """
+    found = np.zeros((rows.shape[0], 2, length), dtype=np.float32)
+    for text, (start, stop) in enumerate(zip(rows.indptr[:-1], rows.indptr[1:], strict=True)):
+        columns, weights = rows.indices[start:stop], rows.data[start:stop]
+        if len(columns) > length:
+            heaviest = np.sort(np.argsort(-weights, kind="stable")[:length])
+            columns, weights = columns[heaviest], weights[heaviest]
+            weights = weights / np.linalg.norm(weights)
+        found[text, 0, : len(columns)] = columns + 1
+        found[text, 1, : len(columns)] = weights
+    return found
