@@ -109,7 +109,7 @@ def _collect(
     rule = RULES.get(call.function)
     found: dict[int, Piece] = {}
     place = layout.outputs[0]
-    is_plain = not any(id(t) in record.derived for t in call.tensors)
+    is_plain = not record.derived or not any(id(t) in record.derived for t in call.tensors)
     if rule is not None and is_plain and place is not None and len(grads) == 1 and grads[0] is not None:
         x = layout.arguments[0]
         if x is not None and (place.axis == x.axis == 0 or call.function in _ANY_AXIS):

@@ -62,7 +62,7 @@ class LotGradients:
             elif self.is_small:
                 self._norms = small.norms(self.pieces)
             else:
-                self._norms = sum(self._by_parameter().values(), torch.zeros(())).sqrt_()
+                self._norms = torch.stack(list(self._by_parameter().values())).sum(0).sqrt_()
         return self._norms
 
     def _by_parameter(self) -> Tensors:

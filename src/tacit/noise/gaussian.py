@@ -22,8 +22,6 @@ from tacit.types import BoundedSum, Tensors
 # would show that numbers in single precision are not evenly spread: at 2^-12, how likely a cell is would err by 0.1 %,
 # which over millions of coordinates adds up to more than the noise is meant to hide. Rounding adds 0.002 % of variance.
 _GRID_BITS = 6
-# Up to so many numbers numpy is faster, as its calls cost less.
-_FEW = 10_000
 _NUMPY = (torch.float32, torch.float64)
 # Single precision holds noise of these standard deviations, and the grid under it.
 _LEAST, _MOST = 1e-30, 1e30
@@ -59,7 +57,7 @@ class GaussianNoise:
         grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
         wide = any(value.dtype == torch.float64 for value in values)
         flat = rng.normal(bounded.dimension, wide=wide, scale=std / grid)
-        add = _added if values[0].is_cpu and len(flat) <= _FEW else _added_there
+        add = _added if values[0].is_cpu else _added_there
         return add(flat, bounded.values, grid)
 
     def event(self, dimension: int) -> Gaussian:
@@ -75,7 +73,7 @@ class GaussianNoise:
 
 
 def _added(flat: NDArray[Any], values: Tensors, grid: float) -> Tensors:
-    """Noise and values, in units of the grid and rounded to it."""
+    """Noise and values, in units of the grid and rounded to it. In numpy, as small models are bound by calls."""
     real, start = flat.dtype.type, 0
     noisy: dict[str, Tensor] = {}
     for name, value in values.items():
@@ -90,7 +88,7 @@ def _added(flat: NDArray[Any], values: Tensors, grid: float) -> Tensors:
 
 
 def _added_there(flat: NDArray[Any], values: Tensors, grid: float) -> Tensors:
-    """The same in torch, where the values are."""
+    """The same where the values are, on another device."""
     noise = torch.from_numpy(flat).to(next(iter(values.values())).device)
     pieces = noise.split_with_sizes([value.numel() for value in values.values()])
     noisy = [piece.view(value.shape) for piece, value in zip(pieces, values.values(), strict=True)]
