@@ -11,7 +11,7 @@ from mpmath import mpf
 from scipy import optimize
 
 from exact_losses import composed, epsilon_delta, gaussian_delta, hockey_stick, response
-from tacit.accounting import gdp
+from tacit.accounting import contour, gdp
 from tacit.accounting.composition import Composition
 from tacit.accounting.contour import (
     Lines,
@@ -195,3 +195,13 @@ def test_the_saddle_point_formula_is_near_for_a_gaussian(log_delta):
 def test_a_strict_line_is_none_where_smoothing_would_cost_too_much():
     measure = Composition(((response_atoms(1e-3), 2),), 0.0)
     assert try_line(measure, 1000.0, 1e-3, -7.0, 1e-12, strict=True) is None
+
+
+def test_a_line_that_is_all_smoothing_has_trivial_bounds(monkeypatch):
+    # Losses of 25,000 and more, seen from epsilon 3 with few nodes: eta is in the hundreds.
+    monkeypatch.setattr(contour, "_MOST_WORK", 1e4)
+    composition = Composition(((response_atoms(0.5), 100_000),))
+    lines = Lines((draw_line(composition, 1e-7, 3.0, 0.0, 1e-4),), 0.0, math.inf)
+    assert lines.smoothing > 1e4
+    assert lines.delta(3.0, "lower") == 0.0
+    assert lines.delta(3.0, "upper") == 1.0

@@ -341,3 +341,21 @@ def test_nothing_costs_nothing(event):
 
 def test_no_epsilon_will_do_for_what_reveals_everything():
     assert curve(EpsilonDelta(0.1, 1.0) * 2).epsilon_bounds(1e-5) == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 3.0, 600.0])
+def test_what_gives_everybody_away_has_delta_one(epsilon):
+    sampled = RandomizedResponse(3.0, 2).sampled(0.5) * 30_000
+    assert curve(sampled).delta_bounds(epsilon) == (pytest.approx(1, abs=1e-8), 1.0)
+
+
+@pytest.mark.parametrize("times", [700, 800])
+def test_nearly_certain_outcomes_are_not_taken_for_more_than_they_are(times):
+    # The loss of answers that are right with probability p is a binomial number of steps to the right.
+    right = 1 / (1 + math.exp(-0.5))
+    loss = 0.5 * (2 * np.arange(times + 1) - times)
+    left = np.exp(np.minimum(1.0 - loss, 0)) @ stats.binom.pmf(np.arange(times + 1), times, right)
+    # A little Gaussian noise keeps them from being listed one by one.
+    lower, upper = curve(EpsilonDelta(0.5) * times + Gaussian(1000.0)).delta_bounds(1.0)
+    assert lower <= 1 - left * (1 - 1e-3)
+    assert upper >= 1 - left

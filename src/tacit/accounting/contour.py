@@ -38,6 +38,8 @@ _CUT = 8.5
 _LOG_SMALL = 23.0
 # Below e^this, delta is nothing, and a better place for the line is not looked for.
 _NOTHING = -700.0
+# Smoothing beyond this eta leaves nothing to be seen: there is no lower bound then but 0.
+_MOST_ETA = 70.0
 # Complex multiplications that one line may cost: without smoothing, and with it.
 _WORK = 1.5e7
 _MOST_WORK = 1.5e8
@@ -132,7 +134,8 @@ class Line:
         if kind == "estimate":
             return max(smooth - lost / 2, 0.0), slope
         below = smooth - lost - scale * (self.doubt + self.doubt_bump) - self.aliases(epsilon)
-        return max(below, 0.0), slope
+        # Not a number where there is no lower bound.
+        return below if below > 0 else 0.0, slope
 
     def aliases(self, epsilon: float) -> float:
         """Upper bound of the sum over m != 0 of delta(eps + m P) e^{c m P}."""
@@ -260,7 +263,7 @@ def _evaluate(
     values[0] *= 0.5
     kernel = 1 / ((c + 1j * nodes) * (c + 1 + 1j * nodes))
     # eta^2 e^{eta^2 (z + 1/2)^2 / 2} differs from eta^2 e^{eta^2 (z^2 + z) / 2} by e^{eta^2 / 8}.
-    height = eta**2 * math.exp(eta**2 / 8)
+    height = eta**2 * math.exp(min(eta, _MOST_ETA) ** 2 / 8)
     sizes = np.abs(values)
     doubts = moments.doubts * np.exp(-0.5 * (eta * nodes) ** 2)
     # Nodes that carry nothing are dropped, and what they carry is doubted instead.
@@ -273,6 +276,8 @@ def _evaluate(
     bump_doubt = height * float(doubts.sum())
     if eta > 0:
         bump_doubt += height * beyond * (1 + 1 / ((eta**2 + measure.mu**2) * last * spacing))
+    if eta > _MOST_ETA:
+        bump_doubt = math.inf
     nodes, values, kernel = nodes[keep], values[keep], kernel[keep]
     return Line(
         c=c,

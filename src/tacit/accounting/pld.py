@@ -35,6 +35,8 @@ _LEAST_DELTA = 1e-300
 _HOPELESS = 40.0
 # A whole curve is read off so many sets of lines.
 _ANCHORS = 10
+# A delta that is closer to 1 than this is 1 for every purpose, and no line is drawn for it.
+_CERTAIN = 1e-9
 # Closed-form losses are used where smoothing would move epsilon by less than this fraction.
 _EXACT_TOLERANCE = 1e-6
 
@@ -262,8 +264,22 @@ class _Direction:
         if self._is_single():
             tail = 1e-40
             return _ordered(*(self._single_delta(epsilon, kind, tail) for kind in _KINDS))
+        if self._is_nearly_certain(epsilon):
+            return Bounds(1 - 2 * _CERTAIN, 1.0, 1.0)
         lines = self.lines_near(epsilon)
         return _ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
+
+    def _is_nearly_certain(self, epsilon: float) -> bool:
+        """Whether 1 - delta = E min(1, e^{epsilon - loss}) <= e^{epsilon / 2} E e^{-loss / 2} is next to nothing.
+
+        Where nearly every outcome gives the example away, a line to the right of zero sees only its own smoothing.
+        """
+        rough = self._exact() or self._atoms("estimate", _CERTAIN / self.steps.total, _SEARCH_SIZE)
+        if rough.cumulants(-0.5)[0] + epsilon / 2 > math.log(_CERTAIN):
+            return False
+        # What the tails leave out is at most _CERTAIN once more.
+        below = self._atoms("lower", _CERTAIN / self.steps.total, _SEARCH_SIZE)
+        return below.cumulants(-0.5)[0] + epsilon / 2 <= math.log(_CERTAIN)
 
     def lines_near(self, epsilon: float, fineness: Fineness | None = None) -> dict[Kind, Lines]:
         """Lines for the three sides, drawn for epsilon."""
