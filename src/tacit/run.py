@@ -215,10 +215,12 @@ class PrivateRun:
             if mechanism.guide is None:
                 self._charge(lot.step)
             release, self._state = self._peers.released(lambda: mechanism.release(bounded, state, stream), bounded)
-        event = mechanism.cost(release.event, sampling, self._plan.dimension)
-        if event != self._events[-1]:
-            refuse_unless_reserved(self.booking, self._events[-1], event)
-            self._events[-1] = event
+        # What the plan has counted, unless the noise says otherwise.
+        if release.event is not mechanism.noise.event(self._plan.dimension):
+            event = mechanism.cost(release.event, sampling, self._plan.dimension)
+            if event != self._events[-1]:
+                refuse_unless_reserved(self.booking, self._events[-1], event)
+                self._events[-1] = event
         if release.realised is not None:
             self._realised.append(mechanism.cost(release.realised, sampling, self._plan.dimension))
         _write_gradients(parameters, release.values, lot_size)
