@@ -34,6 +34,10 @@ def nothing(shape, classes):
     return shape
 def broken(shape, classes):
     return 1 / 0
+def narrow(shape, classes):
+    return torch.nn.Linear(2, classes)
+def silent(shape, classes):
+    return torch.nn.Linear(shape[0], 1)
 """
 
 
@@ -120,6 +124,8 @@ def test_a_model_of_ones_own_is_trained_and_resumed(tacit, tmp_path, function):
         (f"{LINE} --epsilon 1 --model net.py:make", "has no function make"),
         (f"{LINE} --epsilon 1 --model net.py:nothing", "must return a torch.nn.Module. It returned (3,)"),
         (f"{LINE} --epsilon 1 --model net.py:broken", "failed: ZeroDivisionError"),
+        (f"{LINE} --epsilon 1 --model net.py:narrow", "does not take inputs of shape (3,), as those of patients are"),
+        (f"{LINE} --epsilon 1 --model net.py:silent", "must answer each input of patients with 2 numbers"),
         (f"{LINE} --epsilon 1 --model lstm", "There is no model 'lstm'. Known are linear, mlp, cnn, embedding"),
         (f"{LINE} --epsilon 1 --model embedding", "--model embedding does not fit patients"),
     ],

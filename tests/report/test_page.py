@@ -3,39 +3,21 @@
 import json
 import math
 import re
-import shlex
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import torch
 
+from report_folders import Outline, tacit
 from tacit.accounting import Gaussian, Unproven, curve
-from tacit.cli import main
 from tacit.guarantee import Claim, Guarantee, Status
 from tacit.report import facts, figures, page, run
 from tacit.report.wording import percent_up, up
 
 
-def tacit(line: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["tacit", *shlex.split(line)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-    assert not stop.value.code
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """A finished run on iris with its report; no test changes it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("runs") / "first"
-    tacit(f"train iris --epsilon 3 --delta 1e-4 --steps 12 --out {folder}")
-    tacit(f"report {folder}")
-    torch.set_num_threads(before)
-    return folder
+def folder(run_folder) -> Path:
+    return run_folder
 
 
 @pytest.fixture(scope="module")
@@ -46,37 +28,6 @@ def twin(folder) -> dict:
 @pytest.fixture(scope="module")
 def html(folder) -> str:
     return (folder / "report.html").read_text()
-
-
-class Outline(HTMLParser):
-    """Tags, the text of the page, and every identifier and reference."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags, self.words, self.ids, self.labels, self.loaded, self._hidden = [], [], [], [], [], 0
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        values = dict(attrs)
-        self.tags.append(tag)
-        self._hidden += tag in ("script", "style")
-        if "id" in values:
-            self.ids.append(values["id"])
-        self.labels += (values.get("aria-labelledby") or "").split()
-        self.loaded += [values[name] for name in ("src", "srcset", "action", "data") if name in values]
-        if tag == "link" or (tag == "a" and "href" in values):
-            self.loaded += [values["href"]] if not values["href"].startswith("#") else []
-
-    def handle_endtag(self, tag):
-        self._hidden -= tag in ("script", "style")
-
-    def handle_data(self, data):
-        if not self._hidden:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def test_the_page_loads_nothing_from_anywhere(html):

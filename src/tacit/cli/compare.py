@@ -113,6 +113,7 @@ def _planned(name: str, typed: "Typed", asked: tuple[Any, ...]) -> tuple["Data",
 
     from tacit import arguments
     from tacit.cli.comparing import Comparison, methods_that_fit
+    from tacit.cli.networks import refuse_unless_fitting
     from tacit.cli.output import working
     from tacit.cli.settings import load_typed, settle
     from tacit.errors import InvalidArgument
@@ -123,6 +124,7 @@ def _planned(name: str, typed: "Typed", asked: tuple[Any, ...]) -> tuple["Data",
     with working("Reading data"):
         data, table = load_typed(name, typed)
     settings = settle(data, replace(typed, epsilon=epsilons[0]), table)
+    refuse_unless_fitting(settings.model, data)
     fitting = methods_that_fit(data, settings.model)
     unfit = [each for each in methods or () if each not in fitting]
     if unfit:
@@ -135,17 +137,16 @@ def _planned(name: str, typed: "Typed", asked: tuple[Any, ...]) -> tuple["Data",
 
 
 def _compare(data: "Data", comparison: "Comparison", folder: Path, workers: float | None, json: bool) -> None:
-    import os
     import shlex
 
     from tacit import arguments
-    from tacit.cli.comparing import run
+    from tacit.cli.comparing import available_cores, run
     from tacit.cli.output import note, say_json, working
-    from tacit.report.comparison import write_comparison
+    from tacit.report.overview import write_comparison
 
     command = shlex.join(["tacit", *sys.argv[1:]])
-    comparison.keep(folder, _about(data), command)
-    count = os.cpu_count() or 1 if workers is None else arguments.count("workers", workers)
+    comparison.keep(data, folder, command)
+    count = available_cores() if workers is None else arguments.count("workers", workers)
     if not run(comparison, data, folder, count):
         note(f"Stopped. All finished cells are kept in {folder}. Go on with: {command}")
         raise typer.Exit(130)
@@ -157,33 +158,20 @@ def _compare(data: "Data", comparison: "Comparison", folder: Path, workers: floa
         _print(facts, written)
 
 
-def _about(data: "Data") -> dict[str, Any]:
-    return {
-        "name": data.name,
-        "example": data.example,
-        "scaling": data.scaling,
-        "source": data.source,
-        "classes": data.classes,
-        "population": data.population,
-        "test": "held out" if data.is_test_private else "public",
-        "test_examples": len(data.test[1]),
-    }
-
-
 def _print(facts: "Facts", written: tuple[Path, ...]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    from tacit.report.comparison import columns, row_words
+    from tacit.report.comparison import columns, lines
 
     console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=150, highlight=False)
+    console = console if console.is_terminal else Console(width=160, highlight=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=facts["title"], title_justify="left")
     for column in columns(facts):
-        table.add_column(column, overflow="fold")
-    for row in facts["rows"]:
-        table.add_row(*row_words(row))
+        table.add_column(column, overflow="fold", no_wrap=column == "method")
+    for line in lines(facts):
+        table.add_row(*line)
     console.print(table)
-    for line in [*facts["words"], f"The report: {written[0]}", f"The picture: {written[2]}"]:
-        console.print(line, soft_wrap=True)
+    for words in [*facts["words"], f"The report: {written[0]}", f"The picture: {written[2]}"]:
+        console.print(words, soft_wrap=True, markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -9,18 +10,21 @@ import signal
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+import tacit
 from tacit.cli.cells import CELLS, NON_PRIVATE, Job, run_job
 from tacit.cli.progress import Every, stop_on_interrupt
 from tacit.cli.recipes import ModeName
-from tacit.errors import CannotResume, TacitError
+from tacit.errors import CannotResume, InvalidArgument, TacitError
+from tacit.ledger import fingerprint
 from tacit.methods.registry import METHODS
 
 if TYPE_CHECKING:
@@ -55,32 +59,88 @@ class Comparison:
         ]
         return [*private, Job(NON_PRIVATE, "rigorous", None, seeds)]
 
-    def keep(self, folder: Path, about: dict[str, Any], command: str) -> None:
+    def keep(self, data: Data, folder: Path, command: str) -> None:
         """Write the plan beside the cells; refuse a folder in which another comparison lies."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path, settings = folder / FILE, _comparable(self.settings)
-        values = {"version": _VERSION, "settings": settings, "data": about, "command": command}
-        if path.is_file():
-            before = json.loads(path.read_text(encoding="utf-8")).get("settings")
-            if before != settings:
-                changed = [name for name in settings if (before or {}).get(name) != settings[name]]
-                raise CannotResume(
-                    f"{folder} holds another comparison: {', '.join(changed)} differ. Choose another --out, or leave "
-                    "those options as they were; methods, epsilons and seeds can be added."
-                )
-        path.write_text(json.dumps(values, indent=1), encoding="utf-8")
+        values = {
+            "version": _VERSION,
+            "settings": self._shared(),
+            "same": {"data": fingerprint(*data.train, *data.test), "model": self._model(), "tacit": tacit.__version__},
+            "data": _about(data),
+            "command": command,
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _refuse_another(folder, values)
+            (folder / FILE).write_text(json.dumps(values, indent=1), encoding="utf-8")
+        except OSError as error:
+            raise InvalidArgument(
+                f"The comparison cannot be written to {folder}: {error.strerror}. Choose another --out."
+            ) from error
+
+    def _shared(self) -> dict[str, Any]:
+        """What all cells have in common, and what may be told of it; a learning rate only if it was given."""
+        of_one_cell = ("epsilon", "method", "mode", "multiplier", "learning_rate")
+        shared = {name: value for name, value in self.settings.public().items() if name not in of_one_cell}
+        return {**shared, "learning_rate": self.typed.learning_rate}
+
+    def _model(self) -> str:
+        """The name of the model, or what the user's file with it says."""
+        if ":" not in self.settings.model:
+            return self.settings.model
+        file = Path(self.settings.model.rpartition(":")[0])
+        return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _comparable(settings: Settings) -> dict[str, Any]:
-    """What all cells have in common, and what may be told of it."""
-    of_one_cell = ("epsilon", "method", "mode", "multiplier", "learning_rate")
-    return {name: value for name, value in settings.public().items() if name not in of_one_cell}
+def _about(data: Data) -> dict[str, Any]:
+    return {
+        "name": data.name,
+        "example": data.example,
+        "scaling": data.scaling,
+        "source": data.source,
+        "classes": data.classes,
+        "population": data.population,
+        "test": "held out" if data.is_test_private else "public",
+        "test_examples": len(data.test[1]),
+        "constant": _constant(data),
+    }
+
+
+def _constant(data: Data) -> float | None:
+    """What the best answer that is always the same scores: who does no better has learnt nothing."""
+    targets = data.test[1]
+    if not len(targets):
+        return None
+    if data.classes is None:
+        return data.unit * float(targets.std())
+    return float(np.bincount(targets).max() / len(targets))
+
+
+def _refuse_another(folder: Path, values: dict[str, Any]) -> None:
+    path = folder / FILE
+    if not path.is_file():
+        return
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        was, now = ({**each["settings"], **each["same"]} for each in (before, values))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CannotResume(f"{path} was not written by tacit compare: {error!r}. Choose another --out.") from error
+    changed = [name for name in now if was.get(name) != now[name]]
+    if changed:
+        raise CannotResume(
+            f"{folder} holds another comparison: {', '.join(changed)} differ. Choose another --out, or leave those as "
+            "they were; methods, epsilons and seeds can be added."
+        )
 
 
 def methods_that_fit(data: Data, model: str) -> tuple[str, ...]:
     """Noisy gradients fit everything, the others linear models of features."""
     is_linear = model == "linear" and not data.vocabulary
     return tuple(one.name for one in METHODS if one.kind == "gradient" or is_linear)
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run(comparison: Comparison, data: Data, folder: Path, workers: int) -> bool:
@@ -91,6 +151,9 @@ def run(comparison: Comparison, data: Data, folder: Path, workers: int) -> bool:
     left = [job for job in jobs if job.seeds]
     if not left:
         return True
+    if len(left) < 2 * workers:
+        # Rather find the noise once for each seed than leave a core without work.
+        left = [replace(job, seeds=(seed,)) for job in left for seed in job.seeds]
     begin = (data, comparison.typed, folder)
     workers = min(workers, len(left))
     with stop_on_interrupt() as asked, _Display(done, total, folder) as display:
@@ -117,6 +180,8 @@ def _watch(running: dict[Future[int], Job], display: _Display, asked: Any) -> bo
                     f"A process that trained {job.method} ended without a word; the machine may be out of memory. The "
                     "same command goes on from here; --workers 1 needs least."
                 ) from error
+            except OSError as error:
+                raise InvalidArgument(f"A cell of {job.method} cannot be written: {error}.") from error
         display.show(running)
         if asked():
             return False
@@ -169,9 +234,7 @@ class _Display:
         """Count the files, and name what is being trained."""
         done = sum(1 for file in self._folder.glob("*.json")) if self._folder.is_dir() else 0
         busy = [job for future, job in running.items() if future.running()]
-        seen = ", ".join(
-            f"{job.method} at {job.epsilon:g}" for job in busy[: os.cpu_count()] if job.epsilon is not None
-        )
+        seen = ", ".join(f"{job.method} at {job.epsilon:g}" for job in busy if job.epsilon is not None)
         self._bar.update(self._task, completed=min(done, self._total), seen=seen)
         if not self._console.is_terminal and done > self._first and self._lines.due():
             left = (time.monotonic() - self._began) / (done - self._first) * (self._total - done)

@@ -62,6 +62,26 @@ def network_for(name: str, data: Data) -> nn.Module:
     )
 
 
+def refuse_unless_fitting(name: str, data: Data) -> None:
+    """Raise `InvalidArgument` if there is no such model, or if it cannot take an input of zeros and answer it."""
+    model = network_for(name, data)
+    zeros = torch.zeros(2, *data.shape, dtype=torch.from_numpy(data.train[0][:0]).dtype)
+    outputs = data.classes or 1
+    try:
+        with torch.no_grad():
+            found = tuple(model(zeros).shape)
+    except Exception as error:
+        shown = " ".join(str(error).split())
+        raise InvalidArgument(
+            f"--model {name} does not take inputs of shape {data.shape}, as those of {data.name} are: {shown}."
+        ) from error
+    if found != (2, outputs):
+        raise InvalidArgument(
+            f"--model {name} must answer each input of {data.name} with {outputs} numbers, one for each class (one, "
+            f"if a number is predicted). Two inputs gave {found}."
+        )
+
+
 def _convolutions(data: Data, outputs: int) -> nn.Module:
     if data.shape == _IMAGE:
         return _image_network(outputs)

@@ -68,7 +68,7 @@ def _comparison(
     folder: Path, out: Path, _baseline: bool, _data_path: Path | None
 ) -> tuple["Facts", tuple[Path, ...], str]:
     from tacit.cli.output import working
-    from tacit.report.comparison import write_comparison
+    from tacit.report.overview import write_comparison
 
     with working("Drawing"):
         facts, written = write_comparison(folder, out)

@@ -123,8 +123,10 @@ def _begun(data: str | None, typed: "Typed") -> "Training":
     with working("Accounting"):
         settings = settle(loaded, typed, table)
 
+        from tacit.cli.networks import refuse_unless_fitting
         from tacit.cli.training import Training
 
+        refuse_unless_fitting(settings.model, loaded)
         return Training.begin(loaded, settings, typed.out)
 
 

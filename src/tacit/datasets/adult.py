@@ -6,13 +6,12 @@ value that the code book does not know, such as "?", is encoded as nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode, longest
+from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode
 from tacit.datasets.data import Data, Examples
 from tacit.datasets.files import contents, libsvm, reading, rows_of
 from tacit.errors import InvalidArgument
@@ -81,10 +80,10 @@ _BOOK: CodeBook = {
 
 def read_adult(where: Path) -> Data | None:
     """The original tables, or else a9a; None if neither is there."""
-    parts = _parts(where, _TABLES, _from_table)
-    if parts is None:
-        return _read_a9a(where, "adult")
-    return _data("adult", parts, longest(_BOOK), "numbers go from declared ranges to [-1, 1], categories to 0 or 1")
+    data = _read(
+        where, "adult", _TABLES, _from_table, "numbers go from declared ranges to [-1, 1], categories to 0 or 1"
+    )
+    return data or _read_a9a(where, "adult")
 
 
 def read_a9a(where: Path) -> Data | None:
@@ -93,17 +92,12 @@ def read_a9a(where: Path) -> Data | None:
 
 
 def _read_a9a(where: Path, name: str) -> Data | None:
-    parts = _parts(where, _A9A, _from_libsvm)
-    # Every one of the fourteen columns became one 1.
-    return None if parts is None else _data(name, parts, math.sqrt(14), "the features of a9a are 0 or 1 already")
+    return _read(where, name, _A9A, _from_libsvm, "the features of a9a are 0 or 1 already")
 
 
-def _data(name: str, parts: list[Examples], norm: float, scaling: str) -> Data:
-    train, test = parts
-    return Data(name, train, test, classes=2, population=_PUBLISHED_SIZE, scaling=scaling, example="person", norm=norm)
-
-
-def _parts(where: Path, files: tuple[str, str], read: Callable[[bytes], Examples]) -> list[Examples] | None:
+def _read(
+    where: Path, name: str, files: tuple[str, str], read: Callable[[bytes], Examples], scaling: str
+) -> Data | None:
     found = contents(where, files)
     if found is None:
         return None
@@ -111,7 +105,8 @@ def _parts(where: Path, files: tuple[str, str], read: Callable[[bytes], Examples
     for file in files:
         with reading(where / file, "rows of Adult"):
             parts.append(read(found[file]))
-    return parts
+    train, test = parts
+    return Data(name, train, test, classes=2, population=_PUBLISHED_SIZE, scaling=scaling, example="person")
 
 
 def _from_table(text: bytes) -> Examples:

@@ -92,11 +92,6 @@ def encode(table: Mapping[str, Array], book: CodeBook) -> Array:
     return np.concatenate([encode_column(name, table[name], book[name]) for name in ordered], axis=1)
 
 
-def longest(book: CodeBook) -> float:
-    """The norm that no encoded row surpasses: every column, of whatever kind, adds at most 1 to its square."""
-    return math.sqrt(len(book))
-
-
 def encode_column(name: str, values: Array, column: Column) -> Array:
     """One column; the error names it."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,12 +39,6 @@ class Data:
     example: str = field(default="row", repr=False)
     source: str = field(default="", repr=False)
     is_test_private: bool = field(default=False, repr=False)
-    norm: float | None = field(default=None, repr=False)
-
-    @property
-    def longest(self) -> float:
-        """The norm that no input surpasses: `norm`, if the encoding has one, or else that of ones all over."""
-        return math.sqrt(math.prod(self.shape)) if self.norm is None else self.norm
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +40,7 @@ def load_table(
     file = Path(path).expanduser()
     declared = bounds if isinstance(bounds, Bounds) else Bounds.read(bounds)
     size = _population(declared, population)
-    train, layout = _examples(file, target, declared)
+    train, shape = _examples(file, target, declared)
     if declared.test_file is not None:
         test, _ = _examples(declared.test_file, target, declared)
     else:
@@ -50,8 +48,8 @@ def load_table(
     column = declared.columns[target]
     return Data(
         file.name.split(".")[0],
-        layout.shaped(train),
-        layout.shaped(test),
+        _shaped(train, shape),
+        _shaped(test, shape),
         classes=len(column.values) if isinstance(column, Category) else None,
         population=size,
         scaling="numbers go from declared bounds to [-1, 1], declared categories to 0 or 1",
@@ -59,7 +57,6 @@ def load_table(
         example=declared.example,
         source="your own table",
         is_test_private=declared.test_file is None,
-        norm=layout.norm,
     )
 
 
@@ -75,27 +72,16 @@ def _population(declared: Bounds, given: int | None) -> int:
     return max(1, round(declared.rows * (1 - declared.held_out)))
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The shape that one input has, and the norm that it does not surpass."""
-
-    shape: tuple[int, ...]
-    norm: float
-
-    def shaped(self, examples: Examples) -> Examples:
-        return examples[0].reshape(-1, *self.shape), examples[1]
-
-
-def _examples(file: Path, target: str, declared: Bounds) -> tuple[Examples, _Layout]:
-    """Features as one row of numbers per example, targets, and how the features are laid out."""
+def _examples(file: Path, target: str, declared: Bounds) -> tuple[Examples, tuple[int, ...]]:
+    """Features as one row of numbers per example, targets, and the shape that an input has."""
     features = declared.features(target)
     with reading(file, "a table"):
         table = _columns(file, declared)
-        inputs, layout = _inputs(table, features)
+        inputs, shape = _inputs(table, features)
         targets = _targets(target, table[target], declared)
         if len(inputs) != len(targets):
             raise ValueError(f"it has {len(inputs)} rows of features and {len(targets)} of the target")
-    return (inputs, targets), layout
+    return (inputs, targets), shape
 
 
 def _columns(file: Path, declared: Bounds) -> dict[str, Array]:
@@ -130,7 +116,7 @@ def _parquet(file: Path, declared: Bounds) -> dict[str, Array]:
     return {name: np.array(table[name].to_pylist(), dtype=object) for name in declared.columns}
 
 
-def _inputs(table: dict[str, Array], features: CodeBook) -> tuple[Array, _Layout]:
+def _inputs(table: dict[str, Array], features: CodeBook) -> tuple[Array, tuple[int, ...]]:
     """One row of numbers per example; an array of images, if there is nothing else, keeps its shape beside it."""
     arrays = {name: table[name] for name in features if table[name].ndim > 1}
     flat = {name: column for name, column in features.items() if name not in arrays}
@@ -139,10 +125,7 @@ def _inputs(table: dict[str, Array], features: CodeBook) -> tuple[Array, _Layout
         parts.append(encode(table, flat))
     inputs = np.concatenate(parts, axis=1)
     alone = len(arrays) == 1 and not flat
-    # A category of any number of values has one 1, so it adds no more to the norm than a number does.
-    squared = len(flat) + sum(math.prod(values.shape[1:]) for values in arrays.values())
-    shape = next(iter(arrays.values())).shape[1:] if alone else inputs.shape[1:]
-    return inputs, _Layout(tuple(shape), math.sqrt(squared))
+    return inputs, next(iter(arrays.values())).shape[1:] if alone else inputs.shape[1:]
 
 
 def _array(name: str, values: Array, features: CodeBook) -> Array:
@@ -185,3 +168,7 @@ def _held_out(examples: Examples, share: float) -> tuple[Examples, Examples]:
     )
     out = np.fromiter((int.from_bytes(each, "big") < limit for each in hashes), dtype=bool, count=len(inputs))
     return (inputs[~out], targets[~out]), (inputs[out], targets[out])
+
+
+def _shaped(examples: Examples, shape: tuple[int, ...]) -> Examples:
+    return examples[0].reshape(-1, *shape), examples[1]

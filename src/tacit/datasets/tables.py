@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode, labels_of, longest
+from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode, labels_of
 from tacit.datasets.data import Array, Data, private_part, split
 from tacit.datasets.files import only_content, reading, rows_of
 from tacit.errors import InvalidArgument
@@ -49,8 +49,8 @@ def read_table(name: str, where: Path) -> Data | None:
             raise ValueError(f"it has no column {missing[0]!r}")
         inputs, targets = encode(columns, table.book), _classes(columns[table.target], table.labels)
     train, test = split(inputs, targets)
-    population, norm = private_part(table.rows), longest(table.book)
-    return Data(name, train, test, 2, population, scaling=_SCALING, example=table.example, norm=norm)
+    population = private_part(table.rows)
+    return Data(name, train, test, 2, population, scaling=_SCALING, example=table.example)
 
 
 def files_of(name: str) -> str:

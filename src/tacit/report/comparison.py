@@ -1,4 +1,4 @@
-"""A comparison as facts, picture and page: every method at every epsilon, beside the model without privacy."""
+"""A comparison as facts: every method at every epsilon, beside the model without privacy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 from scipy import stats
 
 from tacit.errors import InvalidArgument
-from tacit.methods.registry import METHODS
-from tacit.report import page
+from tacit.methods.registry import METHODS, entry
 from tacit.report.facts import Facts
 from tacit.report.run import made, wilson
 from tacit.report.wording import near, up
@@ -31,30 +30,19 @@ def is_comparison(folder: Path) -> bool:
     return (folder / PLAN).is_file()
 
 
-def write_comparison(folder: Path, out: Path) -> tuple[Facts, tuple[Path, Path, Path]]:
-    """The page, its twin and the picture of the comparison in the folder."""
-    from tacit.report import overview
-
-    facts = read_comparison(folder)
-    figure = overview.draw_scores(facts)
-    out.mkdir(parents=True, exist_ok=True)
-    picture = out / "comparison.png"
-    figure.savefig(picture, dpi=150)
-    html, twin = page.write(facts, overview.comparison_page(facts), out)
-    return facts, (html, twin, picture)
-
-
 def read_comparison(folder: Path) -> Facts:
     """Everything that the cells in the folder say together."""
     try:
-        plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        plan = dict(json.loads((folder / PLAN).read_text(encoding="utf-8")))
         cells = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((folder / CELLS).glob("*.json"))]
-    except (OSError, ValueError) as error:
+        command, data, settings = plan["command"], plan["data"], plan["settings"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidArgument(f"{folder} holds no comparison that tacit compare wrote: {error}.") from error
     if not cells:
-        raise InvalidArgument(f"{folder} holds no finished cell yet. Go on with: {plan['command']}")
-    data, settings = plan["data"], plan["settings"]
+        raise InvalidArgument(f"{folder} holds no finished cell yet. Go on with: {command}")
     rows = _rows(cells, data)
+    if all(row["refused"] for row in rows if row["method"] != NON_PRIVATE):
+        raise InvalidArgument(f"No method could be trained. {' '.join(dict.fromkeys(_refusals(rows)))}")
     return {
         "schema": SCHEMA,
         "kind": "comparison",
@@ -68,29 +56,52 @@ def read_comparison(folder: Path) -> Facts:
         "rows": rows,
         "words": _words(rows, _measure(cells), data),
         "methods": _methods({row["method"] for row in rows}),
-        "command": plan["command"],
+        "command": command,
     }
 
 
 def columns(facts: Facts) -> list[str]:
-    """The heads of the table."""
+    """The heads of the table that has a line for each method."""
     scored = "accuracy" if facts["measure"] == "accuracy" else "error (rmse)"
-    return ["method", "asked ε", scored, "certified ε", "compares", "the paper's claim", "seconds"]
+    asked = [f"{scored} at ε {epsilon:g}" for epsilon in epsilons_of(facts)]
+    return ["method", *(asked or [scored]), "certified ε", "compares", "the paper's claim", "seconds"]
 
 
-def row_words(row: Facts) -> list[str]:
-    """One row of the table, as text."""
-    asked = "" if row["epsilon"] is None else f"{row['epsilon']:g}"
-    if row["refused"]:
-        return [row["label"], asked, "does not fit", "", "", row["refused"], ""]
+def epsilons_of(facts: Facts) -> list[float]:
+    """The budgets that were asked for."""
+    return sorted({row["epsilon"] for row in facts["rows"] if row["epsilon"] is not None})
+
+
+def lines(facts: Facts) -> list[list[str]]:
+    """The lines of that table: every method with its scores at all epsilons."""
+    groups: dict[str, dict[float | None, Facts]] = defaultdict(dict)
+    for row in facts["rows"]:
+        groups[row["label"]][row["epsilon"]] = row
+    return [_line(label, rows, epsilons_of(facts)) for label, rows in groups.items()]
+
+
+def _line(label: str, rows: dict[float | None, Facts], epsilons: list[float]) -> list[str]:
+    those = list(rows.values())
+    seconds = f"{np.mean([row['seconds'] for row in those]):.2g}"
+    if label == "without privacy":
+        return [label, *[scored_words(those[0])] * max(1, len(epsilons)), "", "", "", seconds]
+    at = [rows.get(epsilon) for epsilon in epsilons]
+    scores = ["" if row is None else "does not fit" if row["refused"] else scored_words(row) for row in at]
+    known = [row for row in those if not row["refused"]]
+    if not known:
+        return [label, *scores, "", "", "", ""]
+    certified = dict.fromkeys("none" if row["certified"] is None else up(row["certified"], 3) for row in known)
+    left_out = " and ".join(known[0]["unprotected"])
+    claims = ", ".join(near(row["claim"]["epsilon"], 3) for row in known if row["claim"])
+    status = "as published: refuted" if known[0]["is_repaired"] and not claims else known[0]["status"]
+    also = "; as published: refuted" if known[0]["is_repaired"] and claims else ""
     return [
-        row["label"],
-        asked,
-        scored_words(row),
-        row["certified_words"],
-        row["compares"],
-        row["claim_words"],
-        f"{row['seconds']:.2g}",
+        label,
+        *scores,
+        ", ".join(certified) + (f" without {left_out}" if left_out else ""),
+        known[0]["compares"],
+        f"{claims} {status}{also}".strip(),
+        seconds,
     ]
 
 
@@ -120,10 +131,9 @@ def _rows(cells: list[Facts], data: Facts) -> list[Facts]:
 
 def _row(cells: list[Facts], data: Facts) -> Facts:
     first = cells[0]
-    label = first["method"] + (" (as published)" if first["mode"] == "paper" else "")
     row = {
         "method": first["method"],
-        "label": "without privacy" if first["method"] == NON_PRIVATE else label,
+        "label": _label(first["method"], first["mode"]),
         "mode": first["mode"],
         "epsilon": first["epsilon"],
         "seeds": len(cells),
@@ -131,12 +141,27 @@ def _row(cells: list[Facts], data: Facts) -> Facts:
         "refused": first.get("refused"),
     }
     if row["refused"]:
-        return {**row, "measure": None, "mean": None, "half": None, **_nothing()}
+        return {**row, "measure": None, "mean": None, "half": None, "is_idle": False, **_nothing()}
     scores = [next(iter(cell["score"].items())) for cell in cells if "score" in cell]
-    values = np.array([value for _, value in scores])
-    about = _nothing() if first["method"] == NON_PRIVATE else _guarantee(first["guarantee"])
-    half = _half(values, scores[0][0], data["test_examples"])
-    return {**row, "measure": scores[0][0], "mean": float(values.mean()), "half": half, **about}
+    measure, values = scores[0][0], np.array([value for _, value in scores])
+    mean, constant = float(values.mean()), data.get("constant")
+    is_idle = constant is not None and (mean <= constant if measure == "accuracy" else mean >= constant)
+    about = _nothing() if first["method"] == NON_PRIVATE else _guarantee(first["guarantee"], _is_repaired(row))
+    half = _half(values, measure, data["test_examples"])
+    return {**row, "measure": measure, "mean": mean, "half": half, "is_idle": is_idle, **about}
+
+
+def _label(method: str, mode: str) -> str:
+    if method == NON_PRIVATE:
+        return "without privacy"
+    if mode == "paper":
+        return f"{method} (as published)"
+    return f"{method} (repaired)" if entry(method).status == "refuted" else method
+
+
+def _is_repaired(row: Facts) -> bool:
+    """Whether the claim is refuted as published, and this is the form that has a proof."""
+    return row["mode"] == "rigorous" and entry(row["method"]).status == "refuted"
 
 
 def _half(values: Any, measure: str, tested: int) -> float:
@@ -153,14 +178,17 @@ def _half(values: Any, measure: str, tested: int) -> float:
 
 def _nothing() -> Facts:
     empty = ("certified", "adjacency", "claim", "status")
-    return {**dict.fromkeys(empty), "certified_words": "", "compares": "", "claim_words": "", "unprotected": []}
+    words = {"certified_words": "", "compares": "", "claim_words": ""}
+    return {**dict.fromkeys(empty), **words, "unprotected": [], "is_repaired": False}
 
 
-def _guarantee(written: Facts) -> Facts:
+def _guarantee(written: Facts, is_repaired: bool) -> Facts:
     certified, claim = written["proven"]["epsilon_upper"], written["claim"]
     left_out = written["unprotected"]
     proven = "nothing proven" if certified is None else up(certified, 4)
-    said = "none" if claim is None or claim["epsilon"] is None else near(claim["epsilon"], 4)
+    said = [] if claim is None or claim["epsilon"] is None else [f"{near(claim['epsilon'], 4)}: {written['status']}"]
+    if is_repaired:
+        said.append("as published: refuted")
     return {
         "certified": certified,
         "certified_words": f"{proven} without {' and '.join(left_out)}" if left_out and certified else proven,
@@ -168,32 +196,59 @@ def _guarantee(written: Facts) -> Facts:
         "compares": _ADJACENCIES[written["adjacency"]],
         "claim": claim,
         "status": written["status"],
-        "claim_words": f"{said} ({written['status']})",
+        "claim_words": "; ".join(said) or written["status"],
+        "is_repaired": is_repaired,
         "unprotected": left_out,
     }
 
 
 def _words(rows: list[Facts], measure: str, data: Facts) -> list[str]:
     """What to take from the table, and what not."""
-    best = max if measure == "accuracy" else min
-    words = []
-    usable = [row for row in rows if row["certified"] is not None and not row["unprotected"]]
-    for epsilon in sorted({row["epsilon"] for row in usable}):
-        parts = []
-        for adjacency, shown in _IN_WORDS.items():
-            those = [row for row in usable if row["epsilon"] == epsilon and row["adjacency"] == adjacency]
-            if those:
-                winner = best(those, key=lambda row: row["mean"])
-                parts.append(f"{winner['label']} with {scored_words(winner)} ({shown})")
-        words.append(f"At ε = {epsilon:g} the best that is proven: {'; '.join(parts)}.")
+    rigorous = {row["epsilon"] for row in rows if is_proven(row) and row["mode"] == "rigorous"}
+    words = [_best(rows, epsilon, measure) for epsilon in sorted(rigorous)]
+    idle = list(dict.fromkeys(row["label"] for row in rows if row["is_idle"]))
+    if idle:
+        constant = data["constant"]
+        answer = f"{100 * constant:.1f} %" if measure == "accuracy" else f"{constant:.4g}"
+        words.append(f"At some ε or at every one no better than one answer for all ({answer}): {', '.join(idle)}.")
+    words += dict.fromkeys(_refusals(rows))
+    repaired = list(dict.fromkeys(row["method"] for row in rows if row["is_repaired"]))
+    if repaired:
+        beside = "" if any(row["mode"] == "paper" for row in rows) else " --mode both shows them as published, too."
+        words.append(f"Refuted as published, and repaired so that a proof holds: {', '.join(repaired)}.{beside}")
     words.append(
         "The same ε means different things for an example added or removed and for one replaced: do not compare across."
     )
     words.append(
-        "Seeds were fixed, so nothing trained here is for release; and whoever chooses by these scores has used the "
+        "Every method has its defaults, and none was tuned. Seeds were fixed, so nothing trained here is for release; "
+        "and whoever chooses by these scores has used the "
         + ("private rows held out, which no guarantee here covers." if data["test"] == "held out" else "test examples.")
     )
     return words
+
+
+def _refusals(rows: list[Facts]) -> list[str]:
+    return [f"{row['label']} does not fit: {row['refused']}" for row in rows if row["refused"]]
+
+
+def is_proven(row: Facts) -> bool:
+    """Whether there is a proof for everything about an example: for what it leaves out, nothing is certified."""
+    return row["certified"] is not None and not row["unprotected"]
+
+
+def _best(rows: list[Facts], epsilon: float, measure: str) -> str:
+    """The best at this epsilon for each adjacency, and how many others are not clearly worse."""
+    best, parts = (max if measure == "accuracy" else min), []
+    for adjacency, shown in _IN_WORDS.items():
+        at = [row for row in rows if (row["epsilon"], row["adjacency"]) == (epsilon, adjacency)]
+        # Published forms cost more than the epsilon that they were asked for: they are no competitors.
+        those = [row for row in at if is_proven(row) and row["mode"] == "rigorous"]
+        if those:
+            winner = best(those, key=lambda row: row["mean"])
+            near_it = sum(abs(row["mean"] - winner["mean"]) <= max(row["half"], winner["half"]) for row in those) - 1
+            others = f"; {near_it} more within the interval" if near_it else ""
+            parts.append(f"{winner['label']} with {scored_words(winner)} ({shown}{others})")
+    return f"At ε = {epsilon:g} the best with a proof: {', and '.join(parts)}."
 
 
 def _methods(names: set[str]) -> list[Facts]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.report import figures
 from tacit.report.facts import Facts, certified_curve
@@ -17,13 +20,25 @@ from tacit.report.wording import down, near, percent_up, up
 
 def write(facts: Facts, page: str, folder: Path, name: str = "report") -> tuple[Path, Path]:
     """Put the page and its twin into the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     written = folder / f"{name}.html", folder / f"{name}.json"
-    for path, text in zip(written, (page, json.dumps(facts, indent=1, allow_nan=False)), strict=True):
-        unfinished = path.with_name(f"{path.name}.unfinished")
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in zip(written, (page, json.dumps(facts, indent=1, allow_nan=False)), strict=True):
+            unfinished = path.with_name(f"{path.name}.unfinished")
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(path)
     return written
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn what the disk refuses into `InvalidArgument`."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidArgument(
+            f"The report cannot be written to {folder}: {error.strerror or error}. Choose another --out."
+        ) from error
 
 
 def run_page(guarantee: Guarantee, facts: Facts) -> str:

@@ -1,0 +1,19 @@
+"""A run and a comparison with their reports, made once; no test changes them."""
+
+from pathlib import Path
+
+import pytest
+
+from report_folders import comparison_in, run_in
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory) -> Path:
+    """A finished run on iris with its report."""
+    return run_in(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="session")
+def comparison_folder(tmp_path_factory) -> Path:
+    """A comparison of five methods in both forms."""
+    return comparison_in(tmp_path_factory.mktemp("comparison"))

@@ -1,0 +1,105 @@
+"""Folders as `tacit train`, `tacit compare` and `tacit report` leave them, small and real; and how to read a page."""
+
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+
+from tacit.cli import main
+from tacit.cli.cells import run_job
+from tacit.cli.comparing import Comparison
+from tacit.cli.settings import Typed, load_typed, settle
+from tacit.report.overview import write_comparison
+
+METHODS = ("dpsgd", "noisy_sgd", "directional", "output_perturbation", "input_perturbation")
+
+
+def tacit(line: str) -> None:
+    """Run a command that succeeds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["tacit", *shlex.split(line)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    assert not stop.value.code
+
+
+def run_in(folder: Path) -> Path:
+    """A finished run on iris with its report."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    tacit(f"train iris --epsilon 3 --delta 1e-4 --steps 12 --out {folder / 'run'}")
+    tacit(f"report {folder / 'run'}")
+    torch.set_num_threads(before)
+    return folder / "run"
+
+
+def typed(**changes) -> Typed:
+    """Nothing typed but a few steps and the changes."""
+    names = (
+        "data_path",
+        "method",
+        "mode",
+        "model",
+        "epsilon",
+        "delta",
+        "multiplier",
+        "lot_size",
+        "population",
+        "steps",
+    )
+    others = ("epochs", "clip_norm", "learning_rate", "micro_batch", "seed", "out", "ledger")
+    return Typed(**{**dict.fromkeys(names + others), "steps": 6, **changes})
+
+
+def comparison_of(methods=METHODS, epsilons=(1.0,), seeds=2, **changes) -> tuple:
+    """The data iris, and a comparison on it."""
+    given = typed(**changes)
+    data, table = load_typed("iris", given)
+    settings = settle(data, typed(epsilon=epsilons[0], **changes), table)
+    return data, Comparison(given, settings, tuple(methods), ("rigorous", "paper"), tuple(epsilons), seeds)
+
+
+def comparison_in(folder: Path) -> Path:
+    """A finished comparison on iris with its report, trained in this process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    data, comparison = comparison_of()
+    comparison.keep(data, folder, "tacit compare iris --mode both --steps 6")
+    for job in comparison.jobs():
+        run_job(job, data, comparison.typed, folder)
+    torch.set_num_threads(before)
+    write_comparison(folder, folder)
+    return folder
+
+
+class Outline(HTMLParser):
+    """Tags, the text of the page, and every identifier and reference."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags, self.words, self.ids, self.labels, self.loaded, self._hidden = [], [], [], [], [], 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.tags.append(tag)
+        self._hidden += tag in ("script", "style")
+        if "id" in values:
+            self.ids.append(values["id"])
+        self.labels += (values.get("aria-labelledby") or "").split()
+        self.loaded += [values[name] for name in ("src", "srcset", "action", "data") if name in values]
+        if tag == "link" or (tag == "a" and "href" in values):
+            self.loaded += [values["href"]] if not values["href"].startswith("#") else []
+
+    def handle_endtag(self, tag):
+        self._hidden -= tag in ("script", "style")
+
+    def handle_data(self, data):
+        if not self._hidden:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
