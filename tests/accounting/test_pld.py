@@ -343,6 +343,15 @@ def test_no_epsilon_will_do_for_what_reveals_everything():
     assert curve(EpsilonDelta(0.1, 1.0) * 2).epsilon_bounds(1e-5) == (math.inf, math.inf)
 
 
+@pytest.mark.parametrize("times", [1, 2, 7])
+@pytest.mark.parametrize("delta", [1e-5, 0.1, 1e-9])
+def test_rounding_does_not_hide_that_a_stated_pair_holds(times, delta):
+    each = EpsilonDelta(0.3, delta / 8) * times
+    assert curve(each).epsilon(delta / 8 * times) <= 0.3 * times * (1 + 1e-15)
+    assert curve(each).delta(math.nextafter(0.3 * times, 9)) <= delta / 8 * times
+    assert curve(EpsilonDelta(0.3, delta)).epsilon(math.nextafter(delta, 0)) == math.inf
+
+
 @pytest.mark.parametrize("epsilon", [0.0, 3.0, 600.0])
 def test_what_gives_everybody_away_has_delta_one(epsilon):
     sampled = RandomizedResponse(3.0, 2).sampled(0.5) * 30_000

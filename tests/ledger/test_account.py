@@ -94,7 +94,14 @@ def test_a_refusal_of_a_course_names_the_steps_that_fit():
 def test_mixed_noise_is_told_a_factor_and_hopeless_releases_are_told_so():
     mixed = Composed((Gaussian(2.0), Laplace(3.0)))
     assert "Raise the multiplier by a factor of " in str(account().refusal(Course.of(mixed)))
-    assert str(account().refusal(Course.of(EpsilonDelta(2.0)))).endswith("Nothing of this kind fits any more.")
+    assert str(account().refusal(Course.of(EpsilonDelta(2.0, 2e-5)))).endswith("Nothing of this kind fits any more.")
+
+
+def test_a_pair_is_told_the_epsilon_that_fits():
+    said = str(account(Gaussian(6.0)).refusal(Course.of(EpsilonDelta(2.0, 1e-6))))
+    fits = float(said.partition("Lower epsilon to ")[2].rstrip("."))
+    assert account(Gaussian(6.0)).allows(EpsilonDelta(fits, 1e-6))
+    assert not account(Gaussian(6.0)).allows(EpsilonDelta(fits + 0.01, 1e-6))
 
 
 def test_a_run_that_costs_exactly_the_budget_is_allowed():

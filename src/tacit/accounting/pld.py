@@ -24,6 +24,7 @@ from tacit.accounting.steps import (
     boil_down,
     dominating_mu,
     exact_mixture,
+    stated_sums,
     total_loss_ceiling,
 )
 
@@ -93,7 +94,8 @@ class LossProfile:
             value = gdp.epsilon(delta, dominating_mu(self.steps))
             return Bounds(0.0, value, value)
         bounds = _larger([direction.epsilon(delta) for direction in self.directions])
-        return _capped(bounds, self._chained_epsilon(delta))
+        stated = stated_sums(self.steps)
+        return _capped(bounds, min(self._chained_epsilon(delta), stated[0] if stated[1] <= delta else math.inf))
 
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of the smallest delta for which the event is (epsilon, delta)-DP."""
@@ -104,7 +106,8 @@ class LossProfile:
             value = float(gdp.delta(epsilon, dominating_mu(self.steps)))
             return Bounds(0.0, value, value)
         bounds = _larger([direction.delta(epsilon) for direction in self.directions])
-        bounds = _capped(bounds, self._chained_delta(epsilon))
+        stated = stated_sums(self.steps)
+        bounds = _capped(bounds, min(self._chained_delta(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
         if self.steps.total > 1 and bounds.upper > 1.001 * bounds.lower:
             bounds = _capped(bounds, self._summed_advantage())
         if bounds.upper == 0 or bounds.lower >= _LEAST_DELTA:

@@ -20,7 +20,7 @@ from tacit import arguments
 from tacit.accounting.curve import PrivacyCurve, curve
 from tacit.accounting.events import EpsilonDelta, Event
 from tacit.accounting.rdp import RenyiProfile
-from tacit.errors import InvalidArgument
+from tacit.errors import AdjacencyMismatch, InvalidArgument
 
 _ORDERS = 1 + np.geomspace(1e-2, 1e4, 200)
 
@@ -128,6 +128,10 @@ def draw(repetitions: Repetitions, uniform: float) -> int:
 class BestOf:
     """The best outcome of a random number of runs, each of which costs `event`. Every number is certified from above.
 
+    Where each run draws its settings at random, it may cost one of the `others` instead. Settings are part of the
+    outcome and do not depend on the data, so the delta of one run (and the Rényi divergence, exponentiated) is the
+    average of those of its possible events, and at most the largest of them.
+
     >>> from tacit.accounting import Gaussian
     >>> best = BestOf(Gaussian(3.0), TruncatedNegativeBinomial.with_mean(10, shape=0))
     >>> round(curve(Gaussian(3.0)).epsilon(1e-6), 3), round(best.epsilon(1e-6), 3)
@@ -136,39 +140,50 @@ class BestOf:
 
     event: Event
     repetitions: TruncatedNegativeBinomial | PoissonRepetitions
+    others: tuple[Event, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(other.adjacency is not self.event.adjacency for other in self.others):
+            raise AdjacencyMismatch("All runs of a selection must be about the same neighbouring data sets.")
 
     @cached_property
-    def _curve(self) -> PrivacyCurve:
-        return curve(self.event)
+    def _curves(self) -> tuple[PrivacyCurve, ...]:
+        return tuple(curve(event) for event in dict.fromkeys((self.event, *self.others)))
+
+    def _delta_of_one(self, epsilon: float) -> float:
+        return max(one.delta(epsilon) for one in self._curves)
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon that is proven at `delta`, by either way."""
         return min(self.epsilon_by_profile(delta), self.epsilon_by_divergence(delta))
 
-    def release(self, delta: float) -> Event:
+    def release(self, delta: float) -> EpsilonDelta:
         """The selection as an event that a ledger can hold: no more of it is used than (epsilon, delta)."""
         return EpsilonDelta(self.epsilon(delta), delta, self.event.adjacency)
 
     def divergence(self, order: float) -> float:
         """The Rényi divergence of the given order: theorems 2 and 6 of Papernot and Steinke 2022."""
         order = _more_than_one("order", order)
-        alone = self._profile.divergence(order)
+        alone = self._divergence_of_one(order)
         often = math.log(self.repetitions.mean) / (order - 1)
         if isinstance(self.repetitions, PoissonRepetitions):
             # At this epsilon the theorem's condition, e^epsilon <= 1 + 1 / (order - 1), just holds.
-            return alone + often + self.repetitions.mean * self._curve.delta(math.log1p(1 / (order - 1)))
+            return alone + often + self.repetitions.mean * self._delta_of_one(math.log1p(1 / (order - 1)))
         return alone + often + self._choice_cost
 
     @cached_property
-    def _profile(self) -> RenyiProfile:
-        return RenyiProfile.of(self.event)
+    def _profiles(self) -> tuple[RenyiProfile, ...]:
+        return tuple(RenyiProfile.of(event) for event in dict.fromkeys((self.event, *self.others)))
+
+    def _divergence_of_one(self, order: float) -> float:
+        return max(profile.divergence(order) for profile in self._profiles)
 
     @cached_property
     def _choice_cost(self) -> float:
         """What a better outcome elsewhere tells: the same at every order, and every second order is valid."""
         assert isinstance(self.repetitions, TruncatedNegativeBinomial)
         log_gamma = math.log(self.repetitions.gamma)
-        costs = ((1 - 1 / order) * self._profile.divergence(order) - log_gamma / order for order in map(float, _ORDERS))
+        costs = ((1 - 1 / order) * self._divergence_of_one(order) - log_gamma / order for order in map(float, _ORDERS))
         return (1 + self.repetitions.shape) * min(costs)
 
     def epsilon_by_divergence(self, delta: float) -> float:
@@ -195,7 +210,7 @@ class BestOf:
         delta = arguments.open_unit("delta", delta)
         if isinstance(self.repetitions, PoissonRepetitions):
             return math.inf
-        alone = self._curve.epsilon(delta / self.repetitions.mean)
+        alone = max(one.epsilon(delta / self.repetitions.mean) for one in self._curves)
         return alone + (1 + self.repetitions.shape) * self._choice_epsilon
 
     @cached_property
@@ -204,7 +219,7 @@ class BestOf:
         odds = self.repetitions.gamma / (1 - self.repetitions.gamma)
 
         def is_enough(epsilon: float) -> bool:
-            return self._curve.delta(epsilon) <= math.expm1(epsilon) * odds
+            return self._delta_of_one(epsilon) <= math.expm1(epsilon) * odds
 
         low, high = 0.0, 1.0
         while not is_enough(high):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -350,6 +351,23 @@ def total_loss_ceiling(steps: Steps, *, added: bool) -> float:
             case _:
                 return math.inf
     return total
+
+
+def stated_sums(steps: Steps) -> tuple[float, float]:
+    """The sums of all epsilons and of all deltas, which hold together; infinite where not every step states them.
+
+    Exact but for the last rounding, which is upwards: rounding must not hide that what was stated holds.
+    """
+    pairs = [(event, times) for event, times in steps.counts if isinstance(event, EpsilonDelta)]
+    if steps.mu > 0 or steps.group > 1 or len(pairs) < len(steps.counts):
+        return math.inf, math.inf
+    epsilon = sum((Fraction(event.epsilon) * times for event, times in pairs), Fraction())
+    return _rounded_up(epsilon), _rounded_up(sum((Fraction(event.delta) * times for event, times in pairs), Fraction()))
+
+
+def _rounded_up(value: Fraction) -> float:
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def _largest_loss(density: Density, shift: float) -> float:

@@ -18,6 +18,7 @@ from tacit.cli.noise import noise
 from tacit.cli.report import report
 from tacit.cli.reproduce import reproduce
 from tacit.cli.train import train
+from tacit.cli.tune import tune
 from tacit.errors import TacitError
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ app.command()(noise)
 app.command()(report)
 app.command()(reproduce)
 app.command()(train)
+app.command()(tune)
 app.add_typer(ledger, name="ledger")
 
 

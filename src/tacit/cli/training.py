@@ -86,7 +86,7 @@ class Training:
         training = cls(data, settings, out or free_folder(settings.data), build)
         budget = training.run.plan.budget
         training.settings = replace(settings, epsilon=None if budget is None else budget.epsilon)
-        with _writing(training.folder):
+        with written(training.folder):
             training.folder.mkdir(parents=True, exist_ok=True)
             training.settings.write(training.folder)
         training.save()
@@ -157,7 +157,7 @@ class Training:
 
     def save(self) -> None:
         """Write all that is needed to go on, the guarantee so far and the scores so far."""
-        with _writing(self.folder):
+        with written(self.folder):
             self.run.save(self.folder, self._optimizer)
             _write(self.folder / GUARANTEE, self.guarantee().to_json())
             _write(self.folder / METRICS, json.dumps(self.metrics(), indent=1))
@@ -169,7 +169,7 @@ class Training:
         self.save()
         about = {"data": self.settings.data, "model": self.settings.model, "method": self.settings.method}
         weights = {name: value.contiguous() for name, value in self.model.state_dict().items()}
-        with _writing(self.folder):
+        with written(self.folder):
             save_file(weights, self.folder / MODEL, metadata=about)
 
     def _score_held_out(self) -> None:
@@ -177,7 +177,7 @@ class Training:
         begun = self.folder / "score.begun"
         if self.run.step in self.scores or begun.exists():
             return
-        with _writing(self.folder):
+        with written(self.folder):
             begun.touch()
         found = held_out_score(self.model, self.data, self.run, self.settings.seed)
         if found is not None:
@@ -241,7 +241,8 @@ def _read_scores(folder: Path) -> dict[int, Score]:
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def written(folder: Path) -> Iterator[None]:
+    """Say in a sentence what keeps the folder from being written."""
     try:
         yield
     except OSError as error:

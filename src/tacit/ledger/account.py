@@ -6,14 +6,23 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from tacit.accounting import gdp
 from tacit.accounting.calibrate import calibrate
 from tacit.accounting.curve import curve
-from tacit.accounting.events import Adjacency, Composed, Event, Gaussian, ProductNoise, Repeated, from_json
+from tacit.accounting.events import (
+    Adjacency,
+    Composed,
+    EpsilonDelta,
+    Event,
+    Gaussian,
+    ProductNoise,
+    Repeated,
+    from_json,
+)
 from tacit.errors import BadLedger, BudgetExceeded, InvalidArgument, NotAchievable, NotProven
 from tacit.ledger.adjacency import stated
 from tacit.ledger.book import Entry
@@ -148,7 +157,9 @@ class Account:
     def _what_fits(self, course: Course, event: Event, terms: Terms) -> str:
         fits = self.fitting(lambda stop: course.cost([(0, stop)]), 0, course.steps) if course.steps > 1 else 0
         fewer = f"stop after {fits:,} of {course.steps:,} steps" if fits else ""
-        advice = ", or ".join(part for part in (self._more_noise(event, terms), fewer) if part)
+        advice = ", or ".join(
+            part for part in (self._more_noise(event, terms), fewer, self._less(event, terms)) if part
+        )
         return f"{advice[0].upper()}{advice[1:]}." if advice else "Nothing of this kind fits any more."
 
     def _more_noise(self, event: Event, terms: Terms) -> str:
@@ -164,6 +175,17 @@ class Account:
         # Rounded up, so that what is typed after reading it fits.
         goal = f"to {_up(multipliers.pop() * factor)}" if alone else f"by a factor of {_up(factor)}"
         return f"raise the multiplier {goal}"
+
+    def _less(self, event: Event, terms: Terms) -> str:
+        """How much less epsilon would make it fit, where no more than that is known of the event."""
+        if not isinstance(event, EpsilonDelta) or not terms.allows(self.after(replace(event, epsilon=0.0))):
+            return ""
+        low, high = 0.0, event.epsilon
+        while high - low > 1e-4 * event.epsilon:
+            middle = (low + high) / 2
+            low, high = (middle, high) if terms.allows(self.after(replace(event, epsilon=middle))) else (low, middle)
+        # Rounded down, so that what is typed after reading it fits.
+        return f"lower epsilon to {math.floor(low * 1e4) / 1e4:g}" if low >= 1e-4 else ""
 
     def _least(self, event_of: Callable[[float], Event], terms: Terms) -> float:
         """The smallest x with which `event_of(x)` fits; `NotAchievable` if none does."""

@@ -44,7 +44,7 @@ def read_run(folder: Path) -> tuple[Guarantee, Facts]:
         "guarantee": guarantee_facts(guarantee),
         "tradeoff": None if certified is None else tradeoff_facts(certified),
         "epsilon_over_steps": None if certified is None else epsilon_over_steps(guarantee.event, guarantee.delta),
-        "tuning": _TUNING,
+        "tuning": metrics.get("tuning") or _TUNING,
         "mechanism": _mechanism(folder),
         "settings": metrics["settings"],
         "progress": {"steps": metrics.get("steps"), "is_finished": metrics.get("is_finished")},

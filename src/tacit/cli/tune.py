@@ -1,0 +1,130 @@
+"""`tacit tune`: settings by random search, of which only the best outcome is released, at its true cost."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tacit.cli import options
+
+if TYPE_CHECKING:
+    from tacit.cli.settings import Typed
+
+
+def _number(meaning: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(parser=options.number, metavar="NUMBER", help=meaning)
+    return option
+
+
+def _several(meaning: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(metavar="VALUES", help=meaning)
+    return option
+
+
+def tune(
+    data: Annotated[str, typer.Argument(help="A data set such as iris, digits or adult; or your own table.")],
+    epsilon: Annotated[float, _number("The epsilon that the whole search may cost.")],
+    delta: Annotated[float | None, _number("Probability with which epsilon may fail.")] = None,
+    learning_rate: Annotated[
+        str | None, _several("0.1:10 draws from a range, 0.1,1,10 from a list (a quarter to four times the usual).")
+    ] = None,
+    clip_norm: Annotated[str | None, _several("Largest norm of one example's gradient: a range or a list (1).")] = None,
+    lot_size: Annotated[str | None, _several("Expected examples per lot: a list.")] = None,
+    epochs: Annotated[str | None, _several("Passes over the data: a list.")] = None,
+    steps: Annotated[str | None, _several("Or the number of lots: a list.")] = None,
+    trials: Annotated[float, _number("How many trials there are on average; how many there were stays secret.")] = 10,
+    shape: Annotated[
+        float, _number("1: after each trial a coin says whether another follows. Less costs less, and tries less.")
+    ] = 1,
+    method: Annotated[str | None, typer.Option(metavar="NAME", help="As for tacit train (dpsgd).")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="linear, mlp, cnn or embedding; your own: net.py:make_model.")
+    ] = None,
+    population: Annotated[
+        float | None, _number("Public number of examples that lots are drawn from (the published size).")
+    ] = None,
+    micro_batch: Annotated[float | None, _number("At most so many examples go through the model at once.")] = None,
+    data_path: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Your copy of a data set with a name: a folder, or a file.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of your own table.")] = None,
+    bounds: Annotated[Path | None, typer.Option(metavar="FILE", help="Of your own table (TOML).")] = None,
+    seed: Annotated[
+        float | None, _number("Fix all draws, to repeat a search: what it trains is not for release.")
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Charge the search to this ledger; made if it is not there.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where the best model goes (runs/DATA-1, ...).")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Find good settings and train with them, within one budget.
+
+    Trials differ in settings that are drawn at random. Only the best one is kept and shown: the others, and how many
+    there were, stay secret, and that is why the search costs little more than a single run. Looking at single runs of
+    tacit train instead costs all of them.
+
+    \b
+    tacit tune iris --epsilon 3
+    tacit tune digits --epsilon 3 --learning-rate 0.1:10 --clip-norm 0.1,1 --lot-size 128,512 --trials 20
+    tacit tune patients.csv --target outcome --bounds bounds.toml --epsilon 1 --ledger patients.ledger
+    """
+    from tacit.cli.settings import Typed
+
+    typed = Typed(
+        data_path=data_path,
+        method=method,
+        mode=None,
+        model=model,
+        epsilon=epsilon,
+        delta=delta,
+        multiplier=None,
+        lot_size=None,
+        population=population,
+        steps=None,
+        epochs=None,
+        clip_norm=None,
+        learning_rate=None,
+        micro_batch=micro_batch,
+        seed=seed,
+        out=out,
+        ledger=ledger,
+        target=target,
+        bounds=bounds,
+    )
+    varied = {
+        "learning_rate": learning_rate,
+        "clip_norm": clip_norm,
+        "lot_size": lot_size,
+        "epochs": epochs,
+        "steps": steps,
+    }
+    _tune(data, typed, {name: text for name, text in varied.items() if text is not None}, (trials, shape), json)
+
+
+def _tune(data: str, typed: "Typed", varied: dict[str, str], often: tuple[float, float], json: bool) -> None:
+    from tacit.cli.output import note, say, say_json, working
+    from tacit.cli.settings import load_typed, refuse_unless_free
+
+    refuse_unless_free(typed.out)
+    with working("Reading data"):
+        loaded, table = load_typed(data, typed)
+    with working("Accounting"):
+        from tacit.cli.trials import Trials
+
+        trials = Trials.planned(loaded, typed, table, varied, often)
+    if not json:
+        say([trials.plan()])
+    try:
+        with working("Tuning. How many trials there are is secret, so there is no bar"):
+            folder, tuned = trials.go(typed.out)
+    except KeyboardInterrupt:
+        note(trials.stopped())
+        raise typer.Exit(130) from None
+    if json:
+        say_json(trials.as_json(folder, tuned))
+    else:
+        print()
+        say(trials.outcome(folder, tuned))
