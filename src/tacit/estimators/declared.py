@@ -31,6 +31,7 @@ ONE_FIT = (
     "This is the cost of one fit. Every further fit on the same examples, in a search, a cross-validation or by hand, "
     "adds its own; give all of them one ledger to have them added up."
 )
+_READ_OFF = "Which classes there are is public: they were read off y, not declared."
 
 
 def refuse_weights(class_weight: object, given: Mapping[str, Any]) -> None:
@@ -61,17 +62,30 @@ def seed_of(random_state: Any) -> int | None:
 
 def classes_of(declared: Any, y: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
     """The classes in order, and what has to be assumed: that they are public where nobody declared them."""
-    if declared is None:
-        found = np.unique(y)
-        return found, ("Which classes there are is public: they were read off y, not declared.",)
-    known = np.unique(np.asarray(declared))
+    known = np.unique(y if declared is None else np.asarray(declared))
     unknown = np.setdiff1d(y, known)
     if unknown.size:
         raise InvalidArgument(
             f"y holds {unknown.size} classes that were not declared, such as {unknown[0]!r}. Declare all of them in "
             "classes=..., whether they occur or not."
         )
-    return known, ()
+    if known.size < 2:
+        raise InvalidArgument(
+            f"y holds one class, {known[0]!r}: there is nothing to tell apart. If others exist, declare all of them in "
+            "classes=..."
+        )
+    return known, () if declared is not None else (_READ_OFF,)
+
+
+def scaled_targets(y: Array, target_bound: float | None) -> tuple[Array, float]:
+    """Targets clipped to the declared bound and divided by it, and the bound."""
+    if target_bound is None:
+        raise InvalidArgument(
+            "target_bound is missing. Targets are clipped to [-target_bound, target_bound], and the noise is made for "
+            "that, so it must be known without looking at them. Declare one, as in target_bound=100.0."
+        )
+    bound = arguments.positive("target_bound", target_bound)
+    return np.clip(y / bound, -1.0, 1.0), bound
 
 
 def norm_for(data_norm: object, rows: Array, epsilon: float, seed: int | None) -> tuple[float, float, Event | None]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -18,7 +20,7 @@ from tacit.accounting import gdp
 from tacit.arguments import Array
 from tacit.convex import Huber, Logistic, Loss, Multinomial, OneVsRest, SmoothHinge, Squared, probabilities
 from tacit.errors import InvalidArgument
-from tacit.estimators.declared import charge, classes_of, completed, norm_for, refuse_weights, seed_of
+from tacit.estimators.declared import charge, classes_of, completed, norm_for, refuse_weights, scaled_targets, seed_of
 from tacit.guarantee import Guarantee
 
 _METHODS = ("objective", "output", "gradient", "input", "data", "influence")
@@ -87,11 +89,6 @@ def _prepared(estimator: Any, x: Any, y: Any) -> tuple[Array, NDArray[Any], tupl
     x, y = validate_data(estimator, x, y, dtype=np.float64)
     check_classification_targets(y)
     estimator.classes_, assumptions = classes_of(estimator.classes, y)
-    if len(estimator.classes_) < 2:
-        raise InvalidArgument(
-            f"y holds one class, {estimator.classes_[0]!r}: there is nothing to tell apart. If others exist, declare "
-            "all of them in classes=..."
-        )
     return x, np.searchsorted(estimator.classes_, y), assumptions
 
 
@@ -102,6 +99,7 @@ def _predicted(estimator: Any, x: Any) -> NDArray[Any]:
     return labels
 
 
+@dataclass(eq=False, repr=False)
 class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression, of two classes or by a softmax over more, with a guarantee.
 
@@ -121,34 +119,19 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore
     True
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = 1e-5,
-        *,
-        method: str = "objective",
-        mode: str = "rigorous",
-        data_norm: float | str | None = None,
-        classes: Any = None,
-        regularisation: float | None = None,
-        fit_intercept: bool = True,
-        class_weight: None = None,
-        random_state: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.mode = mode
-        self.data_norm = data_norm
-        self.classes = classes
-        self.regularisation = regularisation
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.random_state = random_state
-        self.ledger = ledger
-        self.dataset = dataset
+    epsilon: float = 1.0
+    delta: float | None = 1e-5
+    _: KW_ONLY
+    method: str = "objective"
+    mode: str = "rigorous"
+    data_norm: float | str | None = None
+    classes: Any = None
+    regularisation: float | None = None
+    fit_intercept: bool = True
+    class_weight: None = None
+    random_state: Any = None
+    ledger: Any = None
+    dataset: str | None = None
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
         """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
@@ -174,46 +157,34 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore
 
     def predict_log_proba(self, X: Any) -> Array:  # noqa: N803
         """Its logarithm."""
-        log_probability: Array = np.log(self.predict_proba(X))
+        scores = _scores(self, X)
+        # Not the logarithm of the above: a probability may be too small to be written down.
+        whole = np.column_stack([np.zeros(len(scores)), scores]) if scores.shape[1] == 1 else scores
+        log_probability: Array = log_softmax(whole, axis=1)
         return log_probability
 
 
+@dataclass(eq=False, repr=False)
 class PrivateLinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A linear classifier with a hinge loss, rounded at its kink; more than two classes one against the rest.
 
     Parameters and guarantee as of `PrivateLogisticRegression`. `width` is that of the rounding.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = 1e-5,
-        *,
-        method: str = "objective",
-        mode: str = "rigorous",
-        data_norm: float | str | None = None,
-        classes: Any = None,
-        regularisation: float | None = None,
-        fit_intercept: bool = True,
-        width: float = 0.5,
-        class_weight: None = None,
-        random_state: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.mode = mode
-        self.data_norm = data_norm
-        self.classes = classes
-        self.regularisation = regularisation
-        self.fit_intercept = fit_intercept
-        self.width = width
-        self.class_weight = class_weight
-        self.random_state = random_state
-        self.ledger = ledger
-        self.dataset = dataset
+    epsilon: float = 1.0
+    delta: float | None = 1e-5
+    _: KW_ONLY
+    method: str = "objective"
+    mode: str = "rigorous"
+    data_norm: float | str | None = None
+    classes: Any = None
+    regularisation: float | None = None
+    fit_intercept: bool = True
+    width: float = 0.5
+    class_weight: None = None
+    random_state: Any = None
+    ledger: Any = None
+    dataset: str | None = None
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
         """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
@@ -234,6 +205,7 @@ class PrivateLinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return _predicted(self, X)
 
 
+@dataclass(eq=False, repr=False)
 class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Linear regression by least squares (or Huber's loss, with a `threshold`), with a guarantee.
 
@@ -241,47 +213,27 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
     on the way, so that `threshold` is in units of it. Everything else as of `PrivateLogisticRegression`.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = 1e-5,
-        *,
-        method: str = "objective",
-        mode: str = "rigorous",
-        data_norm: float | str | None = None,
-        target_bound: float | None = None,
-        threshold: float | None = 0.5,
-        regularisation: float | None = None,
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.mode = mode
-        self.data_norm = data_norm
-        self.target_bound = target_bound
-        self.threshold = threshold
-        self.regularisation = regularisation
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.ledger = ledger
-        self.dataset = dataset
+    epsilon: float = 1.0
+    delta: float | None = 1e-5
+    _: KW_ONLY
+    method: str = "objective"
+    mode: str = "rigorous"
+    data_norm: float | str | None = None
+    target_bound: float | None = None
+    threshold: float | None = 0.5
+    regularisation: float | None = None
+    fit_intercept: bool = True
+    random_state: Any = None
+    ledger: Any = None
+    dataset: str | None = None
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
         """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
         refuse_weights(None, refused)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        if self.target_bound is None:
-            raise InvalidArgument(
-                "target_bound is missing. Targets are clipped to [-target_bound, target_bound], and the noise is made "
-                "for that, so it must be known without looking at them. Declare one, as in target_bound=100.0."
-            )
-        bound = arguments.positive("target_bound", self.target_bound)
+        targets, bound = scaled_targets(y, self.target_bound)
         loss: Loss = Squared(1.0) if self.threshold is None else Huber(self.threshold)
-        _fit(self, x, np.clip(y / bound, -1.0, 1.0), loss, ())
+        _fit(self, x, targets, loss, ())
         # One row of coefficients, as scikit-learn has them for one target.
         fitted: Any = self
         self.coef_, self.intercept_ = bound * fitted.coef_[0], float(bound * fitted.intercept_[0])

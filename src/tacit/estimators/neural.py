@@ -20,6 +20,7 @@ from tacit import arguments, methods
 from tacit.arguments import Array
 from tacit.errors import InvalidArgument
 from tacit.estimators.declared import charge, classes_of, completed, refuse_weights, seed_of
+from tacit.estimators.recipes import fit_by_recipe, scores_by_recipe
 from tacit.gradients.losses import Loss
 from tacit.ledger import Budget
 from tacit.run import PrivateRun
@@ -102,6 +103,8 @@ def _clipped(x: Array, bound: float | None) -> Array:
 
 def _outputs(estimator: Any, x: Any) -> Array:
     check_is_fitted(estimator)
+    if getattr(estimator, "recipe", None) is not None:
+        return scores_by_recipe(estimator.prepared_, estimator.module_, x)
     rows = torch.from_numpy(
         _clipped(validate_data(estimator, x, reset=False, dtype=np.float64), estimator.feature_bound)
     )
@@ -122,8 +125,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     number of examples, `classes` are the public labels; where they are left out they are taken from the data, and the
     guarantee says that it takes them for public. Lots are Poisson samples of `lot_size` expected examples.
 
-    After `fit`: `module_`, `classes_`, and `guarantee_`, about one example added or removed. `random_state`, `ledger`
-    and `dataset` as in `PrivateLogisticRegression`.
+    With `recipe="auto"` features, lots, steps and step lengths are chosen from public facts (docs/recipes.md): images
+    are declared by their `shape`, texts are recognised, and everything else is a table, of which the first `numbers`
+    columns (all, by default) lie in [-1, 1]. What the recipe sets is then not read: `method`, `steps`, `lot_size`,
+    `clip_norm`, `learning_rate`, `momentum`, `feature_bound`. A `tacit.recipe.Recipe` is for features of norm 1.
+
+    After `fit`: `module_`, `classes_`, and `guarantee_`, about one example added or removed; by a recipe also
+    `prepared_` and `recipe_`. `random_state`, `ledger` and `dataset` as in `PrivateLogisticRegression`.
     """
 
     def __init__(
@@ -132,6 +140,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epsilon: float = 1.0,
         delta: float = 1e-5,
         *,
+        recipe: Any = None,
+        shape: tuple[int, ...] | None = None,
+        numbers: int | None = None,
         method: str = "dpsgd",
         mode: str = "rigorous",
         steps: int = 200,
@@ -150,6 +161,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.module = module
         self.epsilon = epsilon
         self.delta = delta
+        self.recipe = recipe
+        self.shape = shape
+        self.numbers = numbers
         self.method = method
         self.mode = mode
         self.steps = steps
@@ -168,6 +182,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
         """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
         refuse_weights(self.class_weight, refused)
+        if self.recipe is not None:
+            fit_by_recipe(self, X, y)
+            return self
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, assumptions = classes_of(self.classes, y)

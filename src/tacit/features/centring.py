@@ -11,14 +11,18 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import arguments
+from tacit.accounting.events import Gaussian
 from tacit.errors import InvalidArgument
 from tacit.noise import GaussianNoise
 from tacit.randomness import Purpose, source_for
 from tacit.types import BoundedSum
+
+Row = NDArray[np.float32]
 
 # The stream of a source that no step of a run draws from: runs count their steps from 0.
 _STREAM = 2**32
@@ -46,23 +50,66 @@ class PrivateCentring(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Release the mean."""
-        population = arguments.count("population", self.population)
-        noise = GaussianNoise(arguments.positive("multiplier", self.multiplier))
-        rows = _rows(X)
-        total = np.zeros(rows.shape[1])
-        for piece in _pieces(rows):
-            total += _within_one(piece).sum(axis=0, dtype=np.float64)
-        rng = source_for(self.random_state).stream(Purpose.NOISE, _STREAM)
-        noisy = noise.add(BoundedSum({"sum": torch.from_numpy(total)}, sensitivity=1.0), rng)["sum"]
-        self.mean_: NDArray[np.float32] = (noisy.numpy() / population).astype(np.float32)
-        self.event_ = noise.event(len(total))
-        self.n_features_in_ = rows.shape[1]
+        self.mean_, self.event_ = private_mean(
+            X, multiplier=self.multiplier, population=self.population, seed=self.random_state
+        )
+        self.n_features_in_ = len(self.mean_)
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """Every row by itself."""
         check_is_fitted(self)
         return centred(_rows(X), self.mean_)
+
+
+class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Sparse rows of words, in which words that are frequent count less, and norm 1 again.
+
+    `fit` releases the mean row as `PrivateCentring` does. A word of mean m above a floor counts sqrt(floor / m) of
+    what it did; the floor is `floor`, or four standard deviations of the noise if that is more, so that noise alone
+    lets next to no word count less.
+    """
+
+    def __init__(self, multiplier: float, population: int, *, floor: float = 0.003, random_state: int | None = None):
+        self.multiplier = multiplier
+        self.population = population
+        self.floor = floor
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Release the mean, and weights that follow from it."""
+        floor = max(arguments.positive("floor", self.floor), 4 * self.multiplier / self.population)
+        self.mean_, self.event_ = private_mean(
+            X, multiplier=self.multiplier, population=self.population, seed=self.random_state
+        )
+        self.weights_: Row = np.sqrt(floor / np.maximum(self.mean_, floor)).astype(np.float32)
+        self.n_features_in_ = len(self.mean_)
+        return self
+
+    def transform(self, X: Any) -> sparse.csr_matrix:  # noqa: N803
+        """Every row by itself."""
+        check_is_fitted(self)
+        rows = sparse.csr_matrix(X, dtype=np.float32)
+        if rows.shape[1] != len(self.weights_):
+            raise InvalidArgument(f"X must have {len(self.weights_)} columns, as in fit. Got {rows.shape[1]}.")
+        weighed = sparse.csr_matrix(rows.multiply(self.weights_[None, :]))
+        norms = np.sqrt(np.asarray(weighed.multiply(weighed).sum(axis=1)).ravel())
+        scales = sparse.diags(1 / np.where(norms > 0, norms, 1))
+        return sparse.csr_matrix(scales @ weighed, dtype=np.float32)
+
+
+def private_mean(x: Any, *, multiplier: float, population: int, seed: int | None = None) -> tuple[Row, Gaussian]:
+    """The sum of rows of norm at most 1 (longer ones are scaled down) with noise, over the population; and its cost."""
+    population = arguments.count("population", population)
+    noise = GaussianNoise(arguments.positive("multiplier", multiplier))
+    rows = x.tocsr() if sparse.issparse(x) else _rows(x)
+    total = np.zeros(rows.shape[1])
+    for start in range(0, rows.shape[0], _PIECE):
+        piece = rows[start : start + _PIECE]
+        total += _within_one(piece).sum(axis=0) if isinstance(piece, np.ndarray) else _sparse_sum(piece)
+    rng = source_for(seed).stream(Purpose.NOISE, _STREAM)
+    noisy = noise.add(BoundedSum({"sum": torch.from_numpy(total)}, sensitivity=1.0), rng)["sum"]
+    return (noisy.numpy() / population).astype(np.float32), noise.event(len(total))
 
 
 def centred(rows: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -86,10 +133,6 @@ def _rows(x: Any) -> NDArray[np.float32]:
     return rows
 
 
-def _pieces(rows: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-    return [rows[start : start + _PIECE] for start in range(0, len(rows), _PIECE)]
-
-
 def _within_one(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Rows scaled down to norm 1 where they are longer; zero where they are not finite."""
     wide = rows.astype(np.float64)
@@ -98,3 +141,12 @@ def _within_one(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     wide[~np.isfinite(norms)] = 0
     scaled: NDArray[np.float64] = wide / np.maximum(np.where(np.isfinite(norms), norms, 1), 1)[:, None]
     return scaled
+
+
+def _sparse_sum(rows: sparse.csr_matrix) -> NDArray[np.float64]:
+    """The sum of sparse rows, scaled down to norm 1 where they are longer; none that is not finite."""
+    squares = np.asarray(rows.astype(np.float64).multiply(rows).sum(axis=1)).ravel()
+    usable = np.flatnonzero(np.isfinite(squares))
+    scales = 1 / np.maximum(np.sqrt(squares[usable]), 1)
+    total: NDArray[np.float64] = rows[usable].T.astype(np.float64) @ scales
+    return total

@@ -22,8 +22,8 @@ from torch import Tensor
 from tacit import arguments
 from tacit.errors import InvalidArgument
 
-# Images that are transformed at a time: few enough for their moduli to fit into memory.
-_PIECE = 64
+# Images that are transformed at a time: few enough for their moduli to fit into the processor's own memory.
+_PIECE = 16
 _SLANT = 4.0
 _WIDTH = 0.8
 _FREQUENCY = 3 * math.pi / 4
@@ -102,7 +102,7 @@ def scatter(images: Tensor, scales: int = 2, directions: int = 8) -> Tensor:
         if scale + 1 < scales:
             spread = torch.fft.fft2(modulus)[:, :, None]
         for later in range(scale + 1, scales):
-            inner = _modulus(spread, 4**scale * _folded(bank.wavelets[later], 2**scale), 2 ** (later - scale))
+            inner = _modulus(spread, _folded(bank.wavelets[later], 2**scale), 2 ** (later - scale))
             seconds.append(_averaged(inner, bank.averages[later]).flatten(1, 2))
     result = torch.cat([*channels, *seconds], dim=1)
     return result.reshape(*images.shape[:-2], *result.shape[1:])
@@ -110,16 +110,23 @@ def scatter(images: Tensor, scales: int = 2, directions: int = 8) -> Tensor:
 
 def _modulus(spectrum: Tensor, wavelets: Tensor, by: int) -> Tensor:
     """|image * wavelet| for every wavelet, one pixel in `by` kept along each axis."""
-    filtered: Tensor = torch.fft.ifft2(_folded(spectrum * wavelets, by))
-    return filtered.abs()
+    height, width = (size // by for size in wavelets.shape[-2:])
+    images, waves = (each.view(*each.shape[:-2], by, height, by, width) for each in (spectrum, wavelets))
+    # Keeping one pixel in `by` folds the spectrum. Fold by fold, nothing large is ever written.
+    total = images[..., 0, :, 0, :] * waves[..., 0, :, 0, :]
+    for fold in range(1, by * by):
+        row, column = divmod(fold, by)
+        total += images[..., row, :, column, :] * waves[..., row, :, column, :]
+    filtered: Tensor = torch.fft.ifft2(total)
+    return filtered.abs() / by**2
 
 
 def _folded(spectrum: Tensor, by: int) -> Tensor:
-    """The spectrum of an image of which one pixel in `by` is kept along each axis."""
+    """The spectrum of a filter, at a resolution at which one pixel in `by` is kept along each axis."""
     if by == 1:
         return spectrum
-    *lead, height, width = spectrum.shape
-    return spectrum.view(*lead, by, height // by, by, width // by).mean(dim=(-4, -2))
+    height, width = (size // by for size in spectrum.shape[-2:])
+    return spectrum.view(*spectrum.shape[:-2], by, height, by, width).sum(dim=(-4, -2))
 
 
 def _averaged(values: Tensor, average: Tensor) -> Tensor:

@@ -1,0 +1,113 @@
+"""From what a user has (pixels, columns, texts) to the rows that a recipe's linear model takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor, nn
+
+from tacit.accounting.events import Event
+from tacit.errors import InvalidArgument
+from tacit.features import HashedWords, Knots, PrivateCentring, PrivateWordWeights, Scattering
+from tacit.features.text import padded
+from tacit.recipe import CONSTANT, Kind, Recipe
+
+# Different words of a text that take part, the heaviest first.
+WORDS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Public features, then what was released about them: a function of one example at a time."""
+
+    kind: Kind
+    features: Any
+    preparation: PrivateCentring | PrivateWordWeights | None
+
+    @property
+    def event(self) -> Event | None:
+        """What the preparation cost; None if nothing was released."""
+        return None if self.preparation is None else self.preparation.event_
+
+    def tensor(self, x: Any) -> Tensor:
+        """[examples, columns] with the constant last; for texts [examples, 2, words], columns and weights."""
+        return self.of_features(x if self.features is None else self.features.transform(x))
+
+    def of_features(self, rows: Any) -> Tensor:
+        """The same from features that were computed already."""
+        if self.preparation is not None:
+            rows = self.preparation.transform(rows)
+        if self.kind == "text":
+            return torch.from_numpy(_with_constant_word(padded(sparse.csr_matrix(rows), WORDS), rows.shape[1] + 1))
+        constant = np.full((len(rows), 1), CONSTANT, dtype=np.float32)
+        return torch.from_numpy(np.concatenate([np.asarray(rows, dtype=np.float32), constant], axis=1))
+
+    def model(self, columns: int, outputs: int) -> nn.Module:
+        """A linear model that starts from zero, for so many features."""
+        return WordScores(columns + 2, outputs) if self.kind == "text" else _linear(columns + 1, outputs)
+
+
+def _linear(columns: int, outputs: int) -> nn.Module:
+    model = nn.Linear(columns, outputs, bias=False)
+    nn.init.zeros_(model.weight)
+    return model
+
+
+class WordScores(nn.Module):
+    """A linear model of words that are looked up: the same as one over sparse rows, which torch cannot sample."""
+
+    def __init__(self, places: int, outputs: int) -> None:
+        super().__init__()
+        self.scores = nn.Embedding(places, outputs)
+        nn.init.zeros_(self.scores.weight)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """[texts, outputs] of [texts, 2, words]."""
+        found: Tensor = (self.scores(words[:, 0].long()) * words[:, 1, :, None]).sum(1)
+        return found
+
+
+def prepare(recipe: Recipe, x: Any, features: Any, multiplier: float | None, seed: int | None) -> tuple[Prepared, Any]:
+    """What turns examples into rows, after releasing what the recipe says; and the features of `x` themselves."""
+    rows = x if features is None else features.fit(x).transform(x)
+    made: PrivateCentring | PrivateWordWeights | None = None
+    if multiplier is not None:
+        kind = PrivateWordWeights if recipe.preparation == "word weights" else PrivateCentring
+        made = kind(multiplier, recipe.population, random_state=seed).fit(rows)
+    return Prepared(recipe.kind, features, made), rows
+
+
+def features_for(kind: Kind, shape: tuple[int, ...] | None, numbers: int) -> Any:
+    """Public features: scattering for images, hats for the numbers of a table, hashed words for texts.
+
+    Colour images show scenes, of which left and right say nothing.
+    """
+    if kind == "text":
+        return HashedWords()
+    if kind == "table":
+        return Knots(numbers)
+    if shape is None:
+        raise InvalidArgument("Images need their shape, such as shape=(28, 28) or shape=(3, 32, 32).")
+    return Scattering(tuple(shape), is_mirrored=len(shape) == 3 and shape[0] == 3)
+
+
+def kind_of(x: Any, shape: tuple[int, ...] | None) -> Kind:
+    """Texts are recognised as such; images are declared by their shape; everything else is a table."""
+    if shape is not None:
+        return "image"
+    if sparse.issparse(x):
+        return "text"
+    first = x[0] if len(x) else None
+    return "text" if isinstance(first, str) else "table"
+
+
+def _with_constant_word(words: NDArray[np.float32], place: int) -> NDArray[np.float32]:
+    """Every text with one more word, of the constant's weight."""
+    constant = np.empty((len(words), 2, 1), dtype=np.float32)
+    constant[:, 0], constant[:, 1] = place, CONSTANT
+    return np.concatenate([words, constant], axis=2)

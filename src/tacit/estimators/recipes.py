@@ -1,0 +1,132 @@
+"""Fitting by a recipe: features, a private preparation and a linear model, in one guarantee."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from torch.nn import functional as F
+
+from tacit import arguments, methods
+from tacit.errors import InvalidArgument
+from tacit.estimators.declared import charge, classes_of, completed, seed_of
+from tacit.estimators.prepared import Prepared, features_for, kind_of, prepare
+from tacit.guarantee import Guarantee
+from tacit.ledger import Budget
+from tacit.recipe import Recipe, auto
+from tacit.run import PrivateRun
+from tacit.sampling import Poisson
+
+AUTO = "auto"
+COUNTED = "The number of examples, {}, is public: it was counted, not declared."
+PREPARED = "Before training, the mean of the features was released with noise of its own, which the guarantee includes."
+_UNTOUCHED = "The model's first weights"
+AFTERWARDS = (
+    "The model's first weights did not depend on the examples, nor did their features, but for the mean that was "
+    "released first."
+)
+# Examples that are scored at once.
+_PIECE = 4096
+
+
+def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
+    """Choose, prepare, train; the ledger is charged before anything is handed out."""
+    if estimator.module is not None:
+        raise InvalidArgument("A recipe brings its own linear model. Leave module out, or recipe.")
+    y = np.asarray(y)
+    check_classification_targets(y)
+    estimator.classes_, assumptions = classes_of(estimator.classes, y)
+    if len(estimator.classes_) < 2:
+        raise InvalidArgument(
+            f"y holds one class, {estimator.classes_[0]!r}: there is nothing to tell apart. If others exist, declare "
+            "all of them in classes=..."
+        )
+    numbers = np.searchsorted(estimator.classes_, y)
+    recipe, features, more = _chosen(estimator, x, len(y))
+    trained = train_by_recipe(
+        recipe,
+        x,
+        numbers,
+        features=features,
+        classes=len(estimator.classes_),
+        budget=(estimator.epsilon, estimator.delta),
+        seed=seed_of(estimator.random_state),
+    )
+    guarantee = completed(trained.guarantee, None, (*assumptions, *more))
+    charge(estimator.ledger, estimator.dataset, guarantee, np.asarray([len(y)]), y)
+    estimator.module_, estimator.prepared_ = trained.model, trained.prepared
+    estimator.guarantee_, estimator.recipe_ = guarantee, recipe
+
+
+def _chosen(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tuple[str, ...]]:
+    """The recipe, the features it starts from (None for a recipe that was given: `x` are features), what is assumed."""
+    if isinstance(estimator.recipe, Recipe):
+        return estimator.recipe, None, ()
+    if estimator.recipe != AUTO:
+        raise InvalidArgument(f"recipe must be 'auto' or a tacit.recipe.Recipe. Got {estimator.recipe!r}.")
+    kind = kind_of(x, estimator.shape)
+    more = () if estimator.population is not None else (COUNTED.format(count),)
+    population = count if estimator.population is None else arguments.count("population", estimator.population)
+    recipe = auto(kind, population=population, epsilon=estimator.epsilon, delta=estimator.delta)
+    columns = np.asarray(x).shape[1] if kind == "table" else 0
+    numbers = columns if estimator.numbers is None else arguments.count("numbers", estimator.numbers, at_least=0)
+    return recipe, features_for(kind, estimator.shape, numbers), more
+
+
+class Trained:
+    """A model with what prepares its inputs, and the guarantee of both."""
+
+    def __init__(self, model: torch.nn.Module, prepared: Prepared, guarantee: Guarantee) -> None:
+        self.model, self.prepared, self.guarantee = model, prepared, guarantee
+
+
+def train_by_recipe(
+    recipe: Recipe,
+    x: Any,
+    labels: NDArray[np.int64],
+    *,
+    features: Any,
+    classes: int,
+    budget: tuple[float, float],
+    seed: int | None,
+) -> Trained:
+    """The whole of it: one guarantee for the preparation and for every step, both within the budget."""
+    preparation, multiplier = recipe.noise(*budget)
+    prepared, rows = prepare(recipe, x, features, preparation, seed)
+    model = prepared.model(rows.shape[1], classes)
+    run = PrivateRun(
+        model,
+        F.cross_entropy,
+        data=(prepared.of_features(rows), torch.from_numpy(labels)),
+        mechanism=methods.dpsgd(clip_norm=recipe.clip_norm, multiplier=multiplier),
+        sampling=Poisson(lot_size=recipe.lot_size, population=recipe.population),
+        steps=recipe.steps,
+        budget=Budget(*budget),
+        seed=seed,
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
+    for lot in run:
+        run.backward(lot)
+        optimizer.step()
+    proven = run.guarantee()
+    if prepared.event is not None:
+        assumed = tuple(AFTERWARDS if each.startswith(_UNTOUCHED) else each for each in proven.assumptions)
+        event = prepared.event + proven.event
+        proven = replace(proven, event=event, claim=None, assumptions=assumed, notes=(*proven.notes, PREPARED))
+    return Trained(model.eval(), prepared, proven)
+
+
+def scores_by_recipe(prepared: Prepared, model: torch.nn.Module, x: Any) -> NDArray[np.float64]:
+    """One score per class for every example."""
+    with torch.no_grad():
+        pieces = [model(prepared.tensor(x[start : start + _PIECE])) for start in range(0, _length(x), _PIECE)]
+    scores: NDArray[np.float64] = torch.cat(pieces).double().numpy()
+    return scores
+
+
+def _length(x: Any) -> int:
+    return int(x.shape[0]) if hasattr(x, "shape") else len(x)

@@ -1,0 +1,91 @@
+"""PrivateClassifier(recipe="auto"): images, tables and texts to models, with one guarantee for all releases."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_digits
+
+from tacit.accounting import Gaussian
+from tacit.accounting.events import Composed
+from tacit.errors import BudgetExceeded, InvalidArgument
+from tacit.estimators import PrivateClassifier
+from tacit.features import Knots
+from tacit.ledger import Budget, Ledger
+from tacit.recipe import auto
+
+GOOD, BAD = "wonderful film superb cast moving story", "dull film clumsy cast empty story"
+
+
+def images():
+    """Real digits of 8 x 8 pixels, in the middle of 16 x 16."""
+    found = load_digits()
+    wide = np.zeros((len(found.target), 16, 16), dtype=np.float32)
+    wide[:, 4:12, 4:12] = found.images / 16
+    return wide.reshape(len(wide), 256), found.target
+
+
+def test_images_are_centred_and_told_apart_within_the_budget():
+    x, y = images()
+    model = PrivateClassifier(
+        recipe="auto", epsilon=8.0, shape=(16, 16), population=900, classes=range(10), random_state=0
+    ).fit(x[:900], y[:900])
+    assert model.score(x[900:], y[900:]) > 0.75
+    guarantee = model.guarantee_
+    assert 7.99 < guarantee.epsilon(1e-5) <= 8
+    parts = guarantee.event.parts if isinstance(guarantee.event, Composed) else ()
+    assert parts[0] == Gaussian(model.recipe_.noise(8.0, 1e-5)[0])
+    assert "mean that was released first" in str(guarantee)
+    assert model.predict_proba(x[:5]).sum(1) == pytest.approx(np.ones(5))
+
+
+def test_tables_become_hats():
+    found = load_breast_cancer()
+    x = 2 * found.data / (2 * found.data.max(0)) - 1
+    model = PrivateClassifier(recipe="auto", epsilon=4.0, population=569, classes=[0, 1], random_state=0)
+    fitted = clone(model).fit(x, found.target)
+    assert fitted.score(x, found.target) > 0.85
+    assert fitted.prepared_.features.numbers == 30
+    assert fitted.prepared_.preparation is None
+    assert clone(model).set_params(numbers=3).fit(x, found.target).prepared_.features.numbers == 3
+
+
+def test_texts_are_recognised_and_weighed():
+    texts, y = [GOOD, BAD] * 400, ["yes", "no"] * 400
+    model = PrivateClassifier(recipe="auto", epsilon=8.0, classes=["no", "yes"], random_state=1).fit(texts, y)
+    assert model.predict(["what a wonderful, moving story", "dull, clumsy"]).tolist() == ["yes", "no"]
+    assert "was counted, not declared" in str(model.guarantee_)
+
+
+def test_features_that_are_there_already_take_a_recipe_as_it_is():
+    rng = np.random.default_rng(0)
+    x = Knots(2).fit_transform(rng.uniform(-1, 1, (600, 2)))
+    y = (x[:, :5].sum(1) > 0.3).astype(int)
+    recipe = auto("table", population=600, epsilon=3.0, delta=1e-5)
+    one, same = (
+        PrivateClassifier(recipe=recipe, epsilon=3.0, classes=[0, 1], random_state=0).fit(x, y) for _ in range(2)
+    )
+    assert one.recipe_ is recipe
+    assert np.array_equal(one.module_.weight.detach(), same.module_.weight.detach())
+
+
+def test_the_ledger_is_charged_for_the_preparation_too(tmp_path):
+    x, y = images()
+    ledger = Ledger(tmp_path / "digits.ledger")
+    ledger.set_budget("digits", Budget(epsilon=1.2, delta=1e-5))
+    model = PrivateClassifier(
+        recipe="auto", epsilon=1.0, shape=(16, 16), population=300, classes=range(10), ledger=ledger, dataset="digits"
+    )
+    model.fit(x[:300], y[:300])
+    assert ledger.account("digits").epsilon(1e-5) == pytest.approx(model.guarantee_.epsilon(1e-5), rel=1e-3)
+    with pytest.raises(BudgetExceeded):
+        model.fit(x[:300], y[:300])
+
+
+def test_what_contradicts_a_recipe_is_refused():
+    x, y = images()
+    with pytest.raises(InvalidArgument, match="brings its own linear model"):
+        PrivateClassifier(lambda i, o: None, recipe="auto", shape=(16, 16)).fit(x, y)
+    with pytest.raises(InvalidArgument, match=r"'auto' or a tacit\.recipe\.Recipe"):
+        PrivateClassifier(recipe="best").fit(x, y)
+    with pytest.raises(InvalidArgument, match="one class"):
+        PrivateClassifier(recipe="auto").fit(x[:5], np.zeros(5, dtype=int))
