@@ -39,6 +39,10 @@ def train(
     bounds: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Of your own table: what is public about its columns (TOML).")
     ] = None,
+    recipe: Annotated[
+        Literal["auto"] | None,
+        typer.Option("--recipe", help="auto: features, lots, steps and rates from public facts; the best for most."),
+    ] = None,
     method: Annotated[
         str | None, typer.Option(metavar="NAME", help="dpsgd (the default) or another one of `tacit methods`.")
     ] = None,
@@ -80,6 +84,7 @@ def train(
 
     \b
     tacit train digits --epsilon 3 --out runs/first
+    tacit train mnist --epsilon 1 --recipe auto
     tacit train mnist --data-path ~/mnist --multiplier 1.1 --epochs 15
     tacit train patients.csv --target outcome --bounds bounds.toml --epsilon 1
     tacit train wine --epsilon 1 --ledger wine.ledger
@@ -109,6 +114,11 @@ def train(
         target,
         bounds,
     )
+    if recipe is not None and resume is None:
+        from tacit.cli.by_recipe import train_as_typed
+
+        train_as_typed(data, typed, json)
+        return
     training = _begun(data, typed) if resume is None else _resumed(data, typed, resume)
     _finish(training, json)
 

@@ -21,7 +21,7 @@ from tacit.datasets.own import is_table, load_table
 from tacit.datasets.sources import SOURCES
 from tacit.errors import InvalidArgument
 
-__all__ = ["NAMES", "Data", "is_table", "load", "load_table"]
+__all__ = ["NAMES", "Data", "is_table", "load", "load_table", "load_words"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,20 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Data:
     if found is None:
         raise InvalidArgument(f"There is no {name} in {path}. Looked for {_READERS[name].looked_for}.")
     return replace(found, source=SOURCES[name].page)
+
+
+def load_words(name: str = "imdb", path: str | os.PathLike[str] | None = None) -> tuple[reviews.Texts, reviews.Texts]:
+    """Texts to train on and to test on, each cut into its words, with labels; for `tacit.features.HashedWords`."""
+    if name != "imdb":
+        raise InvalidArgument(f"There are texts in imdb only. Got {name!r}.")
+    where = cache.folder() / name if path is None else Path(path).expanduser()
+    found = reviews.read_words(where)
+    if found is None and path is None:
+        cache.fetch(name, SOURCES[name], where)
+        found = reviews.read_words(where)
+    if found is None:
+        raise InvalidArgument(f"There is no {name} in {where}. Looked for {reviews.FILES}.")
+    return found
 
 
 def _kept(name: str) -> Data | None:

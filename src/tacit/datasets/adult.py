@@ -7,11 +7,12 @@ value that the code book does not know, such as "?", is encoded as nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode
+from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode, number_count
 from tacit.datasets.data import Data, Examples
 from tacit.datasets.files import contents, libsvm, reading, rows_of
 from tacit.errors import InvalidArgument
@@ -83,7 +84,7 @@ def read_adult(where: Path) -> Data | None:
     data = _read(
         where, "adult", _TABLES, _from_table, "numbers go from declared ranges to [-1, 1], categories to 0 or 1"
     )
-    return data or _read_a9a(where, "adult")
+    return replace(data, numbers=number_count(_BOOK)) if data else _read_a9a(where, "adult")
 
 
 def read_a9a(where: Path) -> Data | None:

@@ -73,6 +73,7 @@ def read_bundled(name: str) -> Data:
         population=private_part(table.rows),
         scaling="every feature goes from a declared range to [-1, 1]",
         unit=table.unit,
+        numbers=len(table.low),
         source="https://scikit-learn.org/stable/datasets/toy_dataset.html",
     )
 

@@ -92,6 +92,11 @@ def encode(table: Mapping[str, Array], book: CodeBook) -> Array:
     return np.concatenate([encode_column(name, table[name], book[name]) for name in ordered], axis=1)
 
 
+def number_count(book: CodeBook) -> int:
+    """How many columns of what `encode` returns, the first ones, are numbers."""
+    return sum(isinstance(column, Number) for column in book.values())
+
+
 def encode_column(name: str, values: Array, column: Column) -> Array:
     """One column; the error names it."""
     try:

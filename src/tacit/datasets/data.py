@@ -25,7 +25,8 @@ class Data:
     `population` is the published or declared number of training examples, a constant: it is not counted from the
     copy at hand, whose size is private. `classes` is None where the target is a number; it was then divided by `unit`.
     Where inputs are numbers of words, people or things, `vocabulary` says how many there are of each kind. `example`
-    is what the guarantee protects one of. With `is_test_private`, scores on the test examples must get noise too.
+    is what the guarantee protects one of. With `is_test_private`, scores on the test examples must get noise too. Of a
+    table, so many columns as `numbers` says, the first ones, are numbers in [-1, 1]; the others are 0 or 1.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Data:
     example: str = field(default="row", repr=False)
     source: str = field(default="", repr=False)
     is_test_private: bool = field(default=False, repr=False)
+    numbers: int = field(default=0, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

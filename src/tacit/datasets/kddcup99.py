@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode
+from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode, number_count
 from tacit.datasets.data import Data, Examples
 from tacit.datasets.files import contents, reading, rows_of
 
@@ -94,6 +94,7 @@ def read_kddcup99(where: Path) -> Data | None:
         population=_PUBLISHED_SIZE,
         scaling="numbers go from declared ranges to [-1, 1], categories to 0 or 1",
         example="connection",
+        numbers=number_count(_BOOK),
     )
 
 

@@ -9,7 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets.bounds import EXAMPLE, Bounds
-from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode, encode_column, numbers_of
+from tacit.datasets.codebook import (
+    Category,
+    CodeBook,
+    Number,
+    columns_of,
+    encode,
+    encode_column,
+    number_count,
+    numbers_of,
+)
 from tacit.datasets.data import Array, Data, Examples, within
 from tacit.datasets.files import content, npz, reading, rows_of
 from tacit.errors import InvalidArgument
@@ -57,6 +66,7 @@ def load_table(
         example=declared.example,
         source="your own table",
         is_test_private=declared.test_file is None,
+        numbers=number_count(declared.features(target)) if shape == train[0].shape[1:] else 0,
     )
 
 

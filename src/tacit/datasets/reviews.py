@@ -39,6 +39,47 @@ def read_imdb(where: Path) -> Data | None:
     return None if files is None else _data(*_from_texts(files, where))
 
 
+Texts = tuple[list[list[str]], Array]
+
+
+def read_words(where: Path) -> tuple[Texts, Texts] | None:
+    """Whole reviews as lists of words, with their labels; None if they are not there.
+
+    In numbered form, words that the file does not name are missing.
+    """
+    numbered = where if where.suffix == ".npz" and where.is_file() else _first(where, ["imdb.npz", "imdb_tokens*.npz"])
+    if numbered is not None:
+        return _named_words(numbered)
+    files = _texts(where)
+    if files is None:
+        return None
+    texts = {path: text for path, text in files if _PATH.search(path)}
+    return _cut(texts, "train"), _cut(texts, "test")
+
+
+def _named_words(file: Path) -> tuple[Texts, Texts]:
+    *arrays, vocabulary = npz(file, (*_KEYS, "vocab"))
+    names = [str(word) for word in vocabulary]
+    with reading(file, "numbered words"):
+        parts = []
+        for flat, offsets, labels in (arrays[:3], arrays[3:]):
+            known = [
+                [names[number - 2] for number in flat[i:j].tolist() if number > _UNKNOWN] for i, j in pairwise(offsets)
+            ]
+            parts.append((known, labels.astype(np.int64)))
+    return parts[0], parts[1]
+
+
+def _cut(texts: dict[str, bytes], part: str) -> Texts:
+    words, labels = [], []
+    for path in sorted(texts):
+        match = _PATH.search(path)
+        if match is not None and match[1] == part:
+            words.append(_WORD.findall(texts[path].decode("utf-8").lower()))
+            labels.append(int(match[2] == "pos"))
+    return words, np.array(labels, dtype=np.int64)
+
+
 def _data(train: Examples, test: Examples) -> Data:
     return Data(
         "imdb",
@@ -107,11 +148,6 @@ def _from_texts(files: Iterator[tuple[str, bytes]], where: Path) -> list[Example
 
 
 def _part(part: str, texts: dict[str, bytes], numbers: dict[str, int]) -> Examples:
-    reviews, labels = [], []
-    for path in sorted(texts):
-        match = _PATH.search(path)
-        if match is not None and match[1] == part:
-            words = _WORD.findall(texts[path].decode("utf-8").lower())
-            reviews.append(np.array([numbers.get(word, _UNKNOWN) for word in words], dtype=np.int64))
-            labels.append(int(match[2] == "pos"))
-    return _padded(reviews), np.array(labels, dtype=np.int64)
+    texts_of_words, labels = _cut(texts, part)
+    reviews = [np.array([numbers.get(word, _UNKNOWN) for word in words], dtype=np.int64) for words in texts_of_words]
+    return _padded(reviews), labels

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode, labels_of
+from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode, labels_of, number_count
 from tacit.datasets.data import Array, Data, private_part, split
 from tacit.datasets.files import only_content, reading, rows_of
 from tacit.errors import InvalidArgument
@@ -50,7 +50,8 @@ def read_table(name: str, where: Path) -> Data | None:
         inputs, targets = encode(columns, table.book), _classes(columns[table.target], table.labels)
     train, test = split(inputs, targets)
     population = private_part(table.rows)
-    return Data(name, train, test, 2, population, scaling=_SCALING, example=table.example)
+    numbers = number_count(table.book)
+    return Data(name, train, test, 2, population, scaling=_SCALING, example=table.example, numbers=numbers)
 
 
 def files_of(name: str) -> str:
