@@ -62,3 +62,12 @@ def test_a_few_steps_of_two_forms(experiment, images, tmp_path, monkeypatch, cap
     assert "| dpsgd | " in capsys.readouterr().out
     experiment.main()
     assert len(out.read_text().splitlines()) == len(rows)
+
+
+def test_the_readme_shows_the_table_that_the_results_give(experiment):
+    found = experiment.Results(experiment.FOLDER / "results.jsonl").read()
+    shown = (experiment.FOLDER / "README.md").read_text(encoding="utf-8")
+    shown = shown.partition(experiment.BEGIN)[2].partition(experiment.END)[0]
+    assert experiment.table(found, 1.0) in shown
+    worse = [experiment.replace(outcome, accuracy=outcome.accuracy / 2) for outcome in found]
+    assert experiment.table(worse, 1.0) not in shown
