@@ -71,6 +71,10 @@ class Recipe:
         """The noise on the mean; None if none is released."""
         return None if self.share == 0 else 1 / (float(gdp.mu(epsilon, delta)) * math.sqrt(self.share))
 
+    def with_steps(self, steps: int, epsilon: float, delta: float) -> Recipe:
+        """By the same rule, with another number of steps."""
+        return _recipe(self.kind, self.population, float(gdp.mu(epsilon, delta)), arguments.count("steps", steps))
+
     def event(self, preparation: float | None, step: float) -> Event:
         """What everything costs together, with these multipliers."""
         training = Gaussian(step).sampled(self.rate) * self.steps
@@ -87,7 +91,11 @@ def auto(kind: Kind, *, population: int, epsilon: float, delta: float) -> Recipe
         raise InvalidArgument(f"kind must be one of {', '.join(map(repr, _STEPS))}. Got {kind!r}.")
     population = arguments.count("population", population)
     mu = float(gdp.mu(arguments.positive("epsilon", epsilon), arguments.open_unit("delta", delta)))
-    steps, clip_norm = _STEPS[kind], CLIP_NORMS[kind]
+    return _recipe(kind, population, mu, _STEPS[kind])
+
+
+def _recipe(kind: Kind, population: int, mu: float, steps: int) -> Recipe:
+    clip_norm = CLIP_NORMS[kind]
     wanted = max(_MULTIPLIER * mu * population / math.sqrt(steps), _LEAST_LOT)
     return Recipe(
         kind=kind,

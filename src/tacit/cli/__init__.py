@@ -15,6 +15,7 @@ from tacit.cli.epsilon import epsilon
 from tacit.cli.ledger import ledger
 from tacit.cli.methods import methods
 from tacit.cli.noise import noise
+from tacit.cli.planning import plan
 from tacit.cli.report import report
 from tacit.cli.reproduce import reproduce
 from tacit.cli.train import train
@@ -33,6 +34,7 @@ app.command()(compare)
 app.command()(epsilon)
 app.command()(methods)
 app.command()(noise)
+app.command()(plan)
 app.command()(report)
 app.command()(reproduce)
 app.command()(train)
