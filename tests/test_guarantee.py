@@ -5,7 +5,16 @@ import math
 
 import pytest
 
-from tacit.accounting import Adaptive, Adjacency, Gaussian, RandomizedResponse, ShuffledReports, Unproven, curve
+from tacit.accounting import (
+    Adaptive,
+    Adjacency,
+    EpsilonDelta,
+    Gaussian,
+    RandomizedResponse,
+    ShuffledReports,
+    Unproven,
+    curve,
+)
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim, Guarantee, Status
 
@@ -59,7 +68,7 @@ def test_json_gives_back_an_equal_guarantee(guarantee):
 
 def test_json_keeps_claim_proof_and_approximation_apart():
     data = json.loads(GUARANTEES[1].to_json())
-    assert data["claim"] == {"epsilon": 2.3243, "delta": 1e-5, "source": BU.source}
+    assert data["claim"] == {"epsilon": 2.3243, "delta": 1e-5, "source": BU.source, "doubt": ""}
     assert data["status"] == "asymptotic"
     assert data["proven"]["epsilon_upper"] == pytest.approx(2.3816, abs=1e-3)
     assert data["lower_bound"]["epsilon"] <= data["proven"]["epsilon_upper"]
@@ -130,3 +139,20 @@ def test_without_reports_nothing_is_said_about_them():
 def test_a_claim_is_not_compared_with_a_proof_that_leaves_something_out():
     guarantee = Guarantee(MNIST, 1e-5, claim=BU, unprotected=("labels",))
     assert "what is proven leaves out labels, so the two do not compare" in str(guarantee)
+
+
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        Guarantee(EpsilonDelta(1.0, 1e-6) + Gaussian(10.0), 1e-5),
+        Guarantee(Gaussian(2.0), 1e-5, claim=Claim(1.0, 1e-5, "somebody"), status=Status.REFUTED, attained=False),
+    ],
+    ids=["stated", "bounded"],
+)
+def test_what_is_only_an_upper_bound_is_not_called_the_truth(guarantee):
+    lower, upper = guarantee.bounds(1e-5)
+    assert (lower, upper) == (0.0, curve(guarantee.event).epsilon(1e-5))
+    assert "The true epsilon" not in str(guarantee)
+    assert "This is an upper bound; how close the worst case comes to it is not known." in str(guarantee)
+    assert "true" not in guarantee.verdict
+    assert Guarantee.from_json(guarantee.to_json()) == guarantee

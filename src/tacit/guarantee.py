@@ -12,7 +12,7 @@ from typing import Any
 
 from tacit import arguments
 from tacit.accounting.curve import PrivacyCurve, claim_side, curve
-from tacit.accounting.events import Adjacency, Event, Unproven
+from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
 from tacit.accounting.events import from_json as event_from_json
 from tacit.errors import Asymptotic, InvalidArgument, NotAccountable, NotProven
 
@@ -33,11 +33,15 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Claim:
-    """What a method's authors say of it. Never a guarantee by itself."""
+    """What a method's authors say of it. Never a guarantee by itself.
+
+    `doubt` says why it is not proven here although its method's claims are: conditions of a theorem that do not hold.
+    """
 
     epsilon: float
     delta: float
     source: str
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Guarantee:
     `odometer` is what this run happened to spend where parameters depended on releases: not a guarantee.
     `violations` says what keeps the claim, or a release, from being sound; `errors` what a person has to resolve,
     such as a measured lower bound above the proven one.
+    `attained` says whether two neighbouring data sets are known that see `event` as it is. Where they are not, as for
+    an (epsilon, delta) that was only stated or a sensitivity that was only bounded, there is no lower bound but 0.
     `local` is what each example's own report guarantees by itself, where examples are reported with noise on them: it
     holds against whoever collects them, `event` against whoever sees what is made of all of them.
 
@@ -73,6 +79,7 @@ class Guarantee:
     errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     local: Event | None = None
+    attained: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", arguments.open_unit("delta", self.delta))
@@ -87,9 +94,17 @@ class Guarantee:
         return self.bounds(delta)[1]
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """(lower, upper), both certified; (0, inf) where nothing is proven."""
+        """(lower, upper), both certified; (0, inf) where nothing is proven, and 0 below where nothing is known."""
         delta = arguments.open_unit("delta", delta)
-        return (0.0, math.inf) if self._curve is None else self._curve.epsilon_bounds(delta)
+        if self._curve is None:
+            return 0.0, math.inf
+        lower, upper = self._curve.epsilon_bounds(delta)
+        return lower if self._is_exact else 0.0, upper
+
+    @cached_property
+    def _is_exact(self) -> bool:
+        """Whether the event is what the worst case sees, and not only something at least as bad."""
+        return self.attained and not any(isinstance(event, EpsilonDelta) for event in self.event.walk())
 
     def local_epsilon(self, delta: float) -> float:
         """The proven upper bound for each report by itself; infinite where there are none, or nothing is proven."""
@@ -137,6 +152,7 @@ class Guarantee:
             "errors": list(self.errors),
             "notes": list(self.notes),
             "local": None if self.local is None else self._local_json(self.local),
+            "attained": self.attained,
             "event": json.loads(self.event.to_json()),
         }
         return json.dumps(content, indent=1)
@@ -170,7 +186,9 @@ class Guarantee:
             f"In words: {_NEIGHBOURS[self.adjacency].format(unit=self.unit)}, no outcome of this training becomes "
             f"more than e^{shown} = {_factor(upper)} times as likely, apart from a probability of {self.delta:g}. This "
             "holds whatever an attacker knows or computes.",
-            f"The true epsilon of the worst case lies between {_down(lower)} and {shown}.",
+            f"The true epsilon of the worst case lies between {_down(lower)} and {shown}."
+            if self._is_exact
+            else "This is an upper bound; how close the worst case comes to it is not known.",
         ]
 
     def _local_lines(self) -> list[str]:
@@ -187,20 +205,25 @@ class Guarantee:
             return [] if self.status is Status.PROVEN else [f"Status of the method's own claim: {self.status}.{why}"]
         return [
             f"Claimed ({self.claim.source}): epsilon {self.claim.epsilon:.4g} at delta {self.claim.delta:g}. Status of "
-            f"this claim: {self.status}; {self._verdict(self.claim)}.{why} A claim is not a guarantee."
+            f"this claim: {self.status}; {self.verdict}.{why} A claim is not a guarantee."
         ]
 
-    def _verdict(self, claim: Claim) -> str:
-        """Where the claim lies beside the certified interval, if there is one."""
+    @property
+    def verdict(self) -> str:
+        """Where the claim lies beside the certified interval, if there are both; empty without a claim."""
+        claim = self.claim
+        if claim is None:
+            return ""
         bounds = self.bounds(claim.delta)
         if math.isinf(bounds[1]):
             return "no proven number stands beside it"
         if self.unprotected:
             return f"what is proven leaves out {' and '.join(self.unprotected)}, so the two do not compare"
         side = claim_side(claim.epsilon, bounds)
-        if side == "under" and self.status is Status.PROVEN:
-            # Where what was released is accounted for by something larger, as by a box around several vectors.
-            return "here it is smaller than what is certified, and as good"
+        if side == "inside" and not self._is_exact:
+            # What was released is accounted for by something larger, as by a box around several vectors.
+            better = ", and as good" if self.status is Status.PROVEN else ""
+            return f"here it is smaller than what is certified{better}"
         words = {"under": "below what is true", "inside": "within the certified interval", "over": "on the safe side"}
         return f"here it is {words[side]}"
 
@@ -212,7 +235,7 @@ class Guarantee:
             amount = f"epsilon {self.odometer:.4g}" if math.isfinite(self.odometer) else "no finite epsilon"
             lines.append(f"This run happened to spend {amount}. That is not a guarantee.")
         if self.violations:
-            lines.append(f"NOT FOR RELEASE: {' '.join(_WORDS.get(v, v + '.') for v in self.violations)}")
+            lines.append(f"NOT FOR RELEASE: {'; '.join(_WORDS.get(v, v) for v in self.violations)}.")
         if self.errors:
             lines.append(f"To be resolved: {' '.join(self.errors)}")
         # Where nothing is proven there is nothing that would rest on them.
@@ -225,10 +248,10 @@ class Guarantee:
 ARGUMENTS = "docs/guarantees.md"
 FIXED_SEED = "fixed_seed"
 _WORDS = {
-    FIXED_SEED: "the noise came from a fixed seed, and whoever knows the seed can take it off again.",
-    "random_denominator": "sums were divided by the size of the lot that came, which is private.",
-    "noise_by_direction": "the noise is smallest in directions that one example can use in full.",
-    "doubled_sensitivity_of_w": "the mean gradient moves by twice what its noise is for.",
+    FIXED_SEED: "the noise came from a fixed seed, and whoever knows the seed can take it off again",
+    "random_denominator": "sums were divided by the size of the lot that came, which is private",
+    "noise_by_direction": "the noise is smallest in directions that one example can use in full",
+    "doubled_sensitivity_of_w": "the mean gradient moves by twice what its noise is for",
 }
 _NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "whether or not any one {unit} is in the data",
@@ -244,7 +267,7 @@ def _read(data: dict[str, Any]) -> Guarantee:
         method=data["method"],
         mode=data["mode"],
         status=Status(data["status"]),
-        claim=None if claim is None else Claim(_infinite(claim["epsilon"]), claim["delta"], claim["source"]),
+        claim=None if claim is None else Claim(**{**claim, "epsilon": _infinite(claim["epsilon"])}),
         because=data.get("because", ""),
         unit=data["unit"],
         assumptions=tuple(data["proven"]["assumptions"]),
@@ -254,6 +277,7 @@ def _read(data: dict[str, Any]) -> Guarantee:
         errors=tuple(data["errors"]),
         notes=tuple(data["notes"]),
         local=None if data.get("local") is None else event_from_json(json.dumps(data["local"]["event"])),
+        attained=data.get("attained", True),
     )
 
 

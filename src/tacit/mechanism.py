@@ -84,7 +84,8 @@ class Method:
     `claims` is the paper's formula, `status` how well it stands in this `mode`, and `because` says in one sentence why
     it is not proven (docs/guarantees.md has the argument). What is proven is no matter of the method: it is
     read off the events that its noise emits, and a noise without a proof emits `Unproven` ones.
-    In paper mode a budget is what the paper claims to keep, and the noise is the paper's.
+    In paper mode a budget is what the paper claims to keep, and the noise is the paper's. `attained` says whether some
+    example really moves a sum as far as its events say.
     """
 
     name: str = "custom"
@@ -96,6 +97,7 @@ class Method:
     unprotected: tuple[str, ...] = ()
     violations: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    attained: bool = True
 
     def __post_init__(self) -> None:
         if self.mode not in ("rigorous", "paper"):

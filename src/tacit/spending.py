@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tacit.accounting.curve import curve
 from tacit.accounting.events import Event
-from tacit.guarantee import Claim, Guarantee
+from tacit.guarantee import Claim, Guarantee, Status
 from tacit.odometer import epsilon_spent
 from tacit.plan import Plan, total
 
@@ -42,20 +42,23 @@ def guarantee_of(
     method = plan.mechanism.method
     event = total_of(plan, spent)
     divided = () if "random_denominator" in method.violations else (_PUBLIC_SIZE,)
+    claim = _claim(plan, spent, event)
+    doubt = "" if claim is None or method.status is not Status.PROVEN else claim.doubt
     forgiven = (_NOTHING_LEFT.format(count=spent.forgiven),) if spent.forgiven else ()
     return Guarantee(
         event,
         plan.delta,
         method=method.name,
         mode=method.mode,
-        status=method.status,
-        claim=_claim(plan, spent, event),
-        because=method.because,
+        status=Status.UNPROVEN if doubt else method.status,
+        claim=claim,
+        because=doubt or method.because,
         assumptions=(plan.sampling.assumption, *divided, *_ASSUMPTIONS, *forgiven, *assumptions),
         unprotected=method.unprotected,
         odometer=epsilon_spent(spent.realised, plan.delta) if spent.realised else None,
         violations=(*method.violations, *violations),
         notes=(*_notes(plan, spent), *method.notes),
+        attained=method.attained,
     )
 
 

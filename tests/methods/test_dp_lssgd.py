@@ -1,16 +1,19 @@
 """DP-LSSGD: smoothing is free, and the paper's formula beside the certified epsilon."""
 
 import math
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from tacit import Budget, Poisson
 from tacit.accounting import Gaussian, curve, multiplier_for
 from tacit.errors import InvalidArgument
-from tacit.guarantee import Status
+from tacit.guarantee import Guarantee, Status
 from tacit.methods.dp_lssgd import VarianceRule, conditions_hold, dp_lssgd
 from tacit.plan import Plan
 from tacit.post import LaplacianSmoothing
+from tacit.spending import Spent, guarantee_of
 
 POISSON = Poisson(lot_size=128, population=50_000)
 STEPS = 2000
@@ -60,9 +63,9 @@ def test_the_published_noise_is_several_times_what_is_needed():
 
 def test_a_claim_outside_the_theorems_conditions_says_so():
     claim = VarianceRule().claim(plan(dp_lssgd(multiplier=1.0)).settings(), Gaussian(1.0))
-    assert "conditions" in claim.source
+    assert "conditions" in claim.doubt
     wide = VarianceRule(share=0.5).claim(plan(dp_lssgd(multiplier=2.6), steps=200_000).settings(), Gaussian(1.0))
-    assert wide.source == "Wang et al. 2019, Theorem 1"
+    assert (wide.source, wide.doubt) == ("Wang et al. 2019, Theorem 1", "")
 
 
 @pytest.mark.parametrize(
@@ -92,3 +95,13 @@ def test_in_rigorous_mode_the_budget_is_certified():
 def test_a_share_lies_between_zero_and_one(wrong):
     with pytest.raises(InvalidArgument, match="share must be"):
         VarianceRule(share=wrong)
+
+
+def test_a_claim_outside_the_theorems_conditions_is_not_called_proven():
+    made = Plan(dp_lssgd(multiplier=0.2), Poisson(lot_size=1, population=100), 1, 10, None)
+    guarantee = replace(guarantee_of(made, Spent([made.event_at(0)], [], Counter())), delta=1e-5)
+    assert guarantee.claim.epsilon < 2 < 10 < guarantee.bounds(1e-5)[0]
+    assert guarantee.status is Status.UNPROVEN
+    assert "which do not hold here" in guarantee.because
+    assert guarantee.verdict == "here it is below what is true"
+    assert Guarantee.from_json(guarantee.to_json()) == guarantee

@@ -107,6 +107,8 @@ def result_of(
         assumptions=(*_assumptions(problem, event, intercept), *assumptions),
         violations=() if source.is_secret else (FIXED_SEED,),
         notes=tuple(notes),
+        # Sensitivities are bounded and not measured, and of a descent only the end is handed out.
+        attained=False,
     )
     weights, ones = (theta[:-1], theta[-1]) if intercept else (theta, np.zeros(problem.loss.outputs))
     return ErmResult(np.ascontiguousarray(weights.T), ones, problem.loss, guarantee)

@@ -177,9 +177,13 @@ def published_guarantee(
     method: str,
     because: str,
     unprotected: Sequence[str],
+    returns_data: bool,
     notes: Sequence[str] = (),
 ) -> Guarantee:
-    """What is left of a refuted claim: the event, which is a Gaussian on each row of features or has no proof."""
+    """What is left of a refuted claim: the event, which is a Gaussian on each row of features or has no proof.
+
+    Who sees only the model may see less than the data that it was trained on.
+    """
     protects = isinstance(event, Gaussian)
     return Guarantee(
         event=event,
@@ -195,6 +199,7 @@ def published_guarantee(
         violations=setup.violations,
         notes=tuple(notes),
         local=event if protects else None,
+        attained=returns_data,
     )
 
 

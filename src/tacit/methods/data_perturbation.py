@@ -95,6 +95,7 @@ def data_perturbation(
         method=f"{_NAME} (Kang et al. 2021)",
         because=_BECAUSE[noise],
         unprotected=("labels",) if noise == "per_example" else ("labels", "examples"),
+        returns_data=True,
         notes=(noise_note(std, claim),),
     )
     return train_on_noise(setup, std, noise, descent, guarantee, returns_data=True)

@@ -22,6 +22,7 @@ from tacit.noise import GaussianNoise
 from tacit.post import LaplacianSmoothing
 
 _THEOREM = "Wang et al. 2019, Theorem 1"
+_CONDITIONS = "The theorem has conditions on noise and sampling rate, which do not hold here."
 _SHARES = np.linspace(0.005, 0.995, 199)
 
 
@@ -69,8 +70,7 @@ class VarianceRule:
         epsilon, share = min((_epsilon(amount, settings.delta, share), share) for share in self._shares())
         order = math.log(1 / settings.delta) / ((1 - share) * epsilon) + 1
         holds = conditions_hold(settings.multiplier, settings.rate, order)
-        without = "" if holds else ", whose conditions on noise and sampling rate do not hold here"
-        return Claim(epsilon, settings.delta, _THEOREM + without)
+        return Claim(epsilon, settings.delta, _THEOREM, "" if holds else _CONDITIONS)
 
     def calibrated(self, settings: Settings, budget: Budget) -> Mechanism:
         """The formula as printed."""

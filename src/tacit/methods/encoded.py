@@ -40,10 +40,7 @@ _BUCKETS = (
     "Buckets of several examples move the sum by twice a vector when one example leaves; the paper, which counts once, "
     "has no claim about them."
 )
-_SEVERAL = (
-    "The certified numbers are those of one box that holds every preselected vector, which no example fills: "
-    "the lower one need not be attained."
-)
+_SEVERAL = "What is certified is one box that holds every preselected vector, which no example fills."
 
 
 def encoded(
@@ -75,9 +72,9 @@ def encoded(
     post: tuple[Post, ...] = (KSDenoise(is_relative=mode == "rigorous"),) if is_denoised else ()
     method = Method("encoded", "Nasr et al. 2020", mode, claims=None if buckets else RenyiOverVectors())
     if buckets:
-        method = replace(method, notes=(_BUCKETS,))
+        method = replace(method, notes=(_BUCKETS,), attained=False)
     elif isinstance(chosen, DrawnVectors) and chosen.count > 1 and not isinstance(family, Normal):
-        method = replace(method, notes=(_SEVERAL,))
+        method = replace(method, notes=(_SEVERAL,), attained=False)
     return Mechanism(bound, BoxNoise(family, bound.box, multiplier), post, method)
 
 

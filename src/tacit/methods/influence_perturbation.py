@@ -148,4 +148,5 @@ def _guarantee(setup: Setup, rule: InfluenceRule) -> Guarantee:
         method=f"{_NAME} (Kang et al. 2021)",
         because=_BECAUSE,
         unprotected=("labels", "examples"),
+        returns_data=True,
     )

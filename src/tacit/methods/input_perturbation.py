@@ -109,10 +109,12 @@ def _guarantee(setup: Setup, rule: InputRule, std: float, noise: Noise, descent:
         method=f"{_NAME} (Kang et al. 2020)",
         because=_BECAUSE[noise],
         unprotected=("labels",) if noise == "per_example" else ("labels", "examples"),
+        returns_data=False,
         notes=(noise_note(std, claim),),
     )
     if noise == "per_example" and _is_one_step(setup, descent):
-        return replace(guarantee, event=one_step_event(setup.problem.n, std, setup.problem.data_norm))
+        one_step = one_step_event(setup.problem.n, std, setup.problem.data_norm)
+        return replace(guarantee, event=one_step, attained=True)
     return guarantee
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.accounting import Adjacency, PrivacyCurve, Sampled, ShuffledReports, claim_side, curve
+from tacit.accounting import Adjacency, PrivacyCurve, Sampled, ShuffledReports, curve
 from tacit.accounting.curve import AccountantName
 from tacit.accounting.events import Event
 from tacit.errors import Asymptotic, NotAccountable, NotProven
@@ -28,11 +28,6 @@ _POINTS = 18
 _NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "one of which has one {unit} more than the other",
     Adjacency.REPLACE_ONE: "of the same size, which differ in one {unit}",
-}
-_SIDES = {
-    "under": "below what is true",
-    "inside": "within the certified interval",
-    "over": "on the safe side, above what is proven",
 }
 
 
@@ -160,17 +155,10 @@ def _claim(guarantee: Guarantee) -> Facts:
     status = {"status": guarantee.status.value, "because": guarantee.because, "mode": guarantee.mode}
     if claim is None:
         return {**status, "source": None, "epsilon": None, "delta": None, "verdict": None}
-    bounds = guarantee.bounds(claim.delta)
-    if math.isinf(bounds[1]):
-        verdict = "no proven number stands beside it"
-    elif guarantee.unprotected:
-        verdict = f"what is proven leaves out {' and '.join(guarantee.unprotected)}, so the two do not compare"
-    else:
-        verdict = _SIDES[claim_side(claim.epsilon, bounds)]
     return {
         **status,
         "source": claim.source,
         "epsilon": finite(claim.epsilon),
         "delta": claim.delta,
-        "verdict": verdict,
+        "verdict": guarantee.verdict,
     }
