@@ -216,3 +216,23 @@ def test_one_wild_release_cannot_throw_the_norm_off():
     for value in noisy.values():
         value += 1e12
     assert float(bound.receive(noisy, state)[1]["norm"]) == pytest.approx(math.exp(-0.1))
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        Clip(1e-25),
+        Clip(1e-25, per_layer=True),
+        NormalisedClip(1e-25, gamma=1e-30),
+        QuantileClip(start=1e-25),
+        MaskedClip(1e-25),
+        FeedbackClip(1e-25),
+        Whiten(1e-25),
+        ShapedClip(1e-25),
+    ],
+    ids=str,
+)
+def test_gradients_whose_squares_vanish_are_not_taken_for_short_ones(bound):
+    rows = {name: torch.full((1, *shape), 1e-23) for name, shape in SHAPES.items()}
+    bounded = bound.sum(SlowGradients(rows), bound.init(like(torch.float32), LOT_SIZE))
+    assert length(bounded.values) <= bounded.sensitivity * (1 + 1e-6)

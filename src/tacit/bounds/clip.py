@@ -88,7 +88,7 @@ def clip_weights(norms: Tensor, norm: float) -> Tensor:
     # An infinite norm gives 0 by itself, one that is not a number has to be told.
     if norms.is_cpu and norms.dtype in (torch.float32, torch.float64):
         # In numpy, whose calls cost half of torch's: these are a handful of numbers. Shorter ones give norm / norm.
-        weights = norm / np.maximum(norms.numpy(), norm)
+        weights = norm / np.maximum(norms.numpy(), max(norm, _LEAST))
         if math.isnan(np.dot(weights, weights)):
             weights[np.isnan(weights)] = 0.0
         return torch.from_numpy(weights)
