@@ -1,0 +1,88 @@
+"""What the automatic recipe reaches at a certified epsilon, beside what was asked of it and what the papers report.
+
+Every number of a recipe follows from public facts. They were chosen once, on training examples that were held out for
+that; no test example had a say. The guarantee covers training and what was released to prepare it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tacit.estimators import PrivateClassifier
+from tacit.experiments import Cell, Order, Record, Records, markdown_table
+from tacit.recipe import auto
+
+from .data import Featured, read
+from .noiseless import accuracy_without_noise
+
+NO_NOISE = "without noise"
+
+
+def cells(order: Order, records: Records) -> Iterator[Cell]:
+    """Every data set without noise, and at every epsilon with every seed."""
+    for name, about in order.settings["data"].items():
+        yield _cell(order, name, {"epsilon": None}, accuracy_without_noise)
+        for epsilon in about["epsilons"]:
+            for seed in range(order.settings["seeds"]):
+                fit = partial(_fit, kind=about["kind"], epsilon=epsilon, delta=order.settings["delta"], seed=seed)
+                yield _cell(order, name, {"epsilon": epsilon, "seed": seed}, fit)
+
+
+def _cell(order: Order, name: str, asked: dict[str, Any], make: Any) -> Cell:
+    return Cell(name, {**asked, "size": order.size}, lambda: make(read(order, name)))
+
+
+def _fit(data: Featured, *, kind: Any, epsilon: float, delta: float, seed: int) -> dict[str, Any]:
+    recipe = auto(kind, population=data.population, epsilon=epsilon, delta=delta)
+    classes = np.arange(data.classes)
+    model = PrivateClassifier(recipe=recipe, epsilon=epsilon, delta=delta, classes=classes, random_state=seed)
+    model.fit(*data.train)
+    return {
+        "accuracy": float(model.score(*data.test)),
+        "certified": model.guarantee_.epsilon(delta),
+        "lot_size": recipe.lot_size,
+        "steps": recipe.steps,
+    }
+
+
+def tables(order: Order, records: list[Record]) -> dict[str, str]:
+    """One row a data set; then how far it is from what was asked, and how long a run takes."""
+    every = sorted({epsilon for about in order.settings["data"].values() for epsilon in about["epsilons"]})
+    head = ("data", *(f"ε = {epsilon:g}" for epsilon in every), NO_NOISE, "minutes a run", "the papers")
+    return {"accuracy": markdown_table([head, *(_row(order, records, name, every) for name in order.settings["data"])])}
+
+
+def _row(order: Order, records: list[Record], name: str, every: list[float]) -> tuple[str, ...]:
+    here = [each for each in records if each.part == name]
+    wanted = order.expected["wanted"][name]
+    private = [each for each in here if each.asked["epsilon"] is not None]
+    bare = [each.found["accuracy"] for each in here if each.asked["epsilon"] is None]
+    minutes = [each.seconds / 60 for each in private if each.seconds is not None]
+    return (
+        name,
+        *(_accuracy([r for r in private if r.asked["epsilon"] == e], wanted.get(f"{e:g}")) for e in every),
+        f"{100 * bare[0]:.1f} %" if bare else "–",
+        f"{min(minutes):.2g} to {max(minutes):.2g}" if minutes else "–",
+        order.expected["papers"].get(name, "–"),
+    )
+
+
+def _accuracy(records: list[Record], wanted: float | None) -> str:
+    """Mean and standard deviation over seeds, in per cent, with what was asked for."""
+    if not records:
+        return "" if wanted is None else "not run"
+    found = [100 * each.found["accuracy"] for each in records]
+    spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
+    asked = "" if wanted is None else f" (asked: {wanted:g})"
+    return f"{statistics.mean(found):.2f}{spread}{asked}"
+
+
+def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
+    """None: one table says it."""
+    return {}

@@ -1,0 +1,56 @@
+"""The experiment on the best accuracy: what it runs and shows, and that a small data set goes through all of it."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tacit.experiments import Records
+from tacit.experiments.pages import tables_in
+from tacit.experiments.running import answered, run_missing
+from tacit.experiments.targets import Target
+
+TARGET = Target(Path(__file__).resolve().parents[2] / "experiments" / "best")
+
+
+def order_for_iris():
+    """The same settings, for a data set that comes with scikit-learn."""
+    order = TARGET.order("quick")
+    about = {"data": "iris", "kind": "table", "numbers": 4, "epsilons": [8.0]}
+    expected = {"wanted": {"Iris": {"8": 80.0}}, "papers": {}}
+    return dataclasses.replace(order, settings={**order.settings, "data": {"Iris": about}}, expected=expected)
+
+
+def test_every_data_set_has_something_expected_of_it_at_every_epsilon():
+    order = TARGET.order("full")
+    assert order.settings["seeds"] >= 5
+    for name, about in order.settings["data"].items():
+        assert list(order.expected["wanted"][name]) == [f"{epsilon:g}" for epsilon in about["epsilons"]]
+
+
+def test_a_small_table_goes_through_all_of_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path))
+    order, experiment, records = order_for_iris(), TARGET.experiment(), Records(tmp_path / "results.jsonl")
+    assert run_missing(experiment, order, records, (), lambda said: None) == ()
+    found = answered(experiment, order, records)
+    private = found[1].found
+    assert private["accuracy"] > 0.7
+    assert 7.9 < private["certified"] <= 8
+    assert len(list((tmp_path / "features").glob("iris-*.npy"))) == 2
+    table = experiment.tables(order, found)["accuracy"]
+    assert f"{100 * private['accuracy']:.2f} (asked: 80)" in table
+    assert f"{100 * found[0].found['accuracy']:.1f} %" in table
+
+
+def test_what_was_not_run_is_said():
+    table = TARGET.experiment().tables(TARGET.order("full"), [])["accuracy"]
+    assert table.count("not run") == 21
+
+
+def test_the_page_shows_the_runs_that_are_kept(tmp_path):
+    kept = Records(TARGET.folder / "results.jsonl")
+    if not kept.read():
+        pytest.skip("nothing has been run yet")
+    order, experiment = TARGET.order("full"), TARGET.experiment()
+    page = (TARGET.folder / "README.md").read_text(encoding="utf-8")
+    assert tables_in(page) == dict(experiment.tables(order, answered(experiment, order, kept)))
