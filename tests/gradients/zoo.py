@@ -170,6 +170,48 @@ def _layer(**settings: object) -> nn.Module:
     return nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, **settings)
 
 
+class Bags(nn.Module):
+    """Tokens in bags that are told by where they start, or each with a weight that depends on the example."""
+
+    def __init__(self, by_offsets: bool) -> None:
+        super().__init__()
+        self.by_offsets = by_offsets
+        self.bags, self.head = nn.EmbeddingBag(9, 4, mode="mean" if by_offsets else "sum"), nn.Linear(4, 2)
+        self.shares = nn.Embedding(9, 1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if self.by_offsets:
+            starts = torch.arange(0, tokens.numel(), tokens.shape[1])
+            return self.head(self.bags(tokens.reshape(-1), starts))
+        return self.head(self.bags(tokens, per_sample_weights=self.shares(tokens).squeeze(2).sigmoid()))
+
+
+class TiedWide(nn.Module):
+    """A table that words go in and come out by, larger than all that goes through it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.gain = nn.Embedding(30, 40, padding_idx=2), nn.Parameter(torch.ones(40))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        states = torch.tanh(self.table(tokens).mean(1) + self.table(tokens[:, :2]).sum(1)) * self.gain
+        return F.linear(states, self.table.weight)
+
+
+class Thrice(nn.Module):
+    """A layer that is used again and again, wider than all that goes through it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer, self.head = nn.Embedding(9, 16), nn.Linear(16, 16), nn.Linear(16, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        states = self.table(tokens).mean(1)
+        for _ in range(3):
+            states = torch.tanh(self.layer(states))
+        return self.head(states)
+
+
 MODELS = {
     "linear": lambda: nn.Linear(3, 3),
     "mlp on the vector": lambda: nn.Sequential(nn.Linear(3, 6), nn.ReLU(inplace=True), nn.Linear(6, 2, bias=False)),
@@ -220,6 +262,17 @@ MODELS = {
     "masked transformer": Masked,
     "tied": Tied,
     "two lookups": TwoLookups,
+    "embedding bag, padded sum": lambda: nn.Sequential(
+        nn.EmbeddingBag(9, 4, mode="sum", padding_idx=2), nn.Linear(4, 2)
+    ),
+    "embedding bag, padded mean": lambda: nn.Sequential(
+        nn.EmbeddingBag(9, 4, mode="mean", padding_idx=2), nn.Linear(4, 2)
+    ),
+    "embedding bag, largest": lambda: nn.Sequential(nn.EmbeddingBag(9, 4, mode="max"), nn.Linear(4, 2)),
+    "embedding bag, offsets": lambda: Bags(by_offsets=True),
+    "embedding bag, weights": lambda: Bags(by_offsets=False),
+    "tied, wide": TiedWide,
+    "one layer three times": Thrice,
 }
 
 _SHAPES = {

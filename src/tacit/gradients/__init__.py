@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -59,16 +60,31 @@ def per_example_gradients(
     if backend not in ("auto", "bookkeeping", "vmap"):
         raise InvalidArgument(f"backend must be 'auto', 'bookkeeping' or 'vmap'. Got {backend!r}.")
     parameters = parameters or trainable(model)
-    if backend == "vmap":
-        refuse_mixing(model)
-        return by_vmap(model, loss, inputs, targets, parameters)
+    if any(parameter._backward_hooks for parameter in parameters.values()):
+        return _hooked(model, loss, inputs, targets, parameters, backend)
     try:
+        if backend == "vmap":
+            refuse_mixing(model)
+            return by_vmap(model, loss, inputs, targets, parameters)
         return bookkeeping(model, loss, inputs, targets, parameters)
     except Unclear as reason:
-        if backend == "bookkeeping":
-            raise InvalidArgument(f"backend 'bookkeeping' cannot follow this model: {reason}. Use 'auto'.") from reason
+        if backend != "auto":
+            raise InvalidArgument(f"backend {backend!r} cannot follow this model: {reason}. Use 'auto'.") from reason
     try:
         return by_vmap(model, loss, inputs, targets, parameters)
-    except RuntimeError:
+    except (RuntimeError, Unclear):
         # torch.func cannot vectorise every operation; single passes always can.
         return one_by_one(model, loss, inputs, targets, parameters)
+
+
+def _hooked(
+    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: dict[str, Tensor], backend: Backend
+) -> LotGradients:
+    """Parameters with hooks, which change a gradient once it is there: each example's own, so one pass for each."""
+    if backend != "auto":
+        raise InvalidArgument(f"backend {backend!r} cannot follow hooks on parameters. Use 'auto', or remove them.")
+    if lot_size_of(inputs):
+        # Only to refuse models that mix examples, or keep something of them.
+        with suppress(Unclear):
+            layout_of(model, parameters, inputs)
+    return one_by_one(model, loss, inputs, targets, parameters)

@@ -276,6 +276,8 @@ def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters:
     vectorised = torch.func.vmap(gradient, in_dims=(None, 0, 0), randomness="different")
     with _quiet():
         dense, losses = vectorised(given, inputs, targets)
+    if any(values.requires_grad for values in dense.values()):
+        raise Unclear("it uses a tensor that was made from its parameters before, whose share torch.func cannot see")
     pieces: dict[str, list[Piece]] = {
         name: [DensePiece(values.to(precise(values.dtype)))] for name, values in dense.items()
     }

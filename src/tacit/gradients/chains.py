@@ -33,7 +33,8 @@ def chain_of(model: nn.Module) -> list[nn.Module] | None:
         chain = list(model._modules.values())
     else:
         return None
-    is_watched = any((hooks._global_forward_hooks, hooks._global_forward_pre_hooks, hooks._global_backward_hooks))
+    before, after = hooks._global_forward_pre_hooks, hooks._global_forward_hooks
+    is_watched = any((before, after, hooks._global_backward_pre_hooks, hooks._global_backward_hooks))
     if is_watched or not all(_is_plain(layer) for layer in chain):
         return None
     return chain

@@ -273,7 +273,7 @@ def _place(small: tuple[int, ...], large: tuple[int, ...]) -> Batched | None:
 
 def _is_minor(value: Tensor, changed: Tensor, place: Batched) -> bool:
     """Which entries of the folded dimension belong to example 0: the first half, or every other one."""
-    rows = (value != changed).movedim(place.axis, 0).flatten(1).any(1)
+    rows = (value != changed).movedim(place.axis, 0).reshape(value.shape[place.axis], -1).any(1)
     first_half = torch.arange(rows.numel()) < place.fold
     every_other = torch.arange(rows.numel()) % 2 == 0
     if bool(rows.any()) and not bool((rows & ~first_half.to(rows.device)).any()):

@@ -141,4 +141,5 @@ class LotGradients:
 def _total(norms: Tensor) -> float:
     """Some number that is finite if all norms are: a dot product is numpy's fastest sum."""
     values = norms.numpy() if norms.dtype != torch.bfloat16 else norms.float().numpy()
-    return float(np.dot(values, values))
+    with np.errstate(over="ignore"):
+        return float(np.dot(values, values))

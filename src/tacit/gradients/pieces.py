@@ -208,6 +208,52 @@ class EmbeddingPiece:
         return EmbeddingPiece(_zeroed(self.grads, rows), self.tokens, self.rows, self.padding)
 
 
+@dataclass(frozen=True, eq=False)
+class TiedPiece:
+    """A table that is looked up and also multiplied by, as where words go in and come out: no gradient is formed."""
+
+    table: EmbeddingPiece
+    product: GramPiece
+
+    def squares(self, known: dict[int, Tensor]) -> Tensor:
+        looked_up, multiplied = self.table.squares(known), self.product.squares(known)
+        # Where a token's row meets the row of an output: how long both are there, and how far they agree.
+        tokens, grads = self.table.tokens, self.product.grads
+        at_tokens = grads.gather(2, tokens.long()[:, None, :].expand(-1, grads.shape[1], -1))
+        if self.table.padding >= 0:
+            at_tokens = at_tokens * (tokens != self.table.padding)[:, None, :]
+        both = torch.bmm(self.product.inputs, self.table.grads.transpose(1, 2)).mul_(at_tokens).sum((1, 2))
+        reach = looked_up.sqrt() + multiplied.sqrt()
+        return torch.maximum(looked_up + multiplied + 2 * both, reach.mul_(_LEFT_BY_GRAM).square_())
+
+    def scaled_norms(self, scale: Tensor) -> Tensor:
+        table, product = self.table, self.product
+        found = []
+        for part in in_turn(torch.arange(len(table.grads), device=table.grads.device)):
+            looked_up = EmbeddingPiece(table.grads[part], table.tokens[part], table.rows, table.padding)
+            formed = TiedPiece(looked_up, GramPiece(product.grads[part], product.inputs[part])).dense()
+            found.append(DensePiece(formed).scaled_norms(scale))
+        multiplied = product.grads.norm(dim=2) * product.inputs.norm(dim=2)
+        return not_below(torch.cat(found), table.grads.norm(dim=2).sum(1) + multiplied.sum(1), scale)
+
+    def products(self, vector: Tensor) -> Tensor:
+        return self.table.products(vector) + self.product.products(vector)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return self.table.weighted_sum(weights) + self.product.weighted_sum(weights)
+
+    def dense(self) -> Tensor:
+        return self.table.dense() + self.product.dense()
+
+    def without(self, rows: Tensor) -> TiedPiece:
+        return TiedPiece(self.table.without(rows), self.product.without(rows))
+
+
+def _in_turns(piece: OuterPiece | GramPiece) -> GramPiece:
+    """One outer product an example as a sum of one."""
+    return piece if isinstance(piece, GramPiece) else GramPiece(piece.grads[:, None], piece.inputs[:, None])
+
+
 def _grouped(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Every row sorted, so that equal tokens stand together, and where each of them was."""
     count = tokens.shape[1]
@@ -293,6 +339,14 @@ def merged(pieces: list[Piece], shape: tuple[int, ...]) -> Piece:
     if len(tables) == len(pieces) and len({table.padding for table in tables}) == 1:
         grads, tokens = torch.cat([t.grads for t in tables], 1), torch.cat([t.tokens for t in tables], 1)
         return EmbeddingPiece(grads, tokens, tables[0].rows, tables[0].padding)
+    products = [_in_turns(piece) for piece in pieces if isinstance(piece, (OuterPiece, GramPiece))]
+    if products and len(tables) + len(products) == len(pieces):
+        product = matrix_piece(torch.cat([p.grads for p in products], 1), torch.cat([p.inputs for p in products], 1))
+        if not tables:
+            return product
+        table = merged([*tables], shape)
+        if isinstance(table, EmbeddingPiece) and isinstance(product, (OuterPiece, GramPiece)):
+            return TiedPiece(table, _in_turns(product))
     first = pieces[0].dense()
     total = first.reshape(first.shape[0], *shape).clone()
     for piece in pieces[1:]:

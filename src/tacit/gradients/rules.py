@@ -79,6 +79,26 @@ def convolution(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) ->
     return pieces
 
 
+def transposed_convolution(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
+    """A convolution backwards: it takes the gradients of the outputs to the inputs, with the same weight."""
+    x, weight, bias = _argument(call, 0, "input"), _argument(call, 1, "weight"), _argument(call, 2, "bias")
+    spatial, dtype = weight.dim() - 2, precise(weight.dtype)
+    stride, padding, more, dilation = (
+        _spread(_argument(call, place, name, default), spatial)
+        for place, name, default in ((3, "stride", 1), (4, "padding", 0), (5, "output_padding", 0), (7, "dilation", 1))
+    )
+    if any(extra >= step for extra, step in zip(more, stride, strict=True)):
+        return {}
+    grads = grads.to(dtype)
+    pieces: dict[int, Piece] = {}
+    if weight.requires_grad:
+        geometry = (stride, padding, dilation, int(_argument(call, 6, "groups", 1)))
+        pieces[id(weight)] = convolution_piece(grads, front(x.detach()).to(dtype), weight.detach().to(dtype), geometry)
+    if bias is not None and bias.requires_grad:
+        pieces[id(bias)] = DensePiece(grads.flatten(2).sum(2))
+    return pieces
+
+
 def _spread(value: Any, count: int) -> tuple[int, ...]:
     return (int(value),) * count if isinstance(value, int) else tuple(int(v) for v in value) * (count // len(value))
 
@@ -108,6 +128,29 @@ def embedding(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> d
     flat, dtype = grads.reshape(size, -1, weight.shape[1]), precise(weight.dtype)
     flat = flat if flat.dtype == dtype else flat.to(dtype)
     return {id(weight): EmbeddingPiece(flat, front(tokens).reshape(size, -1), rows, padding)}
+
+
+def embedding_bag(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
+    """Rows of a table, looked up by token, and added up or averaged over the tokens of an example."""
+    tokens, weight, offsets = _argument(call, 0, "input"), _argument(call, 1, "weight"), _argument(call, 2, "offsets")
+    mode, shares, padding = (
+        _argument(call, place, name, default)
+        for place, name, default in ((6, "mode", "mean"), (8, "per_sample_weights", None), (10, "padding_idx", None))
+    )
+    is_scaled = _argument(call, 3, "max_norm") is not None or _argument(call, 5, "scale_grad_by_freq", False)
+    size, rows, dtype = grads.shape[0], weight.shape[0], precise(weight.dtype)
+    each = front(tokens).reshape(size, -1)
+    if mode == "max" or is_scaled or (shares is not None and shares.is_leaf and shares.requires_grad):
+        return {}
+    # Bags that are told by where they start are known if all are of one length.
+    starts = torch.arange(0, size * each.shape[1], max(each.shape[1], 1), device=each.device)
+    if offsets is not None and not torch.equal(offsets.to(starts.dtype), starts):
+        return {}
+    padding = -1 if padding is None else padding % rows
+    share = torch.ones_like(each, dtype=dtype) if shares is None else front(shares.detach()).reshape(each.shape)
+    if mode == "mean":
+        share = share / (each != padding).sum(1, keepdim=True).clamp_min(1)
+    return {id(weight): EmbeddingPiece(grads.to(dtype)[:, None, :] * share[:, :, None].to(dtype), each, rows, padding)}
 
 
 def layer_norm(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
@@ -168,7 +211,11 @@ RULES: dict[Callable[..., Any], Rule] = {
     torch.conv1d: convolution,
     torch.conv2d: convolution,
     torch.conv3d: convolution,
+    torch.conv_transpose1d: transposed_convolution,
+    torch.conv_transpose2d: transposed_convolution,
+    torch.conv_transpose3d: transposed_convolution,
     F.embedding: embedding,
+    F.embedding_bag: embedding_bag,
     F.layer_norm: layer_norm,
     F.rms_norm: rms_norm,
     F.group_norm: group_norm,

@@ -135,11 +135,11 @@ def layer_sums(layers: tuple[Layer, ...], norms: Tensor, weights: Tensor) -> dic
     """Sum over examples of weight times gradient. At weight zero an example adds zero, even if not finite."""
     lengths, sums = norms.numpy(), dict[str, Tensor]()
     by = weights.numpy().astype(layers[0].grads.dtype, copy=False)
-    # A dot product is numpy's fastest sum, and finite only if all norms are.
-    if not math.isfinite(np.dot(lengths, lengths)):
-        rows = (by == 0) & ~np.isfinite(lengths)
-        layers = tuple(layer.without(rows) for layer in layers)
     with np.errstate(all="ignore"):
+        # A dot product is numpy's fastest sum, and finite only if all norms are.
+        if not math.isfinite(np.dot(lengths, lengths)):
+            rows = (by == 0) & ~np.isfinite(lengths)
+            layers = tuple(layer.without(rows) for layer in layers)
         for layer in layers:
             layer.add_to(sums, by)
     return sums
