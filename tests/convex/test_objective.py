@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from tacit.accounting import Adjacency, gdp
 from tacit.convex import Huber, Logistic, Multinomial, OneVsRest, SmoothHinge
-from tacit.convex.objective import Setting, added_strength, chaudhuri_2011, kifer_2012
+from tacit.convex.objective import Setting, added_strength, chaudhuri_2011, kifer_2012, redberg_2023
 from tacit.errors import InvalidArgument
 
 ADD, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
@@ -51,6 +51,38 @@ def test_what_kifer_2012_claim_is_within_our_proof(epsilon, adjacency, doubled):
     """For logistic loss, with the added strength alone: ours is smaller, so theirs is confirmed."""
     added, std = kifer_2012(epsilon=epsilon, delta=1e-5, lipschitz=doubled, curvature=0.25)
     assert Setting(Logistic(), 1.0, added, adjacency).epsilon(1e-5, std) < epsilon
+
+
+@pytest.mark.parametrize("loss", [Logistic(), SmoothHinge(), Huber()], ids=str)
+@pytest.mark.parametrize("strength", [0.6, 2.0, 50.0])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 4.0])
+def test_our_delta_is_never_above_that_of_redberg_2023(loss, strength, epsilon):
+    strength, lipschitz = strength + loss.curvature_bound, loss.slope_bound
+    for std in (1.0, 4.0, 20.0):
+        theirs = redberg_2023(
+            epsilon=epsilon, std=std, lipschitz=lipschitz, curvature=loss.curvature_bound, strength=strength
+        )
+        assert Setting(loss, 1.0, strength, ADD).delta(epsilon, std) <= theirs * (1 + 1e-6)
+
+
+def test_the_factor_two_of_redberg_2023_is_not_needed_for_logistic_loss():
+    """With next to no curvature left, slopes of one sign cost half of what slopes of both do."""
+    settings = {"epsilon": 1.0, "std": 3.0, "lipschitz": 1.0, "curvature": 0.25, "strength": 1e6}
+    assert Setting(Logistic(), 1.0, 1e6, ADD).delta(1.0, 3.0) == pytest.approx(redberg_2023(**settings) / 2, rel=1e-4)
+
+
+def test_redberg_2023_covers_densities_that_are_integrated():
+    loss, strength, std = Logistic(), 1.0, 1.5
+    one, other = (np.array([1.0, -0.5]), np.array([1.0, -1.0])), (np.array([1.0]), np.array([1.0]))
+    for epsilon in (0.6, 1.0, 2.0):
+        exact = exact_delta(one, other, epsilon, loss, strength, std)
+        settings = {"std": std, "lipschitz": 1.0, "curvature": 0.25, "strength": strength}
+        assert exact <= redberg_2023(epsilon=epsilon, **settings) + 1e-9
+
+
+def test_redberg_2023_needs_more_strength_than_curvature():
+    with pytest.raises(InvalidArgument, match="strength above the curvature"):
+        redberg_2023(epsilon=1.0, std=1.0, lipschitz=1.0, curvature=0.25, strength=0.25)
 
 
 # Densities in one dimension. The released theta has the density of b = -(sum of gradients + strength theta),

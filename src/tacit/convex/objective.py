@@ -146,3 +146,21 @@ def kifer_2012(*, epsilon: float, delta: float, lipschitz: float, curvature: flo
     (0.5, 10.08209210254...)
     """
     return 2 * curvature / epsilon, lipschitz * math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
+
+
+def redberg_2023(*, epsilon: float, std: float, lipschitz: float, curvature: float, strength: float) -> float:
+    """The delta of Redberg, Koskela and Wang 2023 for generalised linear models, one example added or removed.
+
+    Twice that of the Gaussian mechanism, at an epsilon that is smaller by |log(1 - curvature / strength)|. It follows
+    from the theorem of `Setting`, whose delta is never larger (docs/methods/objective_perturbation.md).
+
+    >>> round(1e5 * redberg_2023(epsilon=1.0, std=4.0, lipschitz=1.0, curvature=0.25, strength=2.5), 3)
+    3.314
+    """
+    if strength <= curvature:
+        raise InvalidArgument(
+            f"Redberg et al. need a strength above the curvature of one example. Got {strength:g} and {curvature:g}. "
+            "Raise the regularisation, or use Setting."
+        )
+    left = epsilon + math.log1p(-curvature / strength)
+    return 1.0 if left < 0 else min(2 * gdp.delta(left, lipschitz / std), 1.0)
