@@ -14,7 +14,7 @@ from tacit.convex import Loss
 from tacit.guarantee import Guarantee
 from tacit.inputs.networks import example_losses
 
-STEPS, LOT_SIZE, CLIP_NORM, STEP_SIZE = 300, 256, 1.0, 1.0
+STEPS, LOT_SIZE, CLIP_NORM, STEP_SIZE = 100, 256, 1.0, 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from .tables import Table
 # Rows have norm 1 at most, and the intercept adds a 1 to each.
 ROW_NORM, DATA_NORM = 1.0, 2**0.5
 # What a network is trained with on perturbed data, and without any noise.
-NETWORK_STEPS, NETWORK_LOT = 500, 256
+NETWORK_STEPS, NETWORK_LOT = 300, 256
 # Noise on the data may make the longer steps diverge. The papers choose by cross-validation; here the smallest gap of
 # the first seed decides, which is no more private.
 STEP_SIZES = (1.0, 0.1, 0.01)

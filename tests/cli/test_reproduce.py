@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tacit.errors import InvalidArgument
@@ -199,6 +200,39 @@ def test_values_that_json_does_not_know_are_not_written(target, tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         records.make(Cell("part", {}, lambda: {"epsilon": float("inf")}))
     assert records.read() == []
+
+
+@pytest.fixture
+def few_images(tmp_path, monkeypatch):
+    """Images in the form of MNIST, few of them, where data are looked for."""
+    from tacit.experiments import order
+
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for part, count in (("train", 300), ("test", 50)):
+        arrays[f"x_{part}"] = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        arrays[f"y_{part}"] = rng.integers(0, 10, count, dtype=np.uint8)
+    (tmp_path / "data" / "mnist").mkdir(parents=True)
+    np.savez(tmp_path / "data" / "mnist" / "mnist.npz", **arrays)
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(order, "_LOADED", {})
+
+
+def test_a_quick_run_of_a_paper_on_few_images(tacit, few_images, tmp_path):
+    out = tmp_path / "out"
+    run = tacit(f"reproduce gaussian_dp --quick --part 'table 1' --out {out} --experiments {ROOT / 'experiments'}")
+    assert run.code == 0, run.err
+    accounting, training = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    # The published epsilons are about 60,000 images, whatever the user has; what was trained has its own.
+    assert accounting["asked"]["steps"] == 234
+    from tacit.accounting import Gaussian, curve
+
+    assert training["found"]["certified"] == pytest.approx(
+        curve(Gaussian(1.3).sampled(256 / 300)).epsilon(1e-5), rel=1e-6
+    )
+    assert 0 <= training["found"]["scores"][-1] <= 0.5
+    assert "| 0.25 | 1.5 | 1.3 | 1 | 95.0 % |" in run.out
+    assert {path.name for path in (out / "pictures").iterdir()} == {f"figure_{number}.png" for number in (2, 3, 4, 5)}
 
 
 TARGETS = all_targets(find_folder(ROOT / "experiments"))

@@ -1,0 +1,105 @@
+"""The figures of Xiang et al."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tacit.accounting.information import distortion_rate
+from tacit.experiments import Record
+
+COLOURS = ("#777777", "#D55E00", "#0072B2", "#009E73", "#AA4499", "#B8860B", "#000000")
+
+
+def surfaces(found: Mapping[str, Any]) -> Figure:
+    """Figure 1: the cost while two parameters move."""
+    figure = Figure(figsize=(9.4, 3.9), layout="constrained")
+    shifts = found["shifts"]
+    for axes, name, shown in zip(figure.subplots(1, 2), ("theta_1", "theta_6"), ("θ₁", "θ₆"), strict=True):
+        picture = axes.contourf(shifts, shifts, np.transpose(found[name]), levels=12, cmap="cividis")
+        figure.colorbar(picture, ax=axes, label="cost")
+        axes.set_xlabel(f"added to {shown}")
+        axes.set_ylabel("added to b₃")
+        axes.set_title(f"accuracy {100 * found['accuracy']:.1f} % before", loc="left", fontsize=10)
+    return figure
+
+
+def distortion_rate_example() -> tuple[np.ndarray, np.ndarray]:
+    """Six normal coordinates of different sizes, and weights."""
+    stds, weights = np.array([2.0, 1.5, 1.0, 0.7, 0.4, 0.2]), np.array([1.0, 0.6, 1.2, 1.0, 1.5, 1.0])
+    return 0.5 * np.log(2 * np.pi * np.e * stds**2), weights
+
+
+def water_filling() -> Figure:
+    """Figure 2: reverse water-filling, and the least distortion over the rate."""
+    entropies, weights = distortion_rate_example()
+    figure = Figure(figsize=(9.4, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    found = distortion_rate(entropies, weights, 2.0)
+    places = np.arange(1, len(weights) + 1)
+    beta = weights**2 * np.exp(2 * entropies) / (2 * np.pi * np.e)
+    left.bar(places, beta, color="#dddddd", label="β")
+    left.bar(places, found.per_coordinate, color="#0072B2", width=0.5, label="distortion of each")
+    left.axhline(found.water_level, color="#D55E00", linestyle="--", label="λ")
+    _name(left, "rate 2 nats", "coordinate", "weighted squared error")
+    left.legend(frameon=False)
+    rates = np.linspace(0.05, 8, 40)
+    right.plot(rates, [distortion_rate(entropies, weights, rate).distortion for rate in rates], color="#0072B2")
+    _name(right, "below the curve nothing is possible", "mutual information, nats", "least distortion")
+    return figure
+
+
+def over_epochs(runs: Sequence[Record], epsilon: float) -> Figure:
+    """Figure 3: accuracy over epochs at one epsilon."""
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    here = [run for run in runs if run.asked["epsilon"] in (epsilon, None)]
+    for colour, run in zip(COLOURS * 2, here, strict=False):
+        scores = [100 * score for score in run.found["scores"]]
+        dashes = "--" if "certified" in run.asked["form"] else "-"
+        axes.plot(range(1, len(scores) + 1), scores, color=colour, linestyle=dashes, label=run.asked["form"])
+    _name(axes, f"MNIST, ε = {epsilon:g}: claimed (solid), certified (dashed)", "epochs", "test accuracy, %")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def over_epsilon(runs: Sequence[Record], published: Sequence[str], rigorous: Sequence[str]) -> Figure:
+    """Figure 4: the best accuracy over epsilon, at equal claimed and at equal certified epsilon."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for axes, forms in ((left, published), (right, rigorous)):
+        for colour, form in zip(COLOURS, forms, strict=False):
+            points = [(r.asked["epsilon"], 100 * max(r.found["scores"])) for r in runs if r.asked["form"] == form]
+            if points:
+                axes.plot(*zip(*sorted(points), strict=True), marker="o", color=colour, label=form)
+        if axes.lines:
+            axes.legend(frameon=False, fontsize=8)
+    _name(left, "MNIST, as published", "claimed ε", "best test accuracy, %")
+    _name(right, "MNIST, with a proof", "certified ε", "")
+    return figure
+
+
+def sensitivity(lots: Sequence[Record], clips: Sequence[Record]) -> Figure:
+    """Figures 5 and 6: the best accuracy over lot sizes and clip norms."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for axes, runs, name in zip(figure.subplots(1, 2), (lots, clips), ("lot_size", "clip_norm"), strict=True):
+        for colour, form in zip(COLOURS[1:], dict.fromkeys(run.asked["form"] for run in runs), strict=False):
+            points = [(r.asked[name], 100 * max(r.found["scores"])) for r in runs if r.asked["form"] == form]
+            axes.semilogx(*zip(*sorted(points), strict=True), marker="o", color=colour, label=form)
+        epsilon = f", claimed ε = {runs[0].asked['epsilon']:g}" if runs else ""
+        _name(axes, f"MNIST{epsilon}", name.replace("_", " "), "best test accuracy, %")
+        if axes.lines:
+            axes.legend(frameon=False)
+    return figure
+
+
+def _name(axes: Axes, title: str, across: str, up: str) -> None:
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)

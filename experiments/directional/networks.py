@@ -1,0 +1,84 @@
+"""The networks of Xiang et al.: LeNet, an AlexNet of small kernels, and ResNet-18 with groups in place of batches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def network(name: str, outputs: int) -> nn.Module:
+    """A fresh one, with Glorot's first weights: torch's own are smaller, and start slowly under noise."""
+    made = {"lenet": lenet, "alexnet": alexnet, "resnet18": resnet18}[name](outputs)
+    for part in made.modules():
+        if isinstance(part, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(part.weight)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+    return made
+
+
+def lenet(outputs: int) -> nn.Module:
+    """Two convolutions and three layers, 61,706 weights for ten classes."""
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, outputs),
+    )
+
+
+def alexnet(outputs: int) -> nn.Module:
+    """Five convolutions of size 3 for images of 32 x 32."""
+    layers: list[nn.Module] = []
+    widths, halved = (3, 64, 192, 384, 256, 256), (True, True, False, False, True)
+    for before, after, is_halved in zip(widths, widths[1:], halved, strict=False):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if is_halved else []
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 16, 512), nn.ReLU(), nn.Linear(512, outputs))
+
+
+class _Block(nn.Module):
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride, 1, bias=False),
+            nn.GroupNorm(16, after),
+            nn.ReLU(),
+            nn.Conv2d(after, after, 3, 1, 1, bias=False),
+            nn.GroupNorm(16, after),
+        )
+        same = before == after and stride == 1
+        self.shortcut = nn.Identity() if same else nn.Conv2d(before, after, 1, stride, bias=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return torch.relu(self.path(values) + self.shortcut(values))
+
+
+def resnet18(outputs: int) -> nn.Module:
+    """Batch normalisation mixes examples, so that none has a gradient of its own; group normalisation does not."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.GroupNorm(16, 64), nn.ReLU()]
+    before = 64
+    for after, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        layers += [_Block(before, after, stride), _Block(after, after, 1)]
+        before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, outputs))
+
+
+class Tiny(nn.Module):
+    """Figure 1: two inputs, two hidden units, nine weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.output = nn.Linear(2, 2), nn.Linear(2, 1)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """One score."""
+        return self.output(torch.sigmoid(self.hidden(values)))[:, 0]

@@ -1,0 +1,92 @@
+"""The figures of Nasr et al., with certified epsilons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tacit.experiments import Record
+
+LAWS = ("gaussian", "student_t", "laplace", "variance_gamma", "sech", "cauchy")
+COLOURS = {"dpsgd": "#777777", "gaussian": "#0072B2", "student_t": "#D55E00"}
+MORE = {"laplace": "#009E73", "variance_gamma": "#AA4499", "sech": "#B8860B"}
+
+
+def gradients(found: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Figure 1: how coordinates of gradients are spread, beside the normal law of the same size."""
+    figure = Figure(figsize=(4.6 * max(1, len(found)), 3.6), layout="constrained")
+    middles = np.linspace(-3.95, 3.95, 80)
+    for axes, (name, values) in zip(
+        figure.subplots(1, max(1, len(found)), squeeze=False)[0], found.items(), strict=True
+    ):
+        axes.semilogy(middles, np.maximum(values["density"], 1e-6), color=COLOURS["gaussian"], label="gradients")
+        normal = np.exp(-(middles**2) / 2) / np.sqrt(2 * np.pi)
+        axes.semilogy(middles, normal, color=COLOURS["student_t"], linestyle="--", label="normal law")
+        zero = 100 * values["share_at_zero"]
+        _name(axes, f"{name}: {zero:.0f} % as good as zero", "coordinate / root mean square", "density")
+        axes.set_ylim(1e-4, 20)
+        axes.legend(frameon=False)
+    return figure
+
+
+def laws(found: Mapping[float, Mapping[str, Any]]) -> Figure:
+    """Figure 6: the L1 error of a release at equal certified epsilon, relative to Gaussian noise."""
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    axes = figure.subplots()
+    epsilons = sorted(found)
+    for law in LAWS:
+        ratios = [(e, found[e][law]["l1"] / found[e]["gaussian"]["l1"]) for e in epsilons if found[e][law]["l1"]]
+        if ratios:
+            colour = {**COLOURS, **MORE}[law]
+            axes.semilogx(
+                *zip(*ratios, strict=True), marker="o", markersize=4, color=colour, label=law.replace("_", "-")
+            )
+    _name(axes, "One release, the law of the noise chosen", "certified ε", "L1 error, Gaussian noise = 1")
+    axes.legend(frameon=False)
+    return figure
+
+
+def tradeoffs(runs: list[Record], names: Mapping[str, str]) -> Figure:
+    """Figures 2 and 3: accuracy over certified epsilon, at the last epoch and over all epochs."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for form, name in names.items():
+        here = [run for run in runs if run.asked["form"] == form and run.asked["denoise"] == (form != "dpsgd")]
+        last = sorted((run.found["certified"][-1], 100 * run.found["scores"][-1]) for run in here)
+        if last:
+            left.plot(*zip(*last, strict=True), marker="o", color=COLOURS[form], label=name)
+        for run in here:
+            scores = [100 * score for score in run.found["scores"]]
+            right.plot(run.found["certified"], scores, marker=".", color=COLOURS[form], alpha=0.8)
+    _name(left, "MNIST, after the last epoch", "certified ε", "test accuracy, %")
+    _name(right, "MNIST, after every epoch of every run", "certified ε", "test accuracy, %")
+    left.legend(frameon=False)
+    return figure
+
+
+def trajectories(runs: list[Record], names: Mapping[str, str], compared: Mapping[str, float]) -> Figure:
+    """Figures 4 and 5: accuracy over epochs; dashed without denoising."""
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    axes = figure.subplots()
+    for run in runs:
+        form, denoise = run.asked["form"], run.asked["denoise"]
+        if run.asked["multiplier"] == compared[form]:
+            scores = [100 * score for score in run.found["scores"]]
+            style = "-" if denoise or form == "dpsgd" else "--"
+            label = names[form] + ("" if form == "dpsgd" else ", denoised" if denoise else ", not denoised")
+            axes.plot(range(1, len(scores) + 1), scores, marker="o", linestyle=style, color=COLOURS[form], label=label)
+    _name(axes, "MNIST, comparable noise", "epochs", "test accuracy, %")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _name(axes: Axes, title: str, across: str, up: str) -> None:
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,208 @@
+"""Nasr et al. 2020 again: encoded gradients with Gaussian and Student-t noise, with and without denoising.
+
+Every example is encoded by itself and lots are Poisson samples, so that there is something to certify; there is one
+preselected vector and not a thousand, whose box is smaller. Every run is tested after each epoch, where its epsilon is
+known too: the same runs give figures 2 (the last epoch), 3 (the best of all), 4, 5 and 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from experiments.training import Schedule, train, train_without_noise
+from matplotlib.figure import Figure
+from torch.nn.functional import cross_entropy
+
+from tacit import Poisson, methods
+from tacit.accounting import curve
+from tacit.bounds.encode import EncodingBox
+from tacit.bounds.vectors import Profile
+from tacit.cli.networks import network_for
+from tacit.experiments import Cell, Order, Record, Records, finite, markdown_table
+from tacit.gradients import per_example_gradients
+from tacit.noise.compare import Setting, compare_families
+
+from . import drawing
+
+LAWS = ("gaussian", "student_t")
+NAMES = {"dpsgd": "DP-SGD", "gaussian": "encoded, Gaussian", "student_t": "encoded, Student-t"}
+
+
+def cells(order: Order, records: Records) -> Iterator[Cell]:
+    """Figures 6 and 1 first, which are quick; then the runs."""
+    settings = order.settings
+    for epsilon in settings["figure6"]["epsilons"]:
+        asked = {"epsilon": epsilon, "dimension": settings["figure6"]["dimension"]}
+        yield Cell("figure 6", asked, partial(_families, epsilon, settings["figure6"]["dimension"], settings["delta"]))
+    for name, about in settings["sets"].items():
+        asked = {"set": name, **settings["figure1"], "size": order.size}
+        yield Cell("figure 1", asked, partial(_gradients, order, about))
+    for name, about in settings["sets"].items():
+        for form, multiplier, denoise in _forms(order, name):
+            asked = {"form": form, "multiplier": multiplier, "denoise": denoise, **about}
+            yield Cell(name, asked, partial(_run, order, about, form, multiplier, denoise))
+
+
+def _forms(order: Order, name: str) -> list[tuple[str, float, bool]]:
+    """DP-SGD, encoding with denoising at every noise, and without it at the one that is compared."""
+    compared = order.settings["compared"]
+    if name != "mnist":
+        return [(form, compared[form], form != "dpsgd") for form in NAMES]
+    levels = order.settings["multipliers"]
+    all_levels = [(form, multiplier, form != "dpsgd") for form in NAMES for multiplier in levels[form]]
+    return [*all_levels, *((law, compared[law], False) for law in LAWS)]
+
+
+def _families(epsilon: float, dimension: int, delta: float) -> dict[str, Any]:
+    """The expected L1 error of one release, and the noise that is certified for it, by law."""
+    box = EncodingBox(Profile()).corner(dimension)
+    found = compare_families(Setting(tuple(box.tolist()), 1.0, 1), epsilon=epsilon, delta=delta)
+    return {one.name: {"l1": finite(one.l1), "l2": finite(one.l2), "multiplier": one.multiplier} for one in found}
+
+
+def _part(order: Order, about: Mapping[str, Any]) -> Any:
+    data = order.load(about["data"])
+    kept, tested = (slice(about[name]) for name in ("examples", "test_examples"))
+    return replace(
+        data, train=(data.train[0][kept], data.train[1][kept]), test=(data.test[0][tested], data.test[1][tested])
+    )
+
+
+def _gradients(order: Order, about: Mapping[str, Any]) -> dict[str, Any]:
+    """How the coordinates of gradients are spread after some ordinary training: quantiles, and the normal ones."""
+    data, figure = _part(order, about), order.settings["figure1"]
+    torch.manual_seed(order.settings["seed"])
+    model = network_for(about["model"], data)
+    train_without_noise(model, data, Schedule(about["lot_size"], figure["epochs"], 0.1), seed=order.settings["seed"])
+    inputs, targets = (torch.from_numpy(part[: figure["examples"]]) for part in data.train)
+    dense = per_example_gradients(model, cross_entropy, inputs, targets).dense()
+    values = torch.cat([each.detach().reshape(-1) for each in dense.values()])
+    scale = float(values.square().mean().sqrt())
+    edges = torch.linspace(-4, 4, 81)
+    counts = torch.histogram(values / scale, edges).hist / len(values)
+    return {
+        "root_mean_square": scale,
+        "share_at_zero": float((values.abs() < 1e-3 * scale).double().mean()),
+        "density": [round(float(each), 6) for each in counts / 0.1],
+    }
+
+
+def _run(order: Order, about: Mapping[str, Any], form: str, multiplier: float, denoise: bool) -> dict[str, Any]:
+    data, clip = _part(order, about), order.settings["clip_norm"]
+    torch.manual_seed(order.settings["seed"])
+    model = network_for(about["model"], data)
+    if form == "dpsgd":
+        mechanism = methods.dpsgd(clip, multiplier)
+    else:
+        mechanism = methods.encoded(clip, multiplier, noise=form, denoise=denoise)
+    rate = about["denoised_rate"] if denoise else about["learning_rate"]
+    schedule = Schedule(about["lot_size"], about["epochs"], rate)
+    population = len(data.train[0])
+    found = train(model, data, mechanism, schedule, seed=order.settings["seed"], population=population)
+    dimension = sum(parameter.numel() for parameter in model.parameters())
+    step = Poisson(about["lot_size"], population).amplify(mechanism.noise.event(dimension))
+    per_epoch = max(1, round(population / about["lot_size"]))
+    epsilons = [curve(step * (per_epoch * epoch)).epsilon(order.settings["delta"]) for epoch in _epochs(found.scores)]
+    claim = found.guarantee.claim
+    return {
+        "scores": found.scores,
+        "certified": [round(epsilon, 4) for epsilon in epsilons],
+        "claimed": None if claim is None else finite(claim.epsilon),
+    }
+
+
+def _epochs(scores: list[float]) -> range:
+    return range(1, len(scores) + 1)
+
+
+def tables(order: Order, records: list[Record]) -> dict[str, str]:
+    """Figures 2, 3, 5, 6 and 7 as tables."""
+    return {
+        "Figures 2 and 5": _runs(order, records),
+        "Figure 3": _best(order, records),
+        "Figure 6": _laws(order, records),
+        "Figure 7": _convergence(order, records),
+    }
+
+
+def _of(records: list[Record], name: str) -> list[Record]:
+    return [record for record in records if record.part == name]
+
+
+def _runs(order: Order, records: list[Record]) -> str:
+    rows = [("data", "method", "noise", "denoised", "accuracy", "ε claimed", "certified ε")]
+    for name in order.settings["sets"]:
+        for record in _of(records, name):
+            asked, found = record.asked, record.found
+            denoised = "–" if asked["form"] == "dpsgd" else "yes" if asked["denoise"] else "no"
+            claimed = "–" if found["claimed"] is None else f"{found['claimed']:.2f}"
+            about = (f"{name}, {asked['epochs']} epochs", NAMES[asked["form"]], f"{asked['multiplier']:g}", denoised)
+            rows.append((*about, f"{100 * found['scores'][-1]:.1f} %", claimed, f"{found['certified'][-1]:.3f}"))
+    return markdown_table(rows)
+
+
+def _best(order: Order, records: list[Record]) -> str:
+    """The least certified epsilon at which each method was ever seen at an accuracy."""
+    rows = [("data", "accuracy", *(f"{NAMES[form]}: certified ε" for form in NAMES))]
+    for name in order.settings["sets"]:
+        runs = _of(records, name)
+        plain = [score for run in runs if run.asked["form"] == "dpsgd" for score in run.found["scores"]]
+        for accuracy in sorted({round(max(plain) * share, 3) for share in (0.9, 0.95, 0.98)} if plain else ()):
+            rows.append((name, f"{100 * accuracy:.1f} %", *(_least(runs, form, accuracy) for form in NAMES)))
+    return markdown_table(rows)
+
+
+def _least(runs: list[Record], form: str, accuracy: float) -> str:
+    points = [
+        epsilon
+        for run in runs
+        if run.asked["form"] == form
+        for score, epsilon in zip(run.found["scores"], run.found["certified"], strict=True)
+        if score >= accuracy
+    ]
+    return f"{min(points):.3f}" if points else "not reached"
+
+
+def _laws(order: Order, records: list[Record]) -> str:
+    found = {record.asked["epsilon"]: record.found for record in _of(records, "figure 6")}
+    rows = [("certified ε", *(f"{law}: L1 error" for law in drawing.LAWS))]
+    for epsilon, laws in sorted(found.items()):
+        rows.append((f"{epsilon:g}", *(_error(laws[law]["l1"], laws["gaussian"]["l1"]) for law in drawing.LAWS)))
+    return markdown_table(rows)
+
+
+def _error(value: float | None, gaussian: float) -> str:
+    return "infinite" if value is None else f"{value:.4g} ({value / gaussian:.4f})"
+
+
+def _convergence(order: Order, records: list[Record]) -> str:
+    """After how many epochs each method first has an accuracy."""
+    compared, runs = order.settings["compared"], _of(records, "mnist")
+    wanted = (0.7, 0.8, 0.85, 0.9, 0.95)
+    rows = [("method", *(f"{100 * accuracy:.0f} %" for accuracy in wanted), "certified ε of an epoch")]
+    for form, name in NAMES.items():
+        for run in runs:
+            if (run.asked["form"], run.asked["multiplier"]) == (form, compared[form]) and run.asked["denoise"] == (
+                form != "dpsgd"
+            ):
+                scores = run.found["scores"]
+                first = [next((str(n) for n, s in enumerate(scores, 1) if s >= w), "not reached") for w in wanted]
+                rows.append((f"{name}, σ = {compared[form]:g}", *first, f"{run.found['certified'][0]:.3f}"))
+    return markdown_table(rows)
+
+
+def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
+    """The paper's figures, with certified epsilons."""
+    drawn = {
+        "figure_1": drawing.gradients({r.asked["set"]: r.found for r in _of(records, "figure 1")}),
+        "figure_6": drawing.laws({r.asked["epsilon"]: r.found for r in _of(records, "figure 6")}),
+    }
+    runs = _of(records, "mnist")
+    if runs:
+        drawn["figure_2_and_3"] = drawing.tradeoffs(runs, NAMES)
+        drawn["figure_4_and_5"] = drawing.trajectories(runs, NAMES, order.settings["compared"])
+    return drawn
