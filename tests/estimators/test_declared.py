@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_breast_cancer
 
 from tacit.accounting import Adjacency
@@ -36,8 +37,17 @@ def test_a_refuted_method_as_published_says_so():
     assert guarantee.epsilon(1e-5) > 1.0
 
 
-def test_pure_privacy_needs_no_delta():
-    assert logistic(delta=None, method="output").fit(X, Y).guarantee_.epsilon(1e-12) <= 1.0
+@pytest.mark.parametrize("method", ["objective", "output", "gradient", "input", "data"])
+def test_pure_privacy_needs_no_delta(method):
+    assert 0 < logistic(delta=None, method=method).fit(X, Y).guarantee_.epsilon(1e-12) <= 1.0
+
+
+def test_a_probability_too_small_to_be_written_has_a_logarithm():
+    model = logistic(epsilon=100.0, random_state=0).fit(X, Y)
+    logs = model.predict_log_proba(1e6 * X[:5])
+    assert np.all(np.isfinite(logs))
+    assert logs.min() < -1e4
+    assert model.predict_log_proba(X) == pytest.approx(np.log(model.predict_proba(X)), abs=1e-9)
 
 
 def test_a_missing_norm_is_explained():
@@ -123,3 +133,25 @@ def test_nonsense_is_refused_by_name():
         PrivateClassifier(module=lambda features, outputs: "net").fit(X, Y)
     with pytest.raises(InvalidArgument, match="epsilon"):
         logistic(epsilon=-1).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"module": "linear"}, "module must be a torch module"),
+        ({"module": torch.nn.Identity()}, "module must be a torch module with weights"),
+        ({"module": torch.nn.Linear(X.shape[1], 3)}, r"module must give 2 numbers .* Got \(2, 3\)"),
+        ({"method": ["dpsgd"]}, "method must be one of"),
+        ({"learning_rate": math.nan}, "learning_rate must be"),
+        ({"momentum": -0.5}, "momentum must be"),
+    ],
+    ids=str,
+)
+def test_nonsense_about_a_network_is_refused_by_name(settings, said):
+    with pytest.raises(InvalidArgument, match=said):
+        PrivateClassifier(steps=2, **settings).fit(X, Y)
+
+
+def test_a_network_for_numbers_has_one_output():
+    with pytest.raises(InvalidArgument, match="module must give 1 numbers"):
+        PrivateRegressor(torch.nn.Linear(X.shape[1], 2), steps=2, target_bound=1.0).fit(X, Y)

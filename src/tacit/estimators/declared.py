@@ -44,8 +44,8 @@ def refuse_weights(class_weight: object, given: Mapping[str, Any]) -> None:
     others = sorted(given.keys() - {"sample_weight"})
     if given.get("sample_weight") is not None:
         raise InvalidArgument(
-            "sample_weight lets one example count for many, and the noise hides one. Leave it out, or clip and repeat "
-            "nothing: weigh examples by declared classes or groups in the data that you bring."
+            "sample_weight lets one example count for many, and the noise hides one. Leave it out: no weights are "
+            "taken, not even equal ones."
         )
     if others:
         raise InvalidArgument(f"fit takes X and y. Got also {', '.join(others)}.")
@@ -66,13 +66,13 @@ def classes_of(declared: Any, y: NDArray[Any]) -> tuple[NDArray[Any], tuple[str,
     unknown = np.setdiff1d(y, known)
     if unknown.size:
         raise InvalidArgument(
-            f"y holds {unknown.size} classes that were not declared, such as {unknown[0]!r}. Declare all of them in "
-            "classes=..., whether they occur or not."
+            f"y holds {unknown.size} classes that were not declared, such as {unknown.tolist()[0]!r}. Declare all of "
+            "them in classes=..., whether they occur or not."
         )
     if known.size < 2:
         raise InvalidArgument(
-            f"y holds one class, {known[0]!r}: there is nothing to tell apart. If others exist, declare all of them in "
-            "classes=..."
+            f"y holds one class, {known.tolist()[0]!r}: there is nothing to tell apart. If others exist, declare all "
+            "of them in classes=..."
         )
     return known, () if declared is not None else (_READ_OFF,)
 

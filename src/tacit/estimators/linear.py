@@ -18,10 +18,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tacit import arguments
 from tacit.accounting import gdp
 from tacit.arguments import Array
-from tacit.convex import Huber, Logistic, Loss, Multinomial, OneVsRest, SmoothHinge, Squared, probabilities
+from tacit.convex import (
+    Huber,
+    Logistic,
+    Loss,
+    Multinomial,
+    NoisyPass,
+    OneVsRest,
+    SmoothHinge,
+    Squared,
+    probabilities,
+)
 from tacit.errors import InvalidArgument
 from tacit.estimators.declared import charge, classes_of, completed, norm_for, refuse_weights, scaled_targets, seed_of
 from tacit.guarantee import Guarantee
+from tacit.inputs.local import Reporting
 
 _METHODS = ("objective", "output", "gradient", "input", "data", "influence")
 
@@ -54,12 +65,24 @@ def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tup
         mode=estimator.mode,
         intercept=estimator.fit_intercept,
         seed=seed,
+        **_without_delta(estimator),
     )
     guarantee: Guarantee = completed(result.guarantee, estimate, assumptions)
     charge(estimator.ledger, estimator.dataset, guarantee, x, y)
     estimator.coef_, estimator.intercept_, estimator.guarantee_ = result.coef, result.intercept, guarantee
     estimator.data_norm_ = norm
     estimator._loss = loss
+
+
+def _without_delta(estimator: Any) -> dict[str, Any]:
+    """What a method needs beside delta=None to be pure, where it can: noise that is not normal."""
+    if estimator.delta is not None:
+        return {}
+    if estimator.method == "gradient":
+        return {"training": NoisyPass()}
+    if estimator.method in ("input", "data"):
+        return {"reporting": Reporting(features="k_norm")}
+    return {}
 
 
 def default_strength(
@@ -106,9 +129,10 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore
     `method` says where the noise goes: "objective" (the default), "output", "gradient", "input", "data" or
     "influence"; `mode="paper"` takes the method as published. `data_norm` bounds the norm of a row (with its 1 for the
     intercept): longer ones are scaled down. It is declared, or "estimate" for a tenth of epsilon. `classes` declares
-    the labels; read off y otherwise, and then assumed to be public. With `delta=None` the guarantee is pure. Without
-    a `random_state` the noise is cryptographic; with one it can be drawn again, and the model is not for release.
-    A `ledger` (with the name of the `dataset` in it) adds up all fits, and refuses what goes over its budget.
+    the labels; read off y otherwise, and then assumed to be public. With `delta=None` the guarantee is pure, by every
+    method but "influence". Without a `random_state` the noise is cryptographic; with one it can be drawn again, and the
+    model is not for release. A `ledger` (with the name of the `dataset` in it) adds up all fits, and refuses what goes
+    over its budget.
 
     After `fit`: `coef_`, `intercept_`, `classes_` and `guarantee_`, which is about one example replaced by another.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch.nn import functional as F
 from tacit import arguments, methods
 from tacit.arguments import Array
 from tacit.errors import InvalidArgument
-from tacit.estimators.declared import charge, classes_of, completed, refuse_weights, seed_of
+from tacit.estimators.declared import charge, classes_of, completed, refuse_weights, scaled_targets, seed_of
 from tacit.estimators.recipes import fit_by_recipe, scores_by_recipe
 from tacit.gradients.losses import Loss
 from tacit.ledger import Budget
@@ -29,8 +28,6 @@ from tacit.sampling import Poisson
 _HIDDEN = 32
 # Rows that go through the network at once when predicting.
 _PIECE = 4096
-
-Build = Callable[[int, int], nn.Module]
 
 
 def small_network(features: int, outputs: int) -> nn.Module:
@@ -43,16 +40,33 @@ def _network(module: Any, features: int, outputs: int, seed: int | None) -> nn.M
     with torch.random.fork_rng(devices=[]):
         if seed is not None:
             torch.manual_seed(seed)
-        if isinstance(module, nn.Module):
-            return copy.deepcopy(module)
-        build: Build = small_network if module is None else module
-        made = build(features, outputs)
-    if not isinstance(made, nn.Module):
+        made = _made(module, features, outputs)
+    if not isinstance(made, nn.Module) or not list(made.parameters()):
         raise InvalidArgument(
-            "module must be a torch module, or a function of the numbers of features and outputs that makes one. Got "
-            f"{module!r}."
+            "module must be a torch module with weights, or a function of the numbers of features and outputs that "
+            f"makes one. Got {module!r}."
         )
+    _refuse_other_shapes(made, features, outputs)
     return made
+
+
+def _made(module: Any, features: int, outputs: int) -> Any:
+    if isinstance(module, nn.Module):
+        return copy.deepcopy(module)
+    build = small_network if module is None else module
+    return build(features, outputs) if callable(build) else None
+
+
+def _refuse_other_shapes(module: nn.Module, features: int, outputs: int) -> None:
+    """Two rows of zeros must give two rows of outputs."""
+    kind = next(module.parameters()).dtype
+    with torch.no_grad():
+        shape = tuple(copy.deepcopy(module).eval()(torch.zeros(2, features, dtype=kind)).shape)
+    if shape != (2, outputs):
+        raise InvalidArgument(
+            f"module must give {outputs} numbers for each row of {features} features: shape (2, {outputs}) for two. "
+            f"Got {shape}."
+        )
 
 
 def _train(estimator: Any, x: Array, y: torch.Tensor, loss: Loss, outputs: int, assumptions: tuple[str, ...]) -> None:
@@ -75,7 +89,11 @@ def _train(estimator: Any, x: Array, y: torch.Tensor, loss: Loss, outputs: int, 
         budget=Budget(epsilon=estimator.epsilon, delta=estimator.delta),
         seed=seed,
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=estimator.learning_rate, momentum=estimator.momentum)
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=arguments.positive("learning_rate", estimator.learning_rate),
+        momentum=arguments.non_negative("momentum", estimator.momentum),
+    )
     for lot in run:
         run.backward(lot)
         optimizer.step()
@@ -86,7 +104,7 @@ def _train(estimator: Any, x: Array, y: torch.Tensor, loss: Loss, outputs: int, 
 
 def _mechanism(estimator: Any) -> Any:
     name = estimator.method
-    if name not in methods.GRADIENT_METHODS:
+    if name not in list(methods.GRADIENT_METHODS):
         known = ", ".join(map(repr, methods.GRADIENT_METHODS))
         raise InvalidArgument(f"method must be one of {known}. Got {name!r}.")
     return methods.GRADIENT_METHODS[name](clip_norm=estimator.clip_norm, mode=estimator.mode)
@@ -116,6 +134,7 @@ def _outputs(estimator: Any, x: Any) -> Array:
     return outputs
 
 
+@dataclass(eq=False, repr=False)
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A network that tells classes apart, trained privately.
 
@@ -134,50 +153,27 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `prepared_` and `recipe_`. `random_state`, `ledger` and `dataset` as in `PrivateLogisticRegression`.
     """
 
-    def __init__(
-        self,
-        module: Any = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        recipe: Any = None,
-        shape: tuple[int, ...] | None = None,
-        numbers: int | None = None,
-        method: str = "dpsgd",
-        mode: str = "rigorous",
-        steps: int = 200,
-        lot_size: float = 256,
-        clip_norm: float = 1.0,
-        learning_rate: float = 0.5,
-        momentum: float = 0.0,
-        feature_bound: float | None = None,
-        population: int | None = None,
-        classes: Any = None,
-        class_weight: None = None,
-        random_state: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-    ) -> None:
-        self.module = module
-        self.epsilon = epsilon
-        self.delta = delta
-        self.recipe = recipe
-        self.shape = shape
-        self.numbers = numbers
-        self.method = method
-        self.mode = mode
-        self.steps = steps
-        self.lot_size = lot_size
-        self.clip_norm = clip_norm
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.feature_bound = feature_bound
-        self.population = population
-        self.classes = classes
-        self.class_weight = class_weight
-        self.random_state = random_state
-        self.ledger = ledger
-        self.dataset = dataset
+    module: Any = None
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
+    recipe: Any = None
+    shape: tuple[int, ...] | None = None
+    numbers: int | None = None
+    method: str = "dpsgd"
+    mode: str = "rigorous"
+    steps: int = 200
+    lot_size: float = 256
+    clip_norm: float = 1.0
+    learning_rate: float = 0.5
+    momentum: float = 0.0
+    feature_bound: float | None = None
+    population: int | None = None
+    classes: Any = None
+    class_weight: None = None
+    random_state: Any = None
+    ledger: Any = None
+    dataset: str | None = None
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
         """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
@@ -188,11 +184,6 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, assumptions = classes_of(self.classes, y)
-        if len(self.classes_) < 2:
-            raise InvalidArgument(
-                f"y holds one class, {self.classes_[0]!r}: there is nothing to tell apart. If others exist, declare "
-                "all of them in classes=..."
-            )
         numbers = torch.from_numpy(np.searchsorted(self.classes_, y))
         _train(self, x, numbers, F.cross_entropy, len(self.classes_), assumptions)
         return self
@@ -214,6 +205,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return labels
 
 
+@dataclass(eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """A network with one output for a number, trained privately.
 
@@ -221,60 +213,34 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Everything else as of `PrivateClassifier`.
     """
 
-    def __init__(
-        self,
-        module: Any = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        method: str = "dpsgd",
-        mode: str = "rigorous",
-        steps: int = 200,
-        lot_size: float = 256,
-        clip_norm: float = 1.0,
-        learning_rate: float = 0.1,
-        momentum: float = 0.0,
-        feature_bound: float | None = None,
-        target_bound: float | None = None,
-        population: int | None = None,
-        random_state: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-    ) -> None:
-        self.module = module
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.mode = mode
-        self.steps = steps
-        self.lot_size = lot_size
-        self.clip_norm = clip_norm
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.feature_bound = feature_bound
-        self.target_bound = target_bound
-        self.population = population
-        self.random_state = random_state
-        self.ledger = ledger
-        self.dataset = dataset
+    module: Any = None
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
+    method: str = "dpsgd"
+    mode: str = "rigorous"
+    steps: int = 200
+    lot_size: float = 256
+    clip_norm: float = 1.0
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    feature_bound: float | None = None
+    target_bound: float | None = None
+    population: int | None = None
+    random_state: Any = None
+    ledger: Any = None
+    dataset: str | None = None
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
         """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
         refuse_weights(None, refused)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        if self.target_bound is None:
-            raise InvalidArgument(
-                "target_bound is missing. Targets are clipped to [-target_bound, target_bound] and divided by it, so "
-                "it must be known without looking at them. Declare one, as in target_bound=100.0."
-            )
-        bound = arguments.positive("target_bound", self.target_bound)
-        targets = torch.from_numpy(np.clip(y / bound, -1.0, 1.0)).float()[:, None]
+        scaled, _ = scaled_targets(y, self.target_bound)
+        targets = torch.from_numpy(scaled).float()[:, None]
         _train(self, x, targets, F.mse_loss, 1, ())
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The expected target of each row."""
-        outputs = _outputs(self, X)
-        assert math.prod(outputs.shape) == len(outputs)
-        predicted: Array = float(self.target_bound or 1.0) * outputs.reshape(-1)
+        predicted: Array = float(self.target_bound or 1.0) * _outputs(self, X)[:, 0]
         return predicted

@@ -40,11 +40,6 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
     y = np.asarray(y)
     check_classification_targets(y)
     estimator.classes_, assumptions = classes_of(estimator.classes, y)
-    if len(estimator.classes_) < 2:
-        raise InvalidArgument(
-            f"y holds one class, {estimator.classes_[0]!r}: there is nothing to tell apart. If others exist, declare "
-            "all of them in classes=..."
-        )
     numbers = np.searchsorted(estimator.classes_, y)
     recipe, features, more = _chosen(estimator, x, len(y))
     trained = train_by_recipe(
