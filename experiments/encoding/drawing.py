@@ -45,7 +45,9 @@ def laws(found: Mapping[float, Mapping[str, Any]]) -> Figure:
             axes.semilogx(
                 *zip(*ratios, strict=True), marker="o", markersize=4, color=colour, label=law.replace("_", "-")
             )
-    _name(axes, "One release, the law of the noise chosen", "certified ε", "L1 error, Gaussian noise = 1")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    _name(axes, "One release, by the law of its noise", "certified ε", "L1 error, Gaussian noise = 1")
     axes.legend(frameon=False)
     return figure
 

@@ -52,6 +52,7 @@ def figure_3(rows: Sequence[Steps], delta: float) -> Figure:
         axes.plot(alphas, gdp.epsilon_delta_tradeoff(alphas, moments, delta), **MOMENTS)
         axes.plot(alphas, gdp.tradeoff(alphas, steps.mu), **LIMIT)
         axes.plot(alphas, certified.tradeoff(alphas), **CERTIFIED)
+        axes.set_ylim(-0.03, 1.03)
         _name(
             axes,
             f"σ = {steps.multiplier:g}: ε {certified.epsilon(delta):.2f} certified",
@@ -88,7 +89,8 @@ def figure_4(
                 **{**CERTIFIED, "linestyle": dashes, "label": f"σ = {multiplier:g}, certified"},
             )
         if not left.lines:
-            left.text(0.5, 0.5, "not run here", ha="center", transform=left.transAxes)
+            left.set_axis_off()
+            left.text(0.5, 0.5, "training was not run here", ha="center", transform=left.transAxes)
         _name(left, "NoisySGD on MNIST", "epochs", "test accuracy, %")
         _name(right, f"what it costs, δ = {delta:g}", "epochs", "ε")
         right.legend(frameon=False, fontsize=8)
