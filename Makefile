@@ -11,10 +11,8 @@ BENCH_INSTALLED := .venv/installed-bench
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
 
-demo: $(INSTALLED)  ## account for one training run and draw demo/epsilon.png
-	mkdir -p demo
-	$(BIN)/tacit epsilon --multiplier 1.1 --lot-size 256 --population 60000 --steps 14062 --delta 1e-5 \
-		--plot demo/epsilon.png
+demo: $(INSTALLED)  ## compare every method on real data, and say where the report lies
+	$(BIN)/tacit compare breast-cancer --epsilon 0.5,1,3 --mode both --seeds 5 --out demo
 
 test: $(INSTALLED)  ## lint, check the types, run every test
 	$(BIN)/python -m ruff check .

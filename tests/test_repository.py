@@ -16,7 +16,8 @@ from packaging.utils import canonicalize_name
 import tacit
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = ROOT / "docs" / "guide.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PEERS = {"dp-accounting", "opacus", "prv-accountant"}
 
@@ -34,9 +35,10 @@ class Block:
 
 
 def blocks_of(page: Path, language: str) -> list[Block]:
+    """The blocks in this language, which may be a pattern, in the order of the page."""
     text = page.read_text(encoding="utf-8")
-    found = re.finditer(rf"^```{language}[ \t]*\n(.*?)^```[ \t]*$", text, re.MULTILINE | re.DOTALL)
-    return [Block(language, match[1], f"{page.name}:{text.count(chr(10), 0, match.start()) + 1}") for match in found]
+    found = re.finditer(rf"^```({language})[ \t]*\n(.*?)^```[ \t]*$", text, re.MULTILINE | re.DOTALL)
+    return [Block(match[1], match[2], f"{page.name}:{text.count(chr(10), 0, match.start()) + 1}") for match in found]
 
 
 def commands_of(block: Block) -> list[str]:
@@ -54,18 +56,19 @@ def pins() -> dict[str, str]:
     return dict(line.split("==") for line in lines if not line.startswith("#"))
 
 
-PYTHON_BLOCKS = [block for page in PAGES for block in blocks_of(page, "python")]
-COMMANDS = [
-    pytest.param(command, id=f"{block} {command}")
-    for page in PAGES
-    for block in blocks_of(page, "console")
-    for command in commands_of(block)
-]
+# The blocks of the guide build on each other, and are run together.
+ALONE = [page for page in PAGES if page != GUIDE]
+PYTHON_BLOCKS = [block for page in ALONE for block in blocks_of(page, "python")]
+COMMAND_BLOCKS = [block for page in ALONE for block in blocks_of(page, "console") if commands_of(block)]
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=str)
 def test_python_block_runs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    run_python(block)
+
+
+def run_python(block: Block) -> None:
     names = {"__name__": "__main__"}
     if ">>> " in block.text:
         example = doctest.DocTestParser().get_doctest(block.text, names, block.place, block.place, 0)
@@ -75,17 +78,36 @@ def test_python_block_runs(block, tmp_path, monkeypatch):
         exec(compile(block.text, block.place, "exec"), names)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_console_command_succeeds(command, tmp_path, monkeypatch):
+@pytest.mark.parametrize("block", COMMAND_BLOCKS, ids=str)
+def test_console_commands_succeed(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for command in commands_of(block):
+        run_command(command, monkeypatch)
+
+
+def run_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from tacit.cli import main
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", shlex.split(command, comments=True))
     try:
         code = main()
     except SystemExit as stop:
         code = stop.code
-    assert not code
+    assert not code, command
+
+
+def test_the_guide_leads_from_a_table_to_a_report(tmp_path, monkeypatch):
+    """Its blocks in one folder, one after the other; one that begins with the name of a file is put there."""
+    monkeypatch.chdir(tmp_path)
+    for block in blocks_of(GUIDE, "python|toml|console"):
+        named = re.match(r"# (\w+\.\w+)\n", block.text)
+        if named:
+            (tmp_path / named[1]).write_text(block.text, encoding="utf-8")
+        if block.language == "python":
+            run_python(block)
+        for command in commands_of(block):
+            run_command(command, monkeypatch)
+    assert "one patient" in (tmp_path / "runs/first/report.html").read_text(encoding="utf-8")
 
 
 def test_the_readme_shows_the_library_and_the_command_line():

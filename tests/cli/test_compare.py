@@ -1,12 +1,13 @@
 """`tacit compare`: in parallel, resumed where Ctrl-C stopped it, and never with cells of another comparison."""
 
 import json
-import shutil
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,40 +23,61 @@ COMMAND = [sys.executable, "-m", "tacit", "compare", "iris", "--methods", "dpsgd
 WAIT = 120
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory):
-    """A comparison that Ctrl-C stopped after some cells: its folder, how it ended, and what was written until then."""
-    folder = tmp_path_factory.mktemp("comparison")
+def begun(folder):
+    """The command, as soon as it has finished a cell more than there were."""
     command = [*COMMAND, "--epsilon", "1,2", "--steps", "200", "--workers", "2", "--out", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + WAIT
-    while not list(folder.glob("cells/*.json")) and time.monotonic() < until:
+    before, until = len(cells_in(folder)), time.monotonic() + WAIT
+    while len(cells_in(folder)) == before and time.monotonic() < until:
         time.sleep(0.05)
+    return process
+
+
+def cells_in(folder):
+    """The finished cells, and when each was written."""
+    return {file.name: file.stat().st_mtime_ns for file in folder.glob("cells/*.json")}
+
+
+def children_of(process):
+    """Its processes, where the system lists them."""
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+
+def ended(pids):
+    """Whether all of these processes end."""
+    until = time.monotonic() + WAIT
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists the processes of a process")
+def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, tacit):
+    # Ctrl-C: what is finished is kept, and the way on is told.
+    process = begun(tmp_path)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=WAIT)
-    cells = {file.name: file.stat().st_mtime_ns for file in folder.glob("cells/*.json")}
-    return command, folder, (process.returncode, out, err), cells
-
-
-def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(stopped):
-    _, folder, (code, out, err), cells = stopped
-    assert (code, out) == (130, "")
-    assert f"Stopped. All finished cells are kept in {folder}. Go on with: tacit compare iris" in err
-    assert 0 < len(cells) < 15
-
-
-def test_the_same_command_goes_on_and_trains_no_cell_twice(stopped):
-    command, folder, _, before = stopped
-    shutil.copytree(folder, again := folder.with_name("again"), copy_function=shutil.copy2)
-    line = [{str(folder): str(again), "2": "1"}.get(word, word) for word in command]
-    ended = subprocess.run(line, capture_output=True, text=True, timeout=WAIT, check=True)
-    after = {file.name: file.stat().st_mtime_ns for file in again.glob("cells/*.json")}
-    assert len(after) == 2 * 2 * 3 + 3
-    assert {name: after[name] for name in before} == before
-    assert "accuracy at ε 1" in ended.stdout
-    assert f"The report: {again / 'report.html'}" in ended.stdout
-    assert (again / "report.html").is_file()
-    assert list(again.glob("cells/*.unfinished")) == []
+    assert (process.returncode, out) == (130, "")
+    assert f"Stopped. All finished cells are kept in {tmp_path}. Go on with: tacit compare iris" in err
+    first = cells_in(tmp_path)
+    assert 0 < len(first) < 15
+    # A kill: its processes do not go on without it.
+    process = begun(tmp_path)
+    children = children_of(process)
+    process.kill()
+    process.communicate(timeout=WAIT)
+    assert len(children) >= 2
+    assert ended(children)
+    second = cells_in(tmp_path)
+    assert len(first) < len(second)
+    # The same command trains what is missing, and nothing twice.
+    out = tacit(f"{shlex.join(COMMAND[3:])} --epsilon 1,2 --steps 200 --workers 1 --out {tmp_path}").out
+    third = cells_in(tmp_path)
+    assert len(third) == 2 * 2 * 3 + 3
+    assert {**third, **first} == {**third, **second} == third
+    assert "accuracy at ε 1" in out
+    assert f"The report: {tmp_path / 'report.html'}" in out
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_every_method_that_fits_is_compared():
@@ -131,6 +153,7 @@ def test_the_model_without_privacy_is_always_there():
         ("iris --epsilon 0", "epsilon must be a finite number above 0"),
         ("iris --epsilon ,", "Which budgets?"),
         ("iris --epsilon one", "'one' is not a number"),
+        ("iris --methods ,", "Which methods?"),
         ("iris --methods sgd", "There is no method 'sgd'"),
         ("iris --methods output_perturbation --model mlp", "output_perturbation is for linear models"),
         ("iris --model lstm", "There is no model 'lstm'"),

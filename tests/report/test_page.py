@@ -10,6 +10,7 @@ import pytest
 
 from report_folders import Outline, tacit
 from tacit.accounting import Gaussian, Unproven, curve
+from tacit.cli import main
 from tacit.guarantee import Claim, Guarantee, Status
 from tacit.report import facts, figures, page, run
 from tacit.report.wording import percent_up, up
@@ -173,6 +174,25 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
 
     with pytest.raises(InvalidArgument, match=r"There is no run in .*settings.json cannot be read"):
         run.read_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nothing", "patients.csv", "."])
+def test_the_command_says_that_there_is_no_run(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "patients.csv").write_text("age\n1\n")
+    monkeypatch.setattr("sys.argv", ["tacit", "report", name])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert f"There is no run in {name}: settings.json cannot be read" in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_is_an_error(folder, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["tacit", "report", str(folder), "--out", str(folder / "metrics.json")])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "The report cannot be written to" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("right", "count"), [(0, 30), (27, 30), (30, 30), (450, 500)])

@@ -101,11 +101,15 @@ def _epsilons(text: str) -> tuple[float, ...]:
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
+    from tacit.errors import InvalidArgument
     from tacit.methods.registry import entry
 
     if text is None:
         return None
-    return tuple(dict.fromkeys(entry(part.strip()).name for part in text.split(",") if part.strip()))
+    names = tuple(dict.fromkeys(entry(part.strip()).name for part in text.split(",") if part.strip()))
+    if not names:
+        raise InvalidArgument("Which methods? Give --methods dpsgd,adaclip, or leave it out for all that fit.")
+    return names
 
 
 def _planned(name: str, typed: "Typed", asked: tuple[Any, ...]) -> tuple["Data", "Comparison"]:
@@ -166,7 +170,7 @@ def _print(facts: "Facts", written: tuple[Path, ...]) -> None:
     from tacit.report.comparison import columns, lines
 
     console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=160, highlight=False)
+    console = console if console.is_terminal else Console(width=190, highlight=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=facts["title"], title_justify="left")
     for column in columns(facts):
         table.add_column(column, overflow="fold", no_wrap=column == "method")

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -192,12 +193,21 @@ _STATE: dict[str, Any] = {}
 
 
 def _begin(data: Data, typed: Typed, folder: Path) -> None:
-    """In each process: one thread, no ear for Ctrl-C, and the data."""
+    """In each process: one thread, no ear for Ctrl-C, no life after the command's own, and the data."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_command, daemon=True).start()
     torch.set_num_threads(1)
     _STATE.update(data=data, typed=typed, folder=folder)
+
+
+def _end_with_the_command() -> None:
+    """A command that was killed cannot stop its processes; they would train, and then wait, for nobody."""
+    command = multiprocessing.parent_process()
+    if command is not None:
+        command.join()
+        os._exit(1)
 
 
 def _run(job: Job) -> int:

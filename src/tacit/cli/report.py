@@ -50,10 +50,10 @@ def _run(folder: Path, out: Path, baseline: bool, data_path: Path | None) -> tup
     from tacit.cli.baseline import keep_baseline
     from tacit.cli.output import working
     from tacit.report import page
-    from tacit.report.run import read_run
+    from tacit.report.run import is_run, read_run
     from tacit.report.wording import up
 
-    if baseline:
+    if baseline and is_run(folder):
         keep_baseline(folder, data_path)
     with working("Accounting and drawing"):
         guarantee, facts = read_run(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,8 @@ def _columns(file: Path, declared: Bounds) -> dict[str, Array]:
     if not file.is_file():
         raise InvalidArgument(f"There is no table {file}.")
     if file.suffix == ".npz":
+        if not zipfile.is_zipfile(file):
+            raise ValueError("it is not an npz archive")
         with np.load(file, allow_pickle=False) as arrays:
             names = list(arrays)
         declared.refuse_unless_in(names, file)
@@ -106,6 +109,8 @@ def _columns(file: Path, declared: Bounds) -> dict[str, Array]:
     if file.suffix == ".parquet":
         return _parquet(file, declared)
     text = content(file)
+    if not text.strip():
+        raise ValueError("it is empty")
     head = text.split(b"\n", 1)[0].decode("utf-8-sig")
     names, *rows = rows_of(text, max(_DELIMITERS, key=head.count))
     if len(set(names)) != len(names):

@@ -91,7 +91,7 @@ def _line(label: str, rows: dict[float | None, Facts], epsilons: list[float]) ->
     if not known:
         return [label, *scores, "", "", "", ""]
     certified = dict.fromkeys("none" if row["certified"] is None else up(row["certified"], 3) for row in known)
-    left_out = " and ".join(known[0]["unprotected"])
+    left_out = " and ".join(known[0]["unprotected"]) if known[0]["certified"] is not None else ""
     claims = ", ".join(near(row["claim"]["epsilon"], 3) for row in known if row["claim"])
     status = "as published: refuted" if known[0]["is_repaired"] and not claims else known[0]["status"]
     also = "; as published: refuted" if known[0]["is_repaired"] and claims else ""

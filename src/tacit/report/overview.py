@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from tacit.report import figures, page
@@ -35,11 +36,10 @@ def write_comparison(folder: Path, out: Path) -> tuple[Facts, tuple[Path, Path, 
 def draw_scores(facts: Facts) -> Figure:
     """The score over the certified epsilon, all panels in a row."""
     panels = panels_of(facts)
-    figure = Figure(figsize=(4.8 * len(panels) + 0.4, 5.6), layout="constrained")
-    for axes, panel in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
-        _draw_panel(axes, facts, panel)
-        axes.label_outer()
-        axes.xaxis.set_tick_params(labelbottom=True)
+    figure = Figure(figsize=(4.6 * len(panels), 5.6), layout="constrained")
+    parts = figure.subfigures(1, len(panels), squeeze=False)[0]
+    for part, panel in zip(parts, panels, strict=True):
+        _draw_panel(part, facts, panel)
     seeds = "1 seed" if facts["seeds"] == 1 else f"{facts['seeds']} seeds"
     figure.suptitle(f"{facts['title']} (δ = {facts['delta']:g}, {seeds})", fontsize=12)
     return figure
@@ -47,18 +47,19 @@ def draw_scores(facts: Facts) -> Figure:
 
 def panels_of(facts: Facts) -> list[str]:
     """The adjacencies that there is something to draw for."""
-    return [kind for kind in _TITLES if any(row["adjacency"] == kind for row in facts["rows"])]
+    return [kind for kind in _TITLES if any(row["adjacency"] == kind and _is_drawn(row) for row in facts["rows"])]
 
 
-def _draw_panel(axes: Axes, facts: Facts, panel: str) -> None:
-    there = [row for row in facts["rows"] if row["adjacency"] == panel]
-    labels = list(dict.fromkeys(row["label"] for row in facts["rows"]))
-    beyond = 2.2 * max([row["certified"] for row in there if _has_place(row)] or [1.0])
-    shown = list(dict.fromkeys(row["label"] for row in there))
-    for place, label in enumerate(shown):
+def _draw_panel(figure: FigureBase, facts: Facts, panel: str) -> None:
+    axes = figure.subplots()
+    there = [row for row in facts["rows"] if row["adjacency"] == panel and _is_drawn(row)]
+    beyond = 2.0 * max([row["certified"] for row in there if _has_place(row)] or [1.0])
+    methods = list(dict.fromkeys(row["method"] for row in there))
+    for place, method in enumerate(methods):
         # Points at the same epsilon are set apart a little, or their bars would hide each other.
-        apart = 1.013 ** (place - len(shown) / 2)
-        _draw_method(axes, [row for row in there if row["label"] == label], labels.index(label), apart, beyond)
+        apart = 1.015 ** (place - len(methods) / 2)
+        look = {"color": _COLOURS[place % len(_COLOURS)], "marker": _MARKERS[place % len(_MARKERS)]}
+        _draw_method(axes, [row for row in there if row["method"] == method], look, apart, beyond)
     _draw_levels(axes, facts)
     _mark_epsilons(axes, there, beyond)
     axes.set_ylim(*_limits(facts))
@@ -68,30 +69,37 @@ def _draw_panel(axes: Axes, facts: Facts, panel: str) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.set_axisbelow(True)
     axes.grid(color="#DDDDDD", linewidth=0.6)
-    axes.legend(loc="upper left", bbox_to_anchor=(-0.1, -0.14), frameon=False, fontsize=8, ncols=2, columnspacing=1.0)
+    figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8, columnspacing=0.6, handlelength=1.6)
 
 
-def _draw_method(axes: Axes, rows: Sequence[Facts], number: int, apart: float, beyond: float) -> None:
-    """A line over the epsilons that are certified; hollow marks at the edge where nothing is."""
-    colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
-    style = {"color": colour, "marker": marker, "markersize": 5, "label": rows[0]["label"].replace("_", " ")}
-    certified = [row for row in rows if _has_place(row)]
-    if certified:
+def _draw_method(axes: Axes, rows: Sequence[Facts], look: dict[str, Any], apart: float, beyond: float) -> None:
+    """A line of filled marks with bars; hollow ones for the published form, at the edge where nothing is proven."""
+    ours = [row for row in rows if row["mode"] == "rigorous"]
+    if ours:
         axes.errorbar(
-            [row["certified"] * apart for row in certified],
-            [row["mean"] for row in certified],
-            yerr=[row["half"] for row in certified],
-            linewidth=1.4,
-            elinewidth=0.7,
-            capsize=2,
-            linestyle="-" if certified[0]["mode"] == "rigorous" else ":",
-            **style,
+            [row["certified"] * apart for row in ours],
+            [row["mean"] for row in ours],
+            yerr=[row["half"] for row in ours],
+            label=ours[0]["label"].replace("_", " "),
+            linewidth=1.3,
+            elinewidth=0.6,
+            capsize=1.5,
+            markersize=4.5,
+            **look,
         )
-        style.pop("label")
-    others = [row for row in rows if not _has_place(row)]
-    if others:
-        places = [beyond * apart] * len(others)
-        axes.plot(places, [row["mean"] for row in others], linestyle="", fillstyle="none", **style)
+    published = [row for row in rows if row["mode"] == "paper"]
+    if published:
+        places = [(row["certified"] if _has_place(row) else beyond) * apart for row in published]
+        axes.plot(
+            places,
+            [row["mean"] for row in published],
+            label=None if ours else published[0]["label"].replace("_", " "),
+            linestyle=":" if all(map(_has_place, published)) else "",
+            linewidth=1.0,
+            markersize=5.5,
+            fillstyle="none",
+            **look,
+        )
 
 
 def _draw_levels(axes: Axes, facts: Facts) -> None:
@@ -101,6 +109,8 @@ def _draw_levels(axes: Axes, facts: Facts) -> None:
     if facts["data"].get("constant") is not None:
         level = facts["data"]["constant"]
         axes.axhline(level, color="#777777", linewidth=1.0, linestyle=":", label="one answer for all")
+    if any(_is_drawn(row) and row["mode"] == "paper" for row in facts["rows"]):
+        axes.plot([], [], "o", color="#777777", fillstyle="none", markersize=5.5, label="hollow: as published, refuted")
 
 
 def _mark_epsilons(axes: Axes, rows: Sequence[Facts], beyond: float) -> None:
@@ -126,6 +136,13 @@ def _limits(facts: Facts) -> tuple[float, float]:
     return low - room, high + room
 
 
+def _is_drawn(row: Facts) -> bool:
+    """Whatever has a proof; published forms only where they are refuted, for else they are the same with more noise."""
+    return row["mean"] is not None and (
+        row["status"] == "refuted" if row["mode"] == "paper" else row["certified"] is not None
+    )
+
+
 def _has_place(row: Facts) -> bool:
     """Whether there is a certified epsilon to draw it at, of a size that says anything."""
     return is_proven(row) and bool(row["certified"] <= _FAR)
@@ -135,8 +152,8 @@ def comparison_page(facts: Facts) -> str:
     """The page, with a figure for each adjacency."""
     shown = []
     for panel in panels_of(facts):
-        figure = Figure(figsize=(4.6, 5.6), layout="constrained")
-        _draw_panel(figure.subplots(), facts, panel)
+        figure = Figure(figsize=(4.6, 5.4), layout="constrained")
+        _draw_panel(figure, facts, panel)
         title = f"What privacy costs: {_TITLES[panel]}"
         words = (
             f"The {facts['measure']} on test examples over the certified epsilon, for {_TITLES[panel]}. Bars are 95 % "
