@@ -112,6 +112,9 @@ def test_one_part_only(tacit, target, tmp_path):
     assert run.code == 2
     assert "Nothing" in run.err
     assert runs(target) == []
+    run = tacit(f"{line} --part 'table 3'")
+    assert run.code == 2
+    assert "has no part 'table 3'. Known: table 1, table 2." in run.err
 
 
 def test_an_interruption_keeps_what_was_finished(tacit, target, tmp_path):

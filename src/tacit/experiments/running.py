@@ -34,8 +34,17 @@ def reproduce(
     folder, its README is written anew.
     """
     order, experiment, records = target.order(size), target.experiment(), Records(out / RESULTS)
+    _refuse_unknown(parts, target, order)
     without_data = run_missing(experiment, order, records, parts, say)
     return show(target, order, experiment, out, without_data)
+
+
+def _refuse_unknown(parts: Collection[str], target: Target, order: Order) -> None:
+    # Later cells may look at what earlier ones found, so what is on file decides which parts there are.
+    known = dict.fromkeys(cell.part for cell in target.experiment().cells(order, Records(target.folder / RESULTS)))
+    unknown = [part for part in parts if part not in known]
+    if unknown:
+        raise InvalidArgument(f"{target.name} has no part {', '.join(map(repr, unknown))}. Known: {', '.join(known)}.")
 
 
 def run_missing(
