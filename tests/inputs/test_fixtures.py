@@ -38,7 +38,7 @@ def test_where_noise_averages_out_epsilon_is_the_published_one(name, epsilon):
     assert FIXTURES[name].verdict(bound) is Verdict.BROKEN
 
 
-@pytest.mark.parametrize(("name", "least"), [("input_balanced_many_steps", 3.5), ("shift_many_steps", 0.25)])
+@pytest.mark.parametrize(("name", "least"), [("input_balanced_many_steps", 3.5), ("shift_many_steps", 0.6)])
 def test_a_simulated_attack_shows_more_than_is_claimed(name, least):
     # At 99 % confidence, with a fixed seed.
     bound = FIXTURES[name].run()
