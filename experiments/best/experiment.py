@@ -19,9 +19,11 @@ from tacit.experiments import Cell, Order, Record, Records, markdown_table
 from tacit.recipe import auto
 
 from .data import Featured, read
+from .network import train_network
 from .noiseless import accuracy_without_noise
 
 NO_NOISE = "without noise"
+NETWORK = "network"
 
 
 def cells(order: Order, records: Records) -> Iterator[Cell]:
@@ -32,6 +34,20 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
             for seed in range(order.settings["seeds"]):
                 fit = partial(_fit, kind=about["kind"], epsilon=epsilon, delta=order.settings["delta"], seed=seed)
                 yield _cell(order, name, {"epsilon": epsilon, "seed": seed}, fit)
+    yield from _networks(order)
+
+
+def _networks(order: Order) -> Iterator[Cell]:
+    about = order.settings[NETWORK]
+    for seed in range(about["seeds"]):
+        asked = {"epsilon": about["epsilon"], "seed": seed, "size": order.size}
+        made = partial(_network, order, seed)
+        yield Cell(NETWORK, asked, made)
+
+
+def _network(order: Order, seed: int) -> dict[str, Any]:
+    about = order.settings[NETWORK]
+    return train_network(order.load(about["data"]), about, about["epsilon"], order.settings["delta"], seed)
 
 
 def _cell(order: Order, name: str, asked: dict[str, Any], make: Any) -> Cell:
@@ -55,7 +71,21 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
     """One row a data set; then how far it is from what was asked, and how long a run takes."""
     every = sorted({epsilon for about in order.settings["data"].values() for epsilon in about["epsilons"]})
     head = ("data", *(f"ε = {epsilon:g}" for epsilon in every), NO_NOISE, "minutes a run", "the papers")
-    return {"accuracy": markdown_table([head, *(_row(order, records, name, every) for name in order.settings["data"])])}
+    rows = [_row(order, records, name, every) for name in order.settings["data"]]
+    return {"accuracy": markdown_table([head, *rows]), NETWORK: _network_words(records)}
+
+
+def _network_words(records: list[Record]) -> str:
+    here = [each for each in records if each.part == NETWORK]
+    if not here:
+        return "Not run."
+    hits, averaged = ([100 * each.found[name] for each in here] for name in ("accuracy", "averaged"))
+    minutes = statistics.mean((each.seconds or 0) / 60 for each in here)
+    return (
+        f"{statistics.mean(hits):.2f} % with the last weights and {statistics.mean(averaged):.2f} % with their running "
+        f"mean, at a certified ε of {here[0].found['certified']:.3g}, in {minutes:.0f} minutes of processor time "
+        f"({len(here)} seed{'s' * (len(here) > 1)})."
+    )
 
 
 def _row(order: Order, records: list[Record], name: str, every: list[float]) -> tuple[str, ...]:

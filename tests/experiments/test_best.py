@@ -31,7 +31,7 @@ def test_every_data_set_has_something_expected_of_it_at_every_epsilon():
 def test_a_small_table_goes_through_all_of_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
     order, experiment, records = order_for_iris(), TARGET.experiment(), Records(tmp_path / "results.jsonl")
-    assert run_missing(experiment, order, records, (), lambda said: None) == ()
+    assert run_missing(experiment, order, records, ["Iris"], lambda said: None) == ()
     found = answered(experiment, order, records)
     private = found[1].found
     assert private["accuracy"] > 0.7

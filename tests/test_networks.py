@@ -1,0 +1,35 @@
+"""Networks that take noise well: their units, their size, and that no example has a say in another's gradient."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tacit.errors import InvalidArgument
+from tacit.gradients import per_example_gradients
+from tacit.networks import Tempered, tempered_cnn
+
+
+def test_tempered_units_are_bounded_and_scaled():
+    unit = Tempered(scale=2.0, slope=0.5)
+    assert float(unit(torch.tensor(1e9))) == pytest.approx(2.0)
+    assert float(unit(torch.tensor(0.3))) == pytest.approx(2 * torch.tanh(torch.tensor(0.15)).item())
+    with pytest.raises(InvalidArgument, match="slope"):
+        Tempered(slope=0)
+
+
+@pytest.mark.parametrize("groups", [0, 4])
+def test_gradients_are_those_of_single_passes(groups):
+    torch.manual_seed(0)
+    model = tempered_cnn((1, 16, 16), 3, slope=0.7, groups=groups)
+    images, labels = torch.randn(3, 1, 16, 16), torch.tensor([0, 1, 2])
+    found = per_example_gradients(model, F.cross_entropy, images, labels).dense()
+    for index in range(3):
+        loss = F.cross_entropy(model(images[index : index + 1]), labels[index : index + 1])
+        single = torch.autograd.grad(loss, list(model.parameters()))
+        for (name, _), gradient in zip(model.named_parameters(), single, strict=True):
+            assert torch.allclose(found[name][index], gradient, atol=1e-5)
+
+
+def test_images_that_are_too_small_are_refused():
+    with pytest.raises(InvalidArgument, match="at least 12 x 12"):
+        tempered_cnn((1, 8, 8), 10)
