@@ -42,6 +42,16 @@ def epsilon_spent(events: Iterable[Event], delta: float) -> float:
     return max(float(np.min(epsilons)), 0.0)
 
 
+def largest_mu(events: Iterable[Event]) -> float:
+    """The largest of what one example can move in a release, in standard deviations of its noise.
+
+    >>> largest_mu([Gaussian(4.0).sampled(0.1), Gaussian(0.5).sampled(0.1) + Gaussian(100.0)])
+    2.0
+    """
+    least = min((multiplier for event in events for multiplier, _ in _leaves(event)), default=math.inf)
+    return 1 / least if least > 0 else math.inf
+
+
 def _leaves(event: Event, rate: float = 1.0) -> Iterator[tuple[float, float]]:
     """(multiplier, rate) of everything inside; a multiplier of zero stands for no noise."""
     match event:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
 from tacit.accounting.curve import curve
 from tacit.accounting.events import Event
 from tacit.guarantee import Claim, Guarantee, Status
-from tacit.odometer import epsilon_spent
+from tacit.odometer import epsilon_spent, largest_mu
 from tacit.plan import Plan, total
 
 _ASSUMPTIONS = (
@@ -20,6 +21,7 @@ _PUBLIC_SIZE = "Sums are divided by the public lot size, never by the number of 
 _NOTHING_LEFT = (
     "{count} lost steps were not charged, as whoever resumed declared that nothing of them left the process."
 )
+_NO_NOISE = "some coordinate had no noise at all"
 
 
 @dataclass(frozen=True)
@@ -85,4 +87,9 @@ def _notes(plan: Plan, spent: Spent) -> list[str]:
             f"The noisy mean gradients that steered the noise cost epsilon {epsilon:.4g} at delta {plan.delta:g} by "
             "themselves; that much is proven."
         )
+    if spent.realised:
+        largest = largest_mu(spent.realised)
+        moved = f"one example could move a release by {largest:.4g} standard deviations of its noise"
+        how = f"{moved} (mu, the clip norm over the smallest sigma)" if math.isfinite(largest) else _NO_NOISE
+        notes.append(f"In the step that protected least, {how}. That depends on the run, and is not a guarantee.")
     return notes

@@ -1,6 +1,7 @@
 """Directional noise: its rule for the noise, its claims beside what is proven, and its rigorous forms."""
 
 import math
+import re
 from functools import lru_cache
 from itertools import pairwise
 
@@ -232,6 +233,14 @@ def test_algorithm_1_proves_nothing_and_keeps_its_odometer_apart():
     assert "That is not a guarantee." in text
     assert '"epsilon_upper": null' in guarantee.to_json()
     assert '"dp_guarantee": false' in guarantee.to_json()
+
+
+def test_the_step_that_protected_least_is_shown():
+    run = trained(directional(mode="paper"))
+    shown = float(re.search(r"by ([0-9.]+) standard deviations", str(run.guarantee())).group(1))
+    # Rounded to the worse, and always more than the paper counts on.
+    assert shown == pytest.approx(max(1 / event.parts[0].inside.multiplier for event in run._realised), rel=1e-3)
+    assert shown > 1 / run.mechanism.noise.multiplier
 
 
 def test_the_noisy_w_is_charged_at_every_step_without_sampling():
