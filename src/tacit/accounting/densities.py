@@ -1,6 +1,6 @@
 """Noise densities on the line: symmetric about zero, unimodal, positive everywhere.
 
-For every such density a larger shift is easier to detect (METHODS 4.3, lemma M), so the largest
+For every such density a larger shift is easier to detect (docs/methods/encoded.md has the proof), so the largest
 shift that one example can cause stands for all smaller ones. A density here is frozen data: it
 prints, compares, and goes into an event.
 """

@@ -203,6 +203,22 @@ def published_guarantee(
     )
 
 
+def noisy_features_guarantee(
+    setup: Setup, std: float, noise: Noise, claim: Claim, *, method: str, because: str, returns_data: bool
+) -> Guarantee:
+    """What is left of a claim about features with this noise and labels without any."""
+    return published_guarantee(
+        setup,
+        noise_event(setup.problem, std, noise, claim),
+        claim,
+        method=method,
+        because=because,
+        unprotected=("labels",) if noise == "per_example" else ("labels", "examples"),
+        returns_data=returns_data,
+        notes=(noise_note(std, claim),),
+    )
+
+
 def published_budget(epsilon: float, delta: float | None, mode: Mode) -> Allowance:
     """The budget; in paper mode it needs a delta, as the papers' formulas do."""
     if mode == "paper" and delta is None:

@@ -18,10 +18,8 @@ from tacit.inputs.local import Reporting
 from tacit.inputs.perturb import DataRule, Descent, Noise, check_noise
 from tacit.inputs.training import (
     Result,
-    noise_event,
-    noise_note,
+    noisy_features_guarantee,
     published_budget,
-    published_guarantee,
     set_up,
     train_on_noise,
     train_on_reports,
@@ -88,14 +86,8 @@ def data_perturbation(
     longest = setup.longest_gradient(rule.lipschitz)
     std = rule.std(setup.problem, descent, epsilon, setup.budget.stated_delta, longest)
     claim = setup.budget.claim(f"Kang et al. 2021, theorem 1 with c = {rule.constant:g}")
-    guarantee = published_guarantee(
-        setup,
-        noise_event(setup.problem, std, noise, claim),
-        claim,
-        method=f"{_NAME} (Kang et al. 2021)",
-        because=_BECAUSE[noise],
-        unprotected=("labels",) if noise == "per_example" else ("labels", "examples"),
-        returns_data=True,
-        notes=(noise_note(std, claim),),
+    method = f"{_NAME} (Kang et al. 2021)"
+    guarantee = noisy_features_guarantee(
+        setup, std, noise, claim, method=method, because=_BECAUSE[noise], returns_data=True
     )
     return train_on_noise(setup, std, noise, descent, guarantee, returns_data=True)

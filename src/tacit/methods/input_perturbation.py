@@ -21,10 +21,8 @@ from tacit.inputs.perturb import Descent, InputRule, Noise, check_noise, one_ste
 from tacit.inputs.training import (
     Result,
     Setup,
-    noise_event,
-    noise_note,
+    noisy_features_guarantee,
     published_budget,
-    published_guarantee,
     set_up,
     train_on_noise,
     train_on_reports,
@@ -102,15 +100,9 @@ def input_perturbation(
 def _guarantee(setup: Setup, rule: InputRule, std: float, noise: Noise, descent: Descent) -> Guarantee:
     theorem = 1 if rule.condition_for(setup.problem) == "strongly_convex" else 3
     claim = setup.budget.claim(_SOURCE.format(theorem=theorem, constant=rule.constant))
-    guarantee = published_guarantee(
-        setup,
-        noise_event(setup.problem, std, noise, claim),
-        claim,
-        method=f"{_NAME} (Kang et al. 2020)",
-        because=_BECAUSE[noise],
-        unprotected=("labels",) if noise == "per_example" else ("labels", "examples"),
-        returns_data=False,
-        notes=(noise_note(std, claim),),
+    method = f"{_NAME} (Kang et al. 2020)"
+    guarantee = noisy_features_guarantee(
+        setup, std, noise, claim, method=method, because=_BECAUSE[noise], returns_data=False
     )
     if noise == "per_example" and _is_one_step(setup, descent):
         one_step = one_step_event(setup.problem.n, std, setup.problem.data_norm)

@@ -206,6 +206,7 @@ METHODS: tuple[Entry, ...] = (
         "Noise that all examples share cancels, noise for each averages out, and labels have none.",
         "Features and labels both get noise, as reports that shuffling protects.",
         _REPLACED,
+        (("module", "a torch module to train on the noisy examples, in place of a linear model"),),
         exposed=("labels", "examples"),
     ),
     Entry(
@@ -217,6 +218,7 @@ METHODS: tuple[Entry, ...] = (
         "Labels have no noise, shared noise cancels on balanced lots, and noise for each example averages out.",
         "As for input_perturbation.",
         _REPLACED,
+        (("module", "a torch module to train on the noisy examples, in place of a linear model"),),
         exposed=("labels", "examples"),
     ),
     Entry(
@@ -229,6 +231,7 @@ METHODS: tuple[Entry, ...] = (
         "are: outcomes of two neighbours can have nothing in common.",
         "Everyone's gradient gets the same noise, and who has spent the budget is left out (individual accounting).",
         _REPLACED,
+        (("module", "a torch module in place of a linear model; in paper form only"),),
         exposed=("labels", "examples"),
     ),
 )
