@@ -32,6 +32,7 @@ from tacit.lots import Examples
 from tacit.mechanism import MechanismState
 from tacit.plan import Plan
 from tacit.randomness import Indices, SeededSource, Source
+from tacit.sampling import FullBatch, Poisson, Shuffled
 from tacit.types import BoundedSum, Release
 
 Released = tuple[Release, MechanismState]
@@ -88,6 +89,11 @@ class Peers:
             raise InvalidArgument(
                 f"{plan.mechanism.method.name} releases a mean of all the data before each lot, which is done in one "
                 "process only. Start it without torchrun."
+            )
+        if not isinstance(plan.sampling, (Poisson, FullBatch, Shuffled)):
+            raise InvalidArgument(
+                f"Whether lots of {type(plan.sampling).__name__} are what they should be when every process draws its "
+                "own part is not known. Use Poisson, FullBatch or Shuffled, or start without torchrun."
             )
         if not adds_up:
             raise InvalidArgument(

@@ -163,12 +163,17 @@ class Guarantee:
     @staticmethod
     def from_json(text: str) -> Guarantee:
         """The guarantee that `to_json` wrote. Its numbers are computed anew from its event, never read."""
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.get("version") != VERSION:
-            raise InvalidArgument(
-                f"This is no guarantee of version {VERSION}. Read it with the tacit that wrote it, or a newer one."
-            )
-        return _read(data)
+        try:
+            data = json.loads(text)
+            if not isinstance(data, dict) or data.get("version") != VERSION:
+                raise InvalidArgument(
+                    f"This is no guarantee of version {VERSION}. Read it with the tacit that wrote it, or a newer one."
+                )
+            return _read(data)
+        except InvalidArgument:
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise InvalidArgument(f"This is no guarantee that tacit wrote: {error}.") from error
 
     def __str__(self) -> str:
         return "\n".join([*self._proven_lines(), *self._local_lines(), *self._claim_lines(), *self._other_lines()])

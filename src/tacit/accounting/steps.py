@@ -105,7 +105,8 @@ def boil_down(event: Event, group: int = 1) -> Steps:
         if mu is None:
             rest.append((leaf, times))
         else:
-            precision += times * (group * mu) ** 2
+            # A product, which is infinite where a power would be an error.
+            precision += times * (group * mu) * (group * mu)
     return Steps(math.sqrt(precision), tuple(rest), event.adjacency, group)
 
 
@@ -312,9 +313,10 @@ def dominating_mu(steps: Steps) -> float:
     Sampling is not made use of: however rare, the worst outcome of a sampled Gaussian is as bad as
     without sampling, so no smaller mu holds for the whole curve.
     """
-    total = steps.mu**2
+    total = steps.mu * steps.mu
     for event, times in steps.counts:
-        total += times * (steps.group * _unsampled_mu(event)) ** 2
+        mu = steps.group * _unsampled_mu(event)
+        total += times * mu * mu
     return math.sqrt(total)
 
 

@@ -115,7 +115,7 @@ class Settings:
             version = values.pop("version")
             if version != _VERSION:
                 raise CannotResume(f"{folder / FILE} has version {version}; this tacit reads version {_VERSION}.")
-            return Settings(**values)
+            return _sound(Settings(**values))
         except OSError as error:
             raise CannotResume(
                 f"There is no run to resume in {folder}: {FILE} cannot be read ({error.strerror}). "
@@ -123,6 +123,28 @@ class Settings:
             ) from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CannotResume(f"{folder / FILE} was not written by tacit train: {error}.") from error
+
+
+def _sound(settings: Settings) -> Settings:
+    """The settings, unless one of them is nothing that `settle` makes: somebody has edited them."""
+    for name in ("delta", "lot_size", "clip_norm", "learning_rate"):
+        arguments.positive(name, getattr(settings, name))
+    for name in ("epsilon", "multiplier"):
+        arguments.positive(name, _either(getattr(settings, name), 1.0))
+    for name in ("population", "steps"):
+        arguments.count(name, getattr(settings, name))
+    arguments.open_unit("delta", settings.delta)
+    arguments.count("micro_batch", _either(settings.micro_batch, 1))
+    arguments.count("seed", _either(settings.seed, 0), at_least=0)
+    if settings.table is not None and settings.table.keys() != {"path", "target", "bounds", "folder"}:
+        raise InvalidArgument("table says something else than where it lies, its target and its bounds")
+    texts = [settings.data, settings.method, settings.model, *(settings.table or {}).values()]
+    texts += [text for text in (settings.data_path, settings.ledger, settings.salt) if text is not None]
+    if not all(isinstance(text, str) for text in texts) or settings.mode not in ("rigorous", "paper"):
+        raise InvalidArgument("a name, a path or the mode is something else than text")
+    bytes.fromhex(settings.salt or "")
+    entry(settings.method)
+    return settings
 
 
 def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | None]:

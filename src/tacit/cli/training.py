@@ -234,10 +234,10 @@ def _budget(settings: Settings, model: nn.Module) -> Budget | None:
 def _read_scores(folder: Path) -> dict[int, Score]:
     try:
         rows = json.loads((folder / METRICS).read_text(encoding="utf-8"))["test"]
-    except (OSError, ValueError, KeyError):
+        return {int(row.pop("step")): Score(*row.popitem()) for row in rows}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         # A crash while they were written costs the scores so far, and no more.
         return {}
-    return {row.pop("step"): Score(*next(iter(row.items()))) for row in rows}
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class Bounds:
             raise InvalidArgument(
                 f"The bounds in {file} cannot be read: {error.strerror}. Write such a file: {EXAMPLE}."
             ) from error
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise InvalidArgument(f"{file} is not a TOML file: {error}. Write it like this: {EXAMPLE}.") from error
         except InvalidArgument as error:
             raise InvalidArgument(f"{file}: {error}") from error
@@ -64,7 +64,10 @@ class Bounds:
     @staticmethod
     def parse(text: str, folder: str = ".") -> Bounds:
         """The bounds in a text."""
-        values = tomllib.loads(text)
+        try:
+            values = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise InvalidArgument(f"This is not a TOML file: {error}. Write it like this: {EXAMPLE}.") from error
         for key in values:
             if key not in _KEYS:
                 raise InvalidArgument(f"There is no {key!r} here.{_hint(key, _KEYS)} Known are {', '.join(_KEYS)}.")
