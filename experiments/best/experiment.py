@@ -96,21 +96,22 @@ def _row(order: Order, records: list[Record], name: str, every: list[float]) -> 
     minutes = [each.seconds / 60 for each in private if each.seconds is not None]
     return (
         name,
-        *(_accuracy([r for r in private if r.asked["epsilon"] == e], wanted.get(f"{e:g}")) for e in every),
+        *(_accuracy(order, [r for r in private if r.asked["epsilon"] == e], wanted.get(f"{e:g}")) for e in every),
         f"{100 * bare[0]:.1f} %" if bare else "–",
         f"{min(minutes):.2g} to {max(minutes):.2g}" if minutes else "–",
         order.expected["papers"].get(name, "–"),
     )
 
 
-def _accuracy(records: list[Record], wanted: float | None) -> str:
+def _accuracy(order: Order, records: list[Record], wanted: float | None) -> str:
     """Mean and standard deviation over seeds, in per cent, with what was asked for."""
     if not records:
         return "" if wanted is None else "not run"
     found = [100 * each.found["accuracy"] for each in records]
     spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
     asked = "" if wanted is None else f" (asked: {wanted:g})"
-    return f"{statistics.mean(found):.2f}{spread}{asked}"
+    so_far = "" if len(found) == order.settings["seeds"] else f", {len(found)} of {order.settings['seeds']} seeds"
+    return f"{statistics.mean(found):.2f}{spread}{asked}{so_far}"
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:

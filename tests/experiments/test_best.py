@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.experiments import Records
+from tacit.experiments import Record, Records
 from tacit.experiments.pages import tables_in
 from tacit.experiments.running import answered, run_missing
 from tacit.experiments.targets import Target
@@ -40,6 +40,13 @@ def test_a_small_table_goes_through_all_of_it(tmp_path, monkeypatch):
     table = experiment.tables(order, found)["accuracy"]
     assert f"{100 * private['accuracy']:.2f} (asked: 80)" in table
     assert f"{100 * found[0].found['accuracy']:.1f} %" in table
+
+
+def test_seeds_that_are_missing_are_said():
+    order, experiment = TARGET.order("full"), TARGET.experiment()
+    asked = {"epsilon": 1.0, "seed": 0, "size": "full"}
+    record = Record("MNIST", asked, {"accuracy": 0.98}, 30.0, "2026-01-01", "2 cores")
+    assert "98.00 (asked: 98.4), 1 of 5 seeds" in experiment.tables(order, [record])["accuracy"]
 
 
 def test_what_was_not_run_is_said():
