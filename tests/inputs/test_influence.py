@@ -112,7 +112,7 @@ def test_the_mixed_derivative_is_the_published_one():
 @EVERY
 def test_gradients_and_mixed_derivatives_are_finite_differences(model):
     rng = np.random.default_rng(1)
-    theta = rng.normal(size=(model.x.shape[1] + model.intercept) * model.problem.loss.outputs)
+    theta = rng.normal(size=(model.problem.rows.shape[1] + model.intercept) * model.problem.loss.outputs)
     index, h = 5, 1e-6
 
     def value(theta, x):
@@ -121,7 +121,7 @@ def test_gradients_and_mixed_derivatives_are_finite_differences(model):
         fitted = model.problem.loss.evaluate(scores, model.problem.targets[index : index + 1])[0][0]
         return fitted + 0.1 * np.sum(theta**2)
 
-    x = model.x[index]
+    x = model.problem.rows[index]
     slow = [(value(theta + h * e, x) - value(theta - h * e, x)) / (2 * h) for e in np.eye(theta.size)]
     assert model.gradient(index, x, theta) == pytest.approx(slow, abs=1e-8)
     steps = np.eye(x.size) * h
@@ -139,7 +139,7 @@ def test_the_inverse_hessian_is_one_whether_built_or_not(model, monkeypatch):
     h = 1e-6
 
     def mean_gradient(theta):
-        return np.mean([model.gradient(i, model.x[i], theta) for i in range(model.n)], axis=0)
+        return np.mean([model.gradient(i, model.problem.rows[i], theta) for i in range(model.problem.n)], axis=0)
 
     slow = (mean_gradient(theta + h * built) - mean_gradient(theta - h * built)) / (2 * h)
     assert slow == pytest.approx(vector, abs=1e-6)
@@ -170,21 +170,21 @@ def slow_algorithm_2(model, rule, epsilon, source):
     """Line by line, and with the Hessian solved afresh each time."""
     theta = minimise(model.whole, 1e-12).theta.ravel()
     hessian = model.whole.hessian(theta[:, None])
-    order = draw_below(model.n, rule.steps, source.stream(Purpose.LOT, 0)).tolist()
+    order = draw_below(model.problem.n, rule.steps, source.stream(Purpose.LOT, 0)).tolist()
     rng = source.stream(Purpose.NOISE, 0)
     whole = local = theta
     released = {}
     for r in range(rule.rounds):
         for t in range(rule.local_steps):
             i = order[r * rule.local_steps + t]
-            contribution = np.linalg.solve(hessian, model.gradient(i, model.x[i], whole)) / model.n
+            contribution = np.linalg.solve(hessian, model.gradient(i, model.problem.rows[i], whole)) / model.problem.n
             length = math.sqrt(sum(((c + w) / w) ** 2 for c, w in zip(contribution, whole, strict=True)))
             if rule.normalise:
                 length /= math.sqrt(len(whole))
-            x = model.x[i]
+            x = model.problem.rows[i]
             if not math.exp(-epsilon) <= length <= math.exp(epsilon):
                 w = np.linalg.norm(model.mixed_derivative(i, local), 2)
-                std = math.sqrt(rule.steps * math.log(1e5)) / (math.sqrt(w) * model.n * epsilon)
+                std = math.sqrt(rule.steps * math.log(1e5)) / (math.sqrt(w) * model.problem.n * epsilon)
                 x = x + std * rng.normal(x.size, wide=True)
             local = local - 0.1 * model.gradient(i, x, local)
             released[i] = x
@@ -204,4 +204,4 @@ def test_algorithm_2_is_the_slow_one(normalise, epsilon):
         assert run.data.x[index] == pytest.approx(released.get(index, SIX[index]), rel=1e-8)
     noised = {i for i, x in released.items() if not np.array_equal(x, SIX[i])}
     assert set(run.unnoised.for_curator().tolist()) == set(range(6)) - noised
-    assert run.data.y.tolist() == SIX_LABELS.tolist()
+    assert run.data.y.tolist() == [float(label > 0) for label in SIX_LABELS.tolist()]

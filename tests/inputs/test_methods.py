@@ -275,3 +275,13 @@ def test_a_loss_without_a_bound_on_its_slopes_needs_a_declared_one_in_paper_form
 def test_what_needs_no_network_loads_without_torch(module):
     program = f"import sys, tacit.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("method", [data_perturbation, influence_perturbation], ids=lambda method: method.__name__)
+@pytest.mark.parametrize(
+    ("loss", "classes"), [(Logistic(), 2), (SmoothHinge(), 2), (Multinomial(3), 3), (OneVsRest(SmoothHinge(), 3), 3)]
+)
+def test_data_as_published_come_back_with_the_labels_that_were_given(method, loss, classes):
+    x, y = np.eye(4).repeat(6, axis=0), np.arange(24) % classes
+    result = method(x, y, loss=loss, regularisation=0.1, epsilon=1.0, delta=1e-5, data_norm=1.0, mode="paper", seed=0)
+    assert np.array_equal(result.data.y, y)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit import arguments
 from tacit.arguments import Array
-from tacit.convex.losses import Loss
+from tacit.convex.losses import Logistic, Loss, SmoothHinge
 from tacit.errors import InvalidArgument
 from tacit.randomness import Indices
 
@@ -68,6 +68,14 @@ class Problem:
     def smoothness(self) -> float:
         """The largest curvature of one example's loss with the regulariser."""
         return self.loss.curvature_bound * self.data_norm**2 + self.regularisation
+
+    @property
+    def numbers(self) -> Array:
+        """Targets [examples]: numbers as they are, and which class, from 0 on."""
+        if isinstance(self.loss, Logistic | SmoothHinge):
+            return (self.targets[:, 0] > 0).astype(np.float64)
+        one = self.targets.shape[1] == 1
+        return self.targets[:, 0] if one else np.argmax(self.targets, axis=1).astype(np.float64)
 
     @cached_property
     def norms(self) -> Array:

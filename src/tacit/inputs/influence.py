@@ -40,16 +40,8 @@ class Influenceable(Protocol):
     """A model with one vector of parameters; the regulariser is part of every example's loss, and of its gradient."""
 
     @property
-    def n(self) -> int:
-        """The number of examples."""
-
-    @property
-    def x(self) -> Array:
-        """Features [examples, columns]."""
-
-    @property
-    def y(self) -> Array:
-        """Targets [examples], as they are returned."""
+    def problem(self) -> Problem:
+        """Clipped features, targets and loss."""
 
     def pretrained(self) -> Array:
         """Parameters near the optimum, from the data as they are."""
@@ -70,19 +62,6 @@ class LinearModel:
 
     problem: Problem
     intercept: bool
-
-    @property
-    def n(self) -> int:
-        return self.problem.n
-
-    @property
-    def x(self) -> Array:
-        return self.problem.rows
-
-    @property
-    def y(self) -> Array:
-        targets = self.problem.targets
-        return targets[:, 0] if targets.shape[1] == 1 else np.argmax(targets, axis=1).astype(np.float64)
 
     @property
     def whole(self) -> Problem:
@@ -108,7 +87,7 @@ class LinearModel:
 
     def mixed_derivative(self, index: int, theta: Array) -> Array:
         """d/dx d/dtheta of one example's loss, as a matrix [parameters, features]."""
-        x, matrix, loss = self.x[index], self._matrix(theta), self.problem.loss
+        x, matrix, loss = self.problem.rows[index], self._matrix(theta), self.problem.loss
         row, target = self._row(x), self.problem.targets[index : index + 1]
         scores = row[None] @ matrix
         slopes = loss.evaluate(scores, target)[1][0]
@@ -176,7 +155,10 @@ def contributions(model: Influenceable, theta: Array, inverse: Times | None = No
     At the optimum they add up to zero.
     """
     inverse = model.inverse_hessian(theta) if inverse is None else inverse
-    rows = [inverse(model.gradient(index, model.x[index], theta)) / model.n for index in range(model.n)]
+    rows = [
+        inverse(model.gradient(index, model.problem.rows[index], theta)) / model.problem.n
+        for index in range(model.problem.n)
+    ]
     return np.stack(rows)
 
 
@@ -273,19 +255,19 @@ def selective_descent(
     """
     start = model.pretrained()
     inverse = model.inverse_hessian(start)
-    order = draw_below(model.n, rule.steps, source.stream(Purpose.LOT, 0))
+    order = draw_below(model.problem.n, rule.steps, source.stream(Purpose.LOT, 0))
     rng = source.stream(Purpose.NOISE, 0)
-    x, noised = model.x.copy(), np.zeros(model.n, dtype=bool)
+    x, noised = model.problem.rows.copy(), np.zeros(model.problem.n, dtype=bool)
     shared = local = start
     for step, index in enumerate(order.tolist()):
         if step % rule.local_steps == 0:
             shared = local
-        features = model.x[index]
-        contribution = inverse(model.gradient(index, features, shared)) / model.n
+        features = model.problem.rows[index]
+        contribution = inverse(model.gradient(index, features, shared)) / model.problem.n
         alone = is_left_alone(ratio(contribution, shared, normalise=rule.normalise), epsilon)
         if not alone:
             std = kang_2021_example_std(
-                n=model.n,
+                n=model.problem.n,
                 steps=rule.steps,
                 epsilon=epsilon,
                 delta=delta,
@@ -297,7 +279,7 @@ def selective_descent(
             features = features + std * gaussian(rng, features.size)
         local = local - rule.step_size * model.gradient(index, features, local)
         x[index], noised[index] = features, not alone
-    return SelectiveRun(local, PerturbedData(x, model.y), Unnoised(np.flatnonzero(~noised)))
+    return SelectiveRun(local, PerturbedData(x, model.problem.numbers), Unnoised(np.flatnonzero(~noised)))
 
 
 def _need_regularisation(problem: Problem) -> None:

@@ -107,21 +107,8 @@ class NetworkModel:
         # The user's own network stays as it is.
         object.__setattr__(self, "module", copy.deepcopy(self.module).double())
 
-    @property
-    def n(self) -> int:
-        return self.problem.n
-
-    @property
-    def x(self) -> Array:
-        return self.problem.rows
-
-    @property
-    def y(self) -> Array:
-        targets = self.problem.targets
-        return targets[:, 0] if targets.shape[1] == 1 else np.argmax(targets, axis=1).astype(np.float64)
-
     def pretrained(self) -> Array:
-        data = PerturbedData(self.problem.rows, self.y)
+        data = PerturbedData(self.problem.rows, self.problem.numbers)
         trained = descend(self.module, self.problem, data, self.problem.targets, self.training, self.source)
         return flat_parameters(trained)
 
@@ -132,7 +119,7 @@ class NetworkModel:
     def mixed_norm(self, index: int, theta: Array) -> float:
         # By features first: then there are only as many rows as features.
         by_features = grad(self._loss_of(index), argnums=1)
-        mixed = jacrev(by_features, argnums=0)(torch.from_numpy(theta), torch.from_numpy(self.x[index]))
+        mixed = jacrev(by_features, argnums=0)(torch.from_numpy(theta), torch.from_numpy(self.problem.rows[index]))
         return float(torch.linalg.matrix_norm(mixed, 2))
 
     def inverse_hessian(self, theta: Array) -> Times:
@@ -140,9 +127,9 @@ class NetworkModel:
 
         def times(vector: Array) -> Array:
             total = torch.zeros_like(where)
-            for start in range(0, self.n, _PIECE):
-                piece = slice(start, min(start + _PIECE, self.n))
-                share = (piece.stop - piece.start) / self.n
+            for start in range(0, self.problem.n, _PIECE):
+                piece = slice(start, min(start + _PIECE, self.problem.n))
+                share = (piece.stop - piece.start) / self.problem.n
                 total += share * _hessian_times(self._mean_loss(piece), where, torch.from_numpy(np.asarray(vector)))
             return _numpy(total)
 
@@ -166,7 +153,7 @@ class NetworkModel:
         return value
 
     def _mean_loss(self, piece: slice) -> Callable[[Tensor], Tensor]:
-        x, y = torch.from_numpy(self.x[piece]), torch.from_numpy(self.problem.targets[piece])
+        x, y = torch.from_numpy(self.problem.rows[piece]), torch.from_numpy(self.problem.targets[piece])
 
         def value(theta: Tensor) -> Tensor:
             return self._mean(theta, x, y)

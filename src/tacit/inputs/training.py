@@ -160,7 +160,7 @@ def train_on_noise(
     """Features with the noise that a paper prescribes, drawn once; labels as they are; then gradient steps."""
     problem = setup.problem
     x = add_noise(problem.rows, std, noise, setup.source.stream(Purpose.NOISE, 0))
-    data = PerturbedData(x, _numbers(problem))
+    data = PerturbedData(x, problem.numbers)
     if setup.module is not None:
         return _train_network(setup, data, descent, guarantee, problem.targets, returns_data=returns_data)
     length = expected_length(problem, std, intercept=setup.intercept)
@@ -255,11 +255,6 @@ def linear_result(
 def targets_of(loss: Loss, labels: Labels, data: PerturbedData) -> Array:
     """Reported labels as the loss reads them; numbers beyond their bound stay there, or clipping would bias them."""
     return data.y[:, None] if labels.bound is not None else loss.encode(data.y)
-
-
-def _numbers(problem: Problem) -> Array:
-    targets = problem.targets
-    return targets[:, 0] if targets.shape[1] == 1 else np.argmax(targets, axis=1).astype(np.float64)
 
 
 def _train_network(
