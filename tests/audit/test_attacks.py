@@ -235,3 +235,42 @@ def test_a_white_box_audit_keeps_no_private_sum_beside_it(tmp_path):
         assert not [name for name in file.keys() if "added" in name or "pieces" in name]  # noqa: SIM118
     with pytest.raises(InvalidArgument, match="another audit"):
         audit_training(small_training(2), delta=1e-5, canaries=30, folder=tmp_path)
+
+
+def test_an_audit_that_is_asked_to_stop_saves_its_step_and_goes_on_from_there(tmp_path):
+    whole = audit_training(small_training(), delta=1e-5, canaries=50, seed=4)
+    asked = iter([False, False, True])
+    with pytest.raises(KeyboardInterrupt):
+        audit_training(
+            small_training(), delta=1e-5, canaries=50, seed=4, folder=tmp_path, is_stopped=lambda: next(asked)
+        )
+    with np.load(tmp_path / "scores.npz") as saved:
+        assert int(saved["step"]) == 3
+    resumed = audit_training(small_training(), delta=1e-5, canaries=50, seed=4, folder=tmp_path)
+    assert resumed.finding == whole.finding
+
+
+def test_a_training_that_breaks_down_gives_itself_away():
+    def brittle(data):
+        return noisy_mean(data) * (np.nan if len(data[0]) > 30 else 1.0)
+
+    report = audit(brittle, some_data(), delta=1e-5, claim=0.5, attack=ManyRuns(60, seed=0))
+    assert report.verdict is Verdict.BROKEN
+
+
+def test_half_precision_is_released_numbers_too():
+    found = released_numbers({"weight": torch.ones(2, dtype=torch.bfloat16), "count": torch.tensor(3)})
+    np.testing.assert_allclose(found[:3], [1, 1, 3])
+
+
+def test_a_class_that_the_model_does_not_know_has_no_probability():
+    inputs, targets = some_data()
+    found = minus_loss(LogisticRegression().fit(inputs, targets), inputs[:3], np.array([0, 1, 7]))
+    assert np.all(found[:2] > -10)
+    assert found[2] < -600
+
+
+def test_what_a_model_keeps_beside_its_weights_is_released_with_it():
+    model = torch.nn.BatchNorm1d(2, affine=False)
+    model(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+    np.testing.assert_allclose(released_numbers(model)[:2], [0.2, 0.4], rtol=1e-6)

@@ -1,7 +1,10 @@
 """`tacit audit`: what it says, what it writes, and how it ends when a proof and an attack disagree."""
 
+import contextlib
 import json
+import shutil
 
+import numpy as np
 import pytest
 import torch
 
@@ -93,6 +96,27 @@ def test_one_thing_is_audited_at_a_time(tacit, line):
     done = tacit(line)
     assert done.code == 2
     assert "What is to be audited?" in done.err
+
+
+def test_what_says_how_to_audit_a_run_is_not_ignored_where_none_is_audited(tacit):
+    done = tacit("audit --claims --canaries 20 --plot claims.png")
+    assert done.code == 2
+    assert "--canaries, --plot says how to audit a run" in done.err
+
+
+def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(tacit, run, tmp_path, monkeypatch):
+    whole = tacit("audit first --canaries 200 --seed 1 --json").out
+    steps = iter(range(100))
+    monkeypatch.setattr(
+        "tacit.cli.auditing.stop_on_interrupt", lambda: contextlib.nullcontext(lambda: next(steps) == 10)
+    )
+    shutil.rmtree(tmp_path / "first" / "audit")
+    done = tacit("audit first --canaries 200 --seed 1")
+    assert done.code == 130
+    assert "the same command goes on" in done.err
+    with np.load(tmp_path / "first" / "audit" / "canaries" / "scores.npz") as saved:
+        assert int(saved["step"]) == 11
+    assert tacit("audit first --canaries 200 --seed 1 --json").out == whole
 
 
 def test_a_folder_without_a_run_is_refused(tacit, tmp_path):

@@ -82,9 +82,10 @@ class ManyRuns:
     """`runs` runs on the data, and as many with one `example` more: a quarter fits, a quarter chooses, half judge.
 
     `example` is (input, target); by default the longest input of the data with a target that is not its own.
-    `features(released)` gives a vector: by default all parameters or numbers released, and the log of their root mean
-    square, which shows a scale that should not have changed. Return all that the training shows, every step's release
-    if need be: only what is returned can be attacked. Under `Adjacency.REPLACE_ONE` the example replaces the first.
+    `features(released)` gives a vector: by default all weights, buffers or numbers released, and the log of their root
+    mean square, which shows a scale that should not have changed. Return all that the training shows, every step's
+    release if need be: only what is returned can be attacked. Under `Adjacency.REPLACE_ONE` the example replaces the
+    first.
     """
 
     runs: int = 200

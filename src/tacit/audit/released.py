@@ -14,22 +14,31 @@ from torch.nn import functional as F
 
 from tacit.errors import InvalidArgument
 
+_HUGE = 1e30
+
 
 def released_numbers(released: Any) -> NDArray[np.float64]:
-    """Everything that was released as one vector, and after it the log of its root mean square."""
+    """Everything that was released as one vector, and after it the log of its root mean square.
+
+    What is not finite is huge: that a training broke down is told to whoever looks, too.
+    """
     flat = np.concatenate([np.zeros(0), *(np.ravel(part) for part in _arrays(released))]).astype(np.float64)
     if flat.size == 0:
         raise InvalidArgument(
             f"train returned {type(released).__name__}, in which no numbers were found. Give features=."
         )
+    flat = np.nan_to_num(flat, nan=_HUGE, posinf=_HUGE, neginf=-_HUGE)
     return np.append(flat, 0.5 * math.log(float(np.mean(flat**2)) + 1e-300))
 
 
 def _arrays(released: Any) -> list[NDArray[Any]]:
     if isinstance(released, nn.Module):
-        return [value.detach().cpu().numpy() for value in released.parameters()]
+        # Its buffers too: running statistics are as much of a release as weights, and have no noise.
+        return _arrays(released.state_dict())
     if isinstance(released, Tensor):
-        return [released.detach().cpu().numpy()]
+        # Numpy knows no bfloat16.
+        values = released.detach().cpu()
+        return [(values.double() if values.is_floating_point() else values).numpy()]
     if isinstance(released, Mapping):
         return [part for value in released.values() for part in _arrays(value)]
     if isinstance(released, (list, tuple)):
@@ -45,9 +54,11 @@ def minus_loss(released: Any, inputs: Any, targets: Any) -> NDArray[np.float64]:
     if isinstance(released, nn.Module):
         return _minus_module_loss(released, inputs, targets)
     if hasattr(released, "predict_proba"):
-        columns = np.searchsorted(released.classes_, targets)
-        share = released.predict_proba(inputs)[np.arange(len(targets)), columns]
-        return np.asarray(np.log(np.maximum(share, 1e-300)))
+        places = np.searchsorted(released.classes_, targets).clip(max=len(released.classes_) - 1)
+        share = released.predict_proba(inputs)[np.arange(len(targets)), places]
+        # A class that no example had is one that the model gives no probability.
+        known = np.asarray(released.classes_)[places] == np.asarray(targets)
+        return np.asarray(np.log(np.maximum(np.where(known, share, 0.0), 1e-300)))
     if hasattr(released, "predict"):
         missed: NDArray[np.float64] = np.asarray(released.predict(inputs), dtype=np.float64) - targets
         return -np.square(missed)

@@ -65,18 +65,20 @@ def audit_training(
     share: float = 0.1,
     folder: Path | None = None,
     seed: int | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> AuditReport:
     """Train once with `canaries` gradient canaries in the data, and hold what they show against what is proven.
 
     The model is trained in place; like the report, it has seen private data with an attacker looking on, and is not for
-    release. With a `folder` the audit can be stopped and called again. A `seed` fixes canaries, lots and noise.
+    release. With a `folder` the audit can be stopped and called again: `is_stopped` is asked after every step, and
+    once it says so all is saved and `KeyboardInterrupt` raised. A `seed` fixes canaries, lots and noise.
     """
     delta = arguments.open_unit("delta", delta)
     kept = _Kept(folder, canaries, training.steps, seed)
     game = CanaryGame.draw(training.model, training.data, count=canaries, length=_length(training), seed=kept.game_seed)
     optimizer = training.optimizer(training.model)
     run, watch = kept.begun(training, game, optimizer)
-    _make_steps(run, watch, optimizer, kept)
+    _make_steps(run, watch, optimizer, kept, is_stopped)
     proven = _proven(run)
     result = one_run(watch.scores, game.included, delta=delta, confidence=confidence, share=share, proven=proven)
     guesses, scores = result.guesses, watch.scores
@@ -119,7 +121,9 @@ def _proven(run: PrivateRun) -> PrivacyCurve | None:
         return None
 
 
-def _make_steps(run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer, kept: _Kept) -> None:
+def _make_steps(
+    run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer, kept: _Kept, is_stopped: Callable[[], bool]
+) -> None:
     saved = time.monotonic()
     with progress("training with canaries", run.steps, run.step) as advance:
         for lot in run:
@@ -127,9 +131,12 @@ def _make_steps(run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer,
             watch.see()
             optimizer.step()
             advance()
-            if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
+            stopped = is_stopped()
+            if stopped or time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
                 kept.save(run, watch, optimizer)
                 saved = time.monotonic()
+            if stopped and run.step < run.steps:
+                raise KeyboardInterrupt
     kept.save(run, watch, optimizer)
 
 

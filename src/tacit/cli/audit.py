@@ -42,8 +42,8 @@ def audit(
 ) -> None:
     """Attack a run: what its releases and its model give away, beside what is proven.
 
-    The training is repeated with canaries in the data, so it takes as long; Ctrl-C loses half a minute at most, and
-    the same command goes on. The verdict is written into the run's guarantee. Ends with 1 if an attack contradicts
+    The training is repeated with canaries in the data, so it takes as long; after Ctrl-C the same command goes on
+    where it was. The verdict is written into the run's guarantee. Ends with 1 if an attack contradicts
     what is proven.
 
     \b
@@ -56,10 +56,28 @@ def audit(
     if claims == (run is not None):
         raise InvalidArgument("What is to be audited? Give the folder of a run, or --claims for published claims.")
     if claims:
+        given = {
+            "--canaries": canaries, "--steps": steps, "--shadows": shadows, "--confidence": confidence,
+            "--data-path": data_path, "--seed": seed, "--plot": plot,
+        }  # fmt: skip
+        _refuse_without_run([name for name, value in given.items() if value is not None])
         _audit_claims(json)
         return
     assert run is not None
-    _audit_run(run, (canaries, steps, shadows, confidence, seed), data_path, plot, json)
+    try:
+        _audit_run(run, (canaries, steps, shadows, confidence, seed), data_path, plot, json)
+    except KeyboardInterrupt:
+        from tacit.cli.output import note
+
+        note(f"Stopped. What was done is kept in {run / 'audit'}, and the same command goes on with it.")
+        raise typer.Exit(130) from None
+
+
+def _refuse_without_run(given: list[str]) -> None:
+    from tacit.errors import InvalidArgument
+
+    if given:
+        raise InvalidArgument(f"{', '.join(given)} says how to audit a run, and --claims audits none. Leave it out.")
 
 
 def _audit_claims(json: bool) -> None:

@@ -18,6 +18,7 @@ from tacit import checkpoint
 from tacit.audit import AuditReport, Roc, Runs, Training, audit_training, infer_membership, recorded, roc, train_shadows
 from tacit.audit.membership import ScoreName, scores
 from tacit.cli.networks import loss_for, network_for, optimizer_for
+from tacit.cli.progress import stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, Settings
 from tacit.datasets import Data
 from tacit.guarantee import Guarantee
@@ -80,14 +81,16 @@ class Subject:
             torch.manual_seed(seed % 2**63)
         training = _training(self.settings, self.data, self.plan, self.data.train)
         training = replace(training, steps=min(steps or training.steps, training.steps))
-        report = audit_training(
-            training,
-            delta=self.settings.delta,
-            canaries=count,
-            confidence=confidence,
-            folder=self.audit_folder / "canaries",
-            seed=seed,
-        )
+        with stop_on_interrupt() as asked:
+            report = audit_training(
+                training,
+                delta=self.settings.delta,
+                canaries=count,
+                confidence=confidence,
+                folder=self.audit_folder / "canaries",
+                seed=seed,
+                is_stopped=asked,
+            )
         claim = self.guarantee.claim
         same = claim is not None and claim.delta == self.settings.delta and training.steps == self.plan.steps
         return replace(report, claimed=claim.epsilon if same and claim is not None else None)
