@@ -210,7 +210,7 @@ def _sensitivity(records: list[Record]) -> str:
             asked, found = record.asked, record.found
             about = (f"{word} {asked[name]:g}", asked["form"], f"{asked['epsilon']:g}")
             rows.append((*about, f"{100 * max(found['scores']):.1f} %", _certified(found)))
-    return markdown_table(rows)
+    return markdown_table(rows) if len(rows) > 1 else "Not run."
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:

@@ -1,6 +1,7 @@
 """`tacit reproduce`: what is missing is run, what was run is kept, tables and pictures are written."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -257,11 +258,11 @@ def test_every_readme_shows_the_tables_that_the_results_give(one):
     found = answered(experiment, order, Records(one.folder / "results.jsonl"))
     assert found
     tables = experiment.tables(order, found)
-    assert tables_in((one.folder / "README.md").read_text(encoding="utf-8")) == {
-        name: text.strip() for name, text in tables.items()
-    }
-    for name in experiment.pictures(order, found):
-        assert (one.folder / "pictures" / f"{name}.png").is_file()
+    page = (one.folder / "README.md").read_text(encoding="utf-8")
+    assert tables_in(page) == {name: text.strip() for name, text in tables.items()}
+    drawn = {f"pictures/{name}.png" for name in experiment.pictures(order, found)}
+    assert set(re.findall(r"\]\((pictures/[^)]+)\)", page)) <= drawn
+    assert all((one.folder / picture).is_file() for picture in drawn)
 
 
 def test_the_check_of_readmes_can_fail(tmp_path):
