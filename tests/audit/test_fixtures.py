@@ -10,11 +10,11 @@ from scipy import integrate, stats
 from tacit.accounting import Gaussian, curve, gdp
 from tacit.audit.composed import cell_delta, composed_epsilon
 from tacit.audit.evidence import Kind, LowerBound, Verdict
-from tacit.audit.fixtures import Fixture, all_fixtures, bu, nasr, xiang
+from tacit.audit.fixtures import Fixture, all_fixtures, bu, nasr, proven, xiang
 from tacit.audit.given import NAME, Releases, summed
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim
-from tacit.methods import noisy_sgd
+from tacit.methods import GRADIENT_METHODS, noisy_sgd
 from tacit.noise.directional import noise_shape
 from tacit.randomness import Purpose, SeededSource
 from tacit.sampling import FullBatch
@@ -31,6 +31,21 @@ def test_what_is_to_break_breaks_and_what_is_proven_holds(fixture):
     assert fixture.is_as_expected(bound)
     assert fixture.verdict(bound) is (Verdict.BROKEN if fixture.breaks else Verdict.STANDS)
     assert bound.epsilon <= fixture.proven
+
+
+def test_every_gradient_method_is_attacked_as_it_is_meant_to_be_run():
+    assert {one.method for one in proven.FIXTURES} == set(GRADIENT_METHODS)
+    assert not any(one.breaks for one in proven.FIXTURES)
+    assert set(proven.FIXTURES) <= set(all_fixtures())
+
+
+def test_an_attack_on_what_is_proven_sees_some_of_it_and_not_more():
+    fixture = next(one for one in proven.FIXTURES if one.method == "dpsgd")
+    bound = fixture.run()
+    # Three releases at mu = 1 have mu = 1.73, and epsilon 8.39.
+    assert fixture.proven == pytest.approx(gdp.epsilon(1e-5, math.sqrt(3)), rel=1e-4)
+    assert 0.5 < bound.epsilon < fixture.proven
+    assert fixture.is_as_expected(bound)
 
 
 def test_names_are_told_apart():
