@@ -62,16 +62,21 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
     }
 
 
-def _found(records: list[Record], name: str, model: str, method: str) -> dict[float, dict[str, Any]]:
-    """By epsilon, what was fitted."""
+def _tried(records: list[Record], name: str, model: str, method: str) -> dict[float, dict[str, Any]]:
+    """By epsilon, what was fitted or refused."""
     return {
         each.asked["epsilon"]: each.found
         for each in records
         if each.part == name
         and (each.asked["model"], each.asked["method"]) == (model, method)
-        and "accuracy" in each.found
         and "epsilon" in each.asked
     }
+
+
+def _found(records: list[Record], name: str, model: str, method: str) -> dict[float, dict[str, Any]]:
+    """By epsilon, what was fitted."""
+    tried = _tried(records, name, model, method)
+    return {epsilon: found for epsilon, found in tried.items() if "accuracy" in found}
 
 
 def _panels(order: Order) -> list[tuple[str, str]]:
@@ -84,7 +89,7 @@ def _accuracies(order: Order, records: list[Record], form: str) -> str:
     rows = [("table, model", "method", *(f"ε = {epsilon:g}: {what}" for epsilon in epsilons))]
     for name, model in _panels(order):
         for pair in order.settings["pairs"]:
-            found = _found(records, name, model, pair[form])
+            found = _tried(records, name, model, pair[form])
             if found:
                 cells = (_cell(found.get(epsilon), form) for epsilon in epsilons)
                 rows.append((f"{name}, {NAMES[model]}", pair[form], *cells))
@@ -94,6 +99,8 @@ def _accuracies(order: Order, records: list[Record], form: str) -> str:
 def _cell(found: Mapping[str, Any] | None, form: str) -> str:
     if found is None:
         return "–"
+    if "refused" in found:
+        return "not run" if found["refused"].startswith("not run") else "refused"
     shown = f"{100 * statistics.mean(found['accuracy']):.1f} %"
     if form == "certified":
         return shown
