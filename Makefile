@@ -23,6 +23,8 @@ test: $(INSTALLED)  ## lint, check the types, run every test
 bench: $(BENCH_INSTALLED)  ## measure accounting and training beside their peers
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/methods.py
+	$(BIN)/python benchmarks/noise.py
 
 format: $(INSTALLED)  ## repair what ruff can repair
 	$(BIN)/python -m ruff check --fix .
