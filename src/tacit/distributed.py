@@ -27,6 +27,7 @@ from tacit import checkpoint
 from tacit.accounting.events import from_json
 from tacit.charging import Debt, Entered, fingerprint_of, resumed
 from tacit.errors import InvalidArgument, OutOfOrder, TacitError
+from tacit.gradients.engine import precise
 from tacit.ledger import Booking
 from tacit.lots import Examples
 from tacit.mechanism import MechanismState
@@ -124,6 +125,8 @@ class Peers:
         """On the first process, the sum over all parts of the lot. Elsewhere nothing is learnt about other parts."""
         if self.size == 1:
             return bounded
+        # Parts without an example, or without use for a parameter, hold zeros of the model's own precision.
+        bounded = replace(bounded, values={name: v.to(precise(v.dtype)) for name, v in bounded.values.items()})
         self._refuse_unless_alike("the step", f"{step} {_layout(bounded.values)} {bounded.sensitivity!r}")
         values = list(bounded.values.values())
         flat = _flat(values).to(self.device)

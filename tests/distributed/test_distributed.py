@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from distributed import ranks
 from tacit.distributed import Peers
+from tacit.types import BoundedSum
 
 HERE = Path(__file__).parent
 CASES = [name for name in dir(ranks) if name.startswith("test_")]
@@ -80,3 +82,13 @@ def test_every_example_has_one_owner(size):
     lot = np.flatnonzero(np.random.default_rng(0).random(1000) < 0.3)
     parts = [Peers(rank, size).part(lot) for rank in range(size)]
     assert sorted(np.concatenate(parts)) == lot.tolist()
+
+
+def test_parts_of_a_model_in_half_precision_are_added_up_in_single():
+    """A part without examples has zeros in half precision, in which the others' sum would be rounded."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        found = Peers(0, 2).total(BoundedSum({"w": torch.zeros(3, dtype=torch.bfloat16)}, 1.0), 0)
+        assert found.values["w"].dtype == torch.float32
+    finally:
+        torch.distributed.destroy_process_group()
