@@ -61,3 +61,9 @@ def test_the_page_shows_the_runs_that_are_kept(tmp_path):
     order, experiment = TARGET.order("full"), TARGET.experiment()
     page = (TARGET.folder / "README.md").read_text(encoding="utf-8")
     assert tables_in(page) == dict(experiment.tables(order, answered(experiment, order, kept)))
+
+
+def test_the_front_page_shows_the_table_of_the_experiment():
+    root = TARGET.folder.parents[1]
+    shown = tables_in((root / "README.md").read_text(encoding="utf-8"))["accuracy"]
+    assert shown == tables_in((TARGET.folder / "README.md").read_text(encoding="utf-8"))["accuracy"]
