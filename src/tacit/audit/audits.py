@@ -24,7 +24,8 @@ _AUDITED = "Audited"
 class AuditReport:
     """What was claimed and proven, what the attack shows, and the verdict. Prints as sentences.
 
-    A measured bound is wrong with probability 1 - confidence at most, so a conflict is for a person to resolve.
+    A measured bound is wrong with probability 1 - confidence at most, and a verdict rests on two tests of this kind, so a
+    conflict is for a person to resolve.
     """
 
     finding: Finding
@@ -99,7 +100,8 @@ def recorded(guarantee: Guarantee, report: AuditReport) -> Guarantee:
     )
     if report.verdict is not Verdict.CONFLICT:
         return replace(kept, notes=(*kept.notes, said))
-    luck = f"{100 * (1 - report.finding.bound.confidence):.2g} %"
+    # The bound is one test and the proven curve another, each wrong so often.
+    luck = f"{200 * (1 - report.finding.bound.confidence):.2g} %"
     doubt = f"Either the program does not do what is proven, or this is bad luck (at most {luck}). Audit again."
     return replace(kept, errors=(*kept.errors, f"{said} {doubt}"))
 
