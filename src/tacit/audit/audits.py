@@ -24,7 +24,7 @@ _AUDITED = "Audited"
 class AuditReport:
     """What was claimed and proven, what the attack shows, and the verdict. Prints as sentences.
 
-    A measured bound is wrong with probability 1 - confidence at most, and a verdict rests on two tests of this kind, so a
+    A measured bound is wrong with probability 1 - confidence at most, and a verdict rests on two such tests, so a
     conflict is for a person to resolve.
     """
 
