@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
+from experiments.plots import name_axes
 from matplotlib.figure import Figure
 
 from tacit.accounting.information import distortion_rate
@@ -45,11 +45,11 @@ def water_filling() -> Figure:
     left.bar(places, beta, color="#dddddd", label="β")
     left.bar(places, found.per_coordinate, color="#0072B2", width=0.5, label="distortion of each")
     left.axhline(found.water_level, color="#D55E00", linestyle="--", label="λ")
-    _name(left, "rate 2 nats", "coordinate", "weighted squared error")
+    name_axes(left, "rate 2 nats", "coordinate", "weighted squared error")
     left.legend(frameon=False)
     rates = np.linspace(0.05, 8, 40)
     right.plot(rates, [distortion_rate(entropies, weights, rate).distortion for rate in rates], color="#0072B2")
-    _name(right, "below the curve nothing is possible", "mutual information, nats", "least distortion")
+    name_axes(right, "below the curve nothing is possible", "mutual information, nats", "least distortion")
     return figure
 
 
@@ -62,7 +62,7 @@ def over_epochs(runs: Sequence[Record], epsilon: float) -> Figure:
         scores = [100 * score for score in run.found["scores"]]
         dashes = "--" if "certified" in run.asked["form"] else "-"
         axes.plot(range(1, len(scores) + 1), scores, color=colour, linestyle=dashes, label=run.asked["form"])
-    _name(axes, f"MNIST, ε = {epsilon:g}: claimed (solid), certified (dashed)", "epochs", "test accuracy, %")
+    name_axes(axes, f"MNIST, ε = {epsilon:g}: claimed (solid), certified (dashed)", "epochs", "test accuracy, %")
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -78,8 +78,8 @@ def over_epsilon(runs: Sequence[Record], published: Sequence[str], rigorous: Seq
                 axes.plot(*zip(*sorted(points), strict=True), marker="o", color=colour, label=form)
         if axes.lines:
             axes.legend(frameon=False, fontsize=8)
-    _name(left, "MNIST, as published", "claimed ε", "best test accuracy, %")
-    _name(right, "MNIST, with a proof", "certified ε", "")
+    name_axes(left, "MNIST, as published", "claimed ε", "best test accuracy, %")
+    name_axes(right, "MNIST, with a proof", "certified ε", "")
     return figure
 
 
@@ -91,15 +91,7 @@ def sensitivity(lots: Sequence[Record], clips: Sequence[Record]) -> Figure:
             points = [(r.asked[name], 100 * max(r.found["scores"])) for r in runs if r.asked["form"] == form]
             axes.semilogx(*zip(*sorted(points), strict=True), marker="o", color=colour, label=form)
         epsilon = f", claimed ε = {runs[0].asked['epsilon']:g}" if runs else ""
-        _name(axes, f"MNIST{epsilon}", name.replace("_", " "), "best test accuracy, %")
+        name_axes(axes, f"MNIST{epsilon}", name.replace("_", " "), "best test accuracy, %")
         if axes.lines:
             axes.legend(frameon=False)
     return figure
-
-
-def _name(axes: Axes, title: str, across: str, up: str) -> None:
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.grid(color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)

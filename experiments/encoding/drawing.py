@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
+from experiments.plots import name_axes
 from matplotlib.figure import Figure
 
 from tacit.experiments import Record
@@ -27,7 +27,7 @@ def gradients(found: Mapping[str, Mapping[str, Any]]) -> Figure:
         normal = np.exp(-(middles**2) / 2) / np.sqrt(2 * np.pi)
         axes.semilogy(middles, normal, color=COLOURS["student_t"], linestyle="--", label="normal law")
         zero = 100 * values["share_at_zero"]
-        _name(axes, f"{name}: {zero:.0f} % as good as zero", "coordinate / root mean square", "density")
+        name_axes(axes, f"{name}: {zero:.0f} % as good as zero", "coordinate / root mean square", "density")
         axes.set_ylim(1e-4, 20)
         axes.legend(frameon=False)
     return figure
@@ -47,7 +47,7 @@ def laws(found: Mapping[float, Mapping[str, Any]]) -> Figure:
             )
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axes.minorticks_off()
-    _name(axes, "One release, by the law of its noise", "certified ε", "L1 error, Gaussian noise = 1")
+    name_axes(axes, "One release, by the law of its noise", "certified ε", "L1 error, Gaussian noise = 1")
     axes.legend(frameon=False)
     return figure
 
@@ -64,8 +64,8 @@ def tradeoffs(runs: list[Record], names: Mapping[str, str]) -> Figure:
         for run in here:
             scores = [100 * score for score in run.found["scores"]]
             right.plot(run.found["certified"], scores, marker=".", color=COLOURS[form], alpha=0.8)
-    _name(left, "MNIST, after the last epoch", "certified ε", "test accuracy, %")
-    _name(right, "MNIST, after every epoch of every run", "certified ε", "test accuracy, %")
+    name_axes(left, "MNIST, after the last epoch", "certified ε", "test accuracy, %")
+    name_axes(right, "MNIST, after every epoch of every run", "certified ε", "test accuracy, %")
     left.legend(frameon=False)
     return figure
 
@@ -81,14 +81,6 @@ def trajectories(runs: list[Record], names: Mapping[str, str], compared: Mapping
             style = "-" if denoise or form == "dpsgd" else "--"
             label = names[form] + ("" if form == "dpsgd" else ", denoised" if denoise else ", not denoised")
             axes.plot(range(1, len(scores) + 1), scores, marker="o", linestyle=style, color=COLOURS[form], label=label)
-    _name(axes, "MNIST, comparable noise", "epochs", "test accuracy, %")
+    name_axes(axes, "MNIST, comparable noise", "epochs", "test accuracy, %")
     axes.legend(frameon=False, fontsize=8)
     return figure
-
-
-def _name(axes: Axes, title: str, across: str, up: str) -> None:
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.grid(color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
+from experiments.plots import name_axes
 from matplotlib.figure import Figure
 
 from tacit.accounting import curve, gdp
@@ -29,14 +29,14 @@ def figure_2(about: Mapping[str, Any], delta: float) -> Figure:
         event = Steps.of(*sizes, epochs).event
         for by, style in STYLES.items():
             axes.semilogy([curve(event, by=by).epsilon(each) for each in deltas], deltas, **style)
-        _name(axes, f"σ = {about['multiplier']}, {epochs} epochs", "ε", "δ")
+        name_axes(axes, f"σ = {about['multiplier']}, {epochs} epochs", "ε", "δ")
     epochs = np.linspace(1, about["most_epochs"], 15)
     for by, style in STYLES.items():
         third.plot(epochs, [curve(Steps.of(*sizes, each).event, by=by).epsilon(delta) for each in epochs], **style)
         noisy = [Steps.of(each, *sizes[1:], about["epochs_over_multipliers"]).event for each in about["multipliers"]]
         fourth.semilogy(about["multipliers"], [curve(event, by=by).epsilon(delta) for event in noisy], **style)
-    _name(third, f"σ = {about['multiplier']}, δ = {delta:g}", "epochs", "ε")
-    _name(fourth, f"{about['epochs_over_multipliers']} epochs, δ = {delta:g}", "σ", "ε")
+    name_axes(third, f"σ = {about['multiplier']}, δ = {delta:g}", "epochs", "ε")
+    name_axes(fourth, f"{about['epochs_over_multipliers']} epochs, δ = {delta:g}", "σ", "ε")
     first.legend(frameon=False)
     return figure
 
@@ -53,7 +53,7 @@ def figure_3(rows: Sequence[Steps], delta: float) -> Figure:
         axes.plot(alphas, gdp.tradeoff(alphas, steps.mu), **LIMIT)
         axes.plot(alphas, certified.tradeoff(alphas), **CERTIFIED)
         axes.set_ylim(-0.03, 1.03)
-        _name(
+        name_axes(
             axes,
             f"σ = {steps.multiplier:g}: ε {certified.epsilon(delta):.2f} certified",
             "type I error",
@@ -91,8 +91,8 @@ def figure_4(
         if not left.lines:
             left.set_axis_off()
             left.text(0.5, 0.5, "training was not run here", ha="center", transform=left.transAxes)
-        _name(left, "NoisySGD on MNIST", "epochs", "test accuracy, %")
-        _name(right, f"what it costs, δ = {delta:g}", "epochs", "ε")
+        name_axes(left, "NoisySGD on MNIST", "epochs", "test accuracy, %")
+        name_axes(right, f"what it costs, δ = {delta:g}", "epochs", "ε")
         right.legend(frameon=False, fontsize=8)
         if left.lines:
             left.legend(frameon=False)
@@ -110,7 +110,7 @@ def figure_5(about: Mapping[str, Any]) -> Figure:
         low, high = curve(steps.event).tradeoff_bounds(alphas)
         axes.plot(alphas, low, **CERTIFIED)
         axes.fill_between(alphas, low, high, color=CERTIFIED["color"], alpha=0.2)
-        _name(
+        name_axes(
             axes,
             f"σ = {about['multiplier']}, {about['steps']} steps at rate {rate:.3f}",
             "type I error",
@@ -119,11 +119,3 @@ def figure_5(about: Mapping[str, Any]) -> Figure:
     figure.axes[1].set_xscale("log")
     figure.axes[0].legend(frameon=False)
     return figure
-
-
-def _name(axes: Axes, title: str, across: str, up: str) -> None:
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.grid(color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)

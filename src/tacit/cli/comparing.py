@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 import tacit
 from tacit.cli.cells import CELLS, NON_PRIVATE, Job, run_job
-from tacit.cli.progress import Every, stop_on_interrupt
+from tacit.cli.progress import Every, bar_on, stop_on_interrupt
 from tacit.cli.recipes import ModeName
 from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.ledger import fingerprint
@@ -221,17 +220,8 @@ class _Display:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._total, self._first, self._folder, self._began = total, done, folder / CELLS, time.monotonic()
         self._lines = Every(_SECONDS_BETWEEN_LINES)
-        self._bar = Progress(
-            TextColumn("Comparing"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("left  {task.fields[seen]}"),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
-        self._task = self._bar.add_task("", total=total, completed=done, seen="")
+        self._bar = bar_on(self._console)
+        self._task = self._bar.add_task("Comparing", total=total, completed=done, seen="")
 
     def __enter__(self) -> _Display:
         self._bar.start()

@@ -38,6 +38,20 @@ class Every:
         return True
 
 
+def bar_on(console: Console) -> Progress:
+    """A bar with what is done, the time left and `seen`, a text beside them; nothing where nobody watches."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left  {task.fields[seen]}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
 @final
 class Display:
     """The state of a run on standard error."""
@@ -48,16 +62,7 @@ class Display:
         self._loss, self._score, self._epsilon = "", "", ""
         self._losses, self._epsilons = Every(_SECONDS_BETWEEN_LOSSES), Every(_SECONDS_BETWEEN_EPSILONS)
         self._lines = Every(_SECONDS_BETWEEN_LINES)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("left  {task.fields[seen]}"),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
+        self._bar = bar_on(self._console)
         self._task = self._bar.add_task("Training", total=steps, completed=done, seen="")
         self._steps = steps
 

@@ -1,0 +1,14 @@
+"""What the pictures of all experiments have in common."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+
+
+def name_axes(axes: Axes, title: str, across: str, up: str) -> None:
+    """A title, names for both axes, a quiet grid and no frame."""
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
