@@ -56,6 +56,7 @@ def train(
     micro_batch: int | None = None,
 ) -> Trained:
     """A private run with a fixed seed: it can be repeated, and is not for release."""
+    model = with_channels_last(model)
     population = len(data.train[0]) if population is None else population
     steps, per_epoch = schedule.steps(population), max(1, round(population / schedule.lot_size))
     run = PrivateRun(
@@ -84,6 +85,7 @@ def train(
 
 def train_without_noise(model: nn.Module, data: Data, schedule: Schedule, *, seed: int) -> list[float]:
     """The same without privacy: lots in a shuffled order. Scores after every epoch."""
+    model = with_channels_last(model)
     inputs, targets = (torch.from_numpy(part) for part in data.train)
     loss, optimizer, size = loss_for(data), schedule.optimizer(model), int(schedule.lot_size)
     generator = torch.Generator().manual_seed(seed)
@@ -97,6 +99,11 @@ def train_without_noise(model: nn.Module, data: Data, schedule: Schedule, *, see
             optimizer.step()
         scores.append(rounded(score(model, data).value))
     return scores
+
+
+def with_channels_last(model: nn.Module) -> nn.Module:
+    """The same model with images kept as rows of pixels, not of planes: torch's pooling takes a fifth of the time."""
+    return model.to(memory_format=torch.channels_last)
 
 
 def rounded(value: float) -> float:

@@ -13,6 +13,7 @@ from tacit import Budget, Poisson, PrivateRun, methods
 from tacit.convex import Loss
 from tacit.guarantee import Guarantee
 from tacit.inputs.networks import example_losses
+from tacit.mechanism import Mechanism
 
 STEPS, LOT_SIZE, CLIP_NORM, STEP_SIZE = 100, 256, 1.0, 1.0
 
@@ -33,40 +34,35 @@ class Trained:
 def noisy_descent(method: str) -> Callable[..., Trained]:
     """Noisy gradient steps on Poisson lots by this method, from weights that do not depend on the data."""
 
-    def fit(
-        x: Any,
-        y: Any,
-        *,
-        loss: Loss,
-        regularisation: float,
-        epsilon: float,
-        delta: float,
-        data_norm: float,
-        mode: str = "rigorous",
-        module: torch.nn.Module | None = None,
-        seed: int | None = None,
-    ) -> Trained:
-        model = linear(x.shape[1], loss.outputs) if module is None else module
-        targets = torch.from_numpy(np.asarray(loss.encode(y), dtype=np.float32))
-        lot_size = min(LOT_SIZE, len(x) // 4)
-        run = PrivateRun(
-            model,
-            lambda scores, wanted: example_losses(loss, scores, wanted).mean(),
-            data=(torch.as_tensor(x, dtype=torch.float32), targets),
-            mechanism=methods.GRADIENT_METHODS[method](CLIP_NORM, mode=mode),
-            sampling=Poisson(lot_size=lot_size, population=len(x)),
-            steps=STEPS,
-            budget=Budget(epsilon=epsilon, delta=delta),
-            seed=seed,
-        )
-        # The regulariser is no function of the data: its gradient comes after the noise, and costs nothing.
-        optimizer = torch.optim.SGD(model.parameters(), lr=STEP_SIZE, weight_decay=regularisation)
-        for lot in run:
-            run.backward(lot)
-            optimizer.step()
-        return Trained(model.eval(), run.guarantee())
+    def fit(x: Any, y: Any, *, epsilon: float, delta: float, mode: str = "rigorous", **about: Any) -> Trained:
+        mechanism = methods.GRADIENT_METHODS[method](CLIP_NORM, mode=mode)
+        return _descend(x, y, mechanism, Budget(epsilon, delta), **about)
 
     return fit
+
+
+def _descend(
+    x: Any, y: Any, mechanism: Mechanism, budget: Budget, *, loss: Loss, regularisation: float, seed: int, **about: Any
+) -> Trained:
+    """`about` may have a `module`. Its `data_norm` is of no use here: gradients are clipped, whatever the rows are."""
+    model = about.get("module") or linear(x.shape[1], loss.outputs)
+    targets = torch.from_numpy(np.asarray(loss.encode(y), dtype=np.float32))
+    run = PrivateRun(
+        model,
+        lambda scores, wanted: example_losses(loss, scores, wanted).mean(),
+        data=(torch.as_tensor(x, dtype=torch.float32), targets),
+        mechanism=mechanism,
+        sampling=Poisson(lot_size=min(LOT_SIZE, len(x) // 4), population=len(x)),
+        steps=STEPS,
+        budget=budget,
+        seed=seed,
+    )
+    # The regulariser is no function of the data: its gradient comes after the noise, and costs nothing.
+    optimizer = torch.optim.SGD(model.parameters(), lr=STEP_SIZE, weight_decay=regularisation)
+    for lot in run:
+        run.backward(lot)
+        optimizer.step()
+    return Trained(model.eval(), run.guarantee())
 
 
 def linear(features: int, outputs: int) -> torch.nn.Module:
