@@ -20,6 +20,7 @@ from tacit.accounting import gdp
 from tacit.accounting.curve import PrivacyCurve
 from tacit.audit.evidence import Kind, LowerBound
 from tacit.audit.statistics import GAUSSIAN_SHAPE, Floats
+from tacit.audit.weighing import is_worth_weighing, weighed_epsilon
 from tacit.errors import InvalidArgument
 
 _MOST_EPSILON = 100.0
@@ -142,14 +143,16 @@ def refutes(guesses: Guesses, proven: PrivacyCurve, confidence: float) -> bool:
 
 @dataclass(frozen=True)
 class OneRun:
-    """What one run with canaries shows. `bound` and `steinke` assume nothing, each by its own theorem.
+    """What one run with canaries shows. `bound`, `counted` and `steinke` assume nothing, each by its own theorem.
 
-    `gaussian` is true where the trade-off curve is a Gaussian's. `contradicts` is None where no proven curve was given.
-    Every statement holds with its confidence by itself.
+    `bound` is the one to quote: guesses weighed where their odds are known, else counted. `gaussian` is true where the
+    trade-off curve is a Gaussian's. `contradicts` is None where no proven curve was given. Every statement holds with
+    its confidence by itself.
     """
 
     guesses: Guesses
     bound: LowerBound
+    counted: LowerBound
     steinke: LowerBound
     gaussian: LowerBound
     contradicts: bool | None
@@ -163,10 +166,13 @@ def one_run(
     confidence: float = 0.99,
     share: float = 0.1,
     proven: PrivacyCurve | None = None,
+    log_odds: bool = False,
 ) -> OneRun:
     """Lower bounds from canaries' scores and the coins that decided whether each was `included`.
 
-    The coins must be fair and independent, and known to nobody but the judge. `share` of the canaries are guessed.
+    The coins must be fair and independent, and known to nobody but the judge. `share` of the canaries are guessed where
+    guesses are counted. With `log_odds` scores are logs of how much likelier the run is with the canary than without,
+    and `bound` weighs all guesses by them, if delta leaves room for that: canaries * delta <= 1 - confidence.
     """
     confidence, delta = arguments.open_unit("confidence", confidence), arguments.open_unit("delta", delta)
     guesses = guess(scores, included, share)
@@ -175,9 +181,12 @@ def one_run(
     def measured(epsilon: float, assuming: str = "") -> LowerBound:
         return LowerBound(epsilon, delta, confidence, Kind.SIMULATED, assuming=assuming)
 
+    counted = measured(curve_epsilon(guesses, delta=delta, confidence=confidence))
+    weighs = log_odds and is_worth_weighing(guesses.canaries, delta=delta, confidence=confidence)
     return OneRun(
         guesses,
-        measured(curve_epsilon(guesses, delta=delta, confidence=confidence)),
+        measured(weighed_epsilon(scores, included, delta=delta, confidence=confidence)) if weighs else counted,
+        counted,
         measured(steinke_epsilon(guesses, delta=delta, confidence=confidence)),
         measured(gdp.epsilon(delta, mu) if mu > 0 else 0.0, GAUSSIAN_SHAPE),
         None if proven is None else refutes(guesses, proven, confidence),

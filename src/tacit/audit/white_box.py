@@ -25,7 +25,7 @@ from tacit.accounting.curve import PrivacyCurve, curve
 from tacit.audit.audits import AuditReport
 from tacit.audit.canaries import CanaryGame, Watch
 from tacit.audit.evidence import Finding
-from tacit.audit.guessing import one_run
+from tacit.audit.guessing import OneRun, one_run
 from tacit.audit.runs import progress
 from tacit.audit.statistics import error_points
 from tacit.errors import CannotResume, InvalidArgument, NotProven
@@ -80,21 +80,28 @@ def audit_training(
     run, watch = kept.begun(training, game, optimizer)
     _make_steps(run, watch, optimizer, kept, is_stopped)
     proven = _proven(run)
-    result = one_run(watch.scores, game.included, delta=delta, confidence=confidence, share=share, proven=proven)
-    guesses, scores = result.guesses, watch.scores
+    settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "share": share, "proven": proven}
+    result = one_run(watch.scores, game.included, log_odds=True, **settings)
+    scores = watch.scores
     finding = Finding(
         f"one run, {canaries:,} gradient canaries",
         result.bound,
         result.gaussian,
         result.contradicts,
         error_points(scores[game.included], scores[~game.included]),
-        (
-            f"{guesses.right} of {guesses.made} guesses were right, {guesses.canaries - guesses.made} were withheld.",
-            f"By the theorem of Steinke, Nasr and Jagielski: {result.steinke}.",
-            *_crowded(run, canaries),
-        ),
+        (*_counted(result), *_crowded(run, canaries)),
     )
     return AuditReport(finding, None, math.inf if proven is None else proven.epsilon(delta), proven)
+
+
+def _counted(result: OneRun) -> tuple[str, ...]:
+    """What the surest guesses show where they are counted and not weighed, by either theorem."""
+    guesses = result.guesses
+    return (
+        f"Of the {guesses.made} surest guesses {guesses.right} were right. Counted by the theorem of Mahloujifar, "
+        f"Melis and Chaudhuri: {result.counted}.",
+        f"Counted by the theorem of Steinke, Nasr and Jagielski: {result.steinke}.",
+    )
 
 
 def _crowded(run: PrivateRun, canaries: int) -> tuple[str, ...]:
