@@ -53,12 +53,39 @@ def test_coordinates_are_independent(numbers, apart):
     assert abs(((one**2 - 1) * (other**2 - 1)).sum()) / (2 * math.sqrt(len(one))) < BOUND
 
 
-def test_the_tails_reach_beyond_what_32_bits_give():
-    """The smallest radius bits, drawn by hand: with k = 0 the radius is sqrt(2 ln 2^65)."""
-    assert math.sqrt(2 * math.log(2**65)) == pytest.approx(9.49, abs=0.01)
-    assert np.float32(np.sqrt(np.float32(-2) * np.log(np.float32(0.5) * np.float32(2.0**-64)))) == pytest.approx(
-        9.49, abs=0.01
-    )
+class Given(Stream):
+    """A stream whose bits are what they are told to be."""
+
+    def __init__(self, bits):
+        super().__init__(bytes(32), 0)
+        self._given = bits
+
+    def fill(self, out):
+        out[:] = self._given(out)
+
+
+@pytest.mark.parametrize(("wide", "end"), [(False, 95), (True, 127)])
+def test_the_tails_end_where_no_number_ever_falls(wide, end):
+    """All bits zero: the smallest number that a radius is made of, and the angle 0."""
+    first, second = Given(lambda out: 0).normal(2, wide=wide)
+    assert first == pytest.approx(math.sqrt(2 * end * math.log(2)), rel=1e-6)
+    assert first > 11.4
+    assert second == 0
+
+
+def test_long_radii_are_drawn_anew_from_finer_bits():
+    """Radius bits below 2^16 alone: then the squared radius is exponential, beyond that of u = 2^-15."""
+    source = np.random.default_rng(0)
+
+    def bits(out):
+        return source.integers(2**16 if out.dtype == np.int32 else 2**63 - 1, size=len(out))
+
+    # Without the finer bits there are no more than 65,536 different radii.
+    pairs = 2**16
+    one, other = Given(bits).normal(2 * pairs).astype(np.float64).reshape(-1, 2, pairs // 4).transpose(1, 0, 2)
+    squares = (one**2 + other**2).ravel() - 2 * 15 * math.log(2)
+    assert stats.kstest(squares / 2, "expon").pvalue > FALSE_ALARM
+    assert len(np.unique(squares)) > 0.9 * pairs
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 1001, 32_767, 32_768, 32_769])

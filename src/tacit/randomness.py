@@ -13,6 +13,7 @@ import itertools
 import math
 import os
 import secrets
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import cached_property
 from threading import Lock
@@ -31,7 +32,8 @@ _FEW = 4096
 # Pairs of normal numbers drawn at a time: the scratch space stays in the processor's cache.
 _PAIRS = 16_384
 _ZEROS = memoryview(bytes(_PAIRS * 16))
-_POSITIVE = np.int64(2**63 - 1)
+# Radius bits below this, one in 32,768 in single precision, get 63 more: it is they that make the tails.
+_RARE = 2**16
 
 
 class Purpose(IntEnum):
@@ -144,19 +146,32 @@ class Stream:
     def normal(self, size: int, *, wide: bool = False, scale: float = 1.0) -> NDArray[Any]:
         """`size` independent normal numbers of standard deviation `scale`, in single or, if `wide`, double precision.
 
-        The radius comes from 63 random bits, so the tails reach to 9.4 standard deviations, beyond which lies a
-        probability of 7e-21; the angle from 32 bits (64 in double precision).
+        Radius and angle come from 31 and 32 random bits (63 and 64 in double precision), and the long radii from 63
+        more, so the tails reach to 11.4 standard deviations, beyond which lies a probability of 4e-30.
         """
-        if self._pool is not None and size <= _FEW and not wide:
-            return self._pool.take(size, self) * np.float32(scale)
-        return self._drawn(size, wide, scale)
-
-    def _drawn(self, size: int, wide: bool, scale: float) -> NDArray[Any]:
-        out: NDArray[Any] = np.empty(size, dtype=np.float64 if wide else np.float32)
-        scratch = _Scratch(min(size // 2 + 1, _PAIRS), wide, scale)
-        for start in range(0, size, 2 * _PAIRS):
-            scratch.box_muller(self, out[start : start + 2 * _PAIRS])
+        real = np.float64 if wide else np.float32
+        out: NDArray[Any] = np.empty(size, dtype=real)
+        start = 0
+        for piece in self.normal_pieces(size, real, scale):
+            out[start : start + len(piece)] = piece
+            start += len(piece)
         return out
+
+    def normal_pieces(self, size: int, real: type[np.floating], scale: float) -> Iterator[NDArray[Any]]:
+        """The same numbers, a piece at a time. Each is overwritten by the next, so that all are in the cache.
+
+        >>> [len(piece) for piece in Stream(bytes(32), 0).normal_pieces(40_000, np.float32, scale=1.0)]
+        [32768, 7232]
+        """
+        if self._pool is not None and size <= _FEW and real is np.float32:
+            yield self._pool.take(size, self) * np.float32(scale)
+            return
+        scratch = _Scratch(min(size // 2 + 1, _PAIRS), real is np.float64, scale)
+        out = np.empty(min(size, 2 * _PAIRS), dtype=real)
+        for start in range(0, size, 2 * _PAIRS):
+            piece = out[: size - start]
+            scratch.box_muller(self, piece)
+            yield piece
 
 
 class _Pool:
@@ -175,7 +190,7 @@ class _Pool:
                 stream = Stream(secrets.token_bytes(32), 0)
                 self._stock, self._process = self._stock[:0], os.getpid()
             if self._next + size > len(self._stock):
-                self._stock, self._next = stream._drawn(2 * _PAIRS, False, 1.0), 0
+                self._stock, self._next = stream.normal(2 * _PAIRS), 0
             start = self._next
             self._next += size
             return self._stock[start : self._next]
@@ -185,31 +200,23 @@ class _Scratch:
     """Space for one piece of a draw. Numpy, because torch would wake its threads for every small piece."""
 
     def __init__(self, pairs: int, wide: bool, scale: float) -> None:
-        self._radius_bits = np.empty(pairs, dtype=np.int64)
-        self._angle_bits = np.empty(pairs, dtype=np.int64 if wide else np.int32)
-        real = np.float64 if wide else np.float32
-        self._radius = np.empty(pairs, dtype=real)
-        self._angle = np.empty(pairs, dtype=real)
-        self._half, self._fraction, self._square = real(0.5), real(2.0**-63), real(-2.0 * scale**2)
-        self._turn = real(math.pi * 2.0 ** (-63 if wide else -31))
+        real, whole, count = (np.float64, np.int64, 63) if wide else (np.float32, np.int32, 31)
+        self._bits = np.empty(2 * pairs, dtype=whole)
+        self._radius, self._angle = np.empty(pairs, dtype=real), np.empty(pairs, dtype=real)
+        self._positive, self._half, self._fraction = whole(2**count - 1), real(0.5), real(2.0**-count)
+        self._square, self._turn = real(-2.0 * scale**2), real(math.pi * 2.0**-count)
 
     def box_muller(self, stream: Stream, out: NDArray[Any]) -> None:
         """Fill `out` with normal numbers."""
         pairs = (len(out) + 1) // 2
-        radius, angle = self._radius[:pairs], self._angle[:pairs]
-        radius_bits, angle_bits = self._radius_bits[:pairs], self._angle_bits[:pairs]
-        stream.fill(radius_bits)
-        stream.fill(angle_bits)
-        # Numbers with a sign are turned into floating point five times as fast, so the sign is given up.
-        np.bitwise_and(radius_bits, _POSITIVE, out=radius_bits)
-        # (k + 1/2) / 2^63 lies in (0, 1], evenly; -2 log of it is the squared radius.
-        radius[:] = radius_bits
-        np.add(radius, self._half, out=radius)
-        np.multiply(radius, self._fraction, out=radius)
+        radius, angle, bits = self._radius[:pairs], self._angle[:pairs], self._bits[: 2 * pairs]
+        stream.fill(bits)
+        self._uniform(stream, bits[:pairs], radius)
+        # -2 log of a number that is even in (0, 1] is the squared radius.
         np.log(radius, out=radius)
         np.multiply(radius, self._square, out=radius)
         np.sqrt(radius, out=radius)
-        angle[:] = angle_bits
+        angle[:] = bits[pairs:]
         np.multiply(angle, self._turn, out=angle)
         first, second = out[:pairs], out[pairs:]
         np.cos(angle, out=first)
@@ -217,3 +224,17 @@ class _Scratch:
         other = len(second)
         np.sin(angle[:other], out=second)
         np.multiply(second, radius[:other], out=second)
+
+    def _uniform(self, stream: Stream, bits: NDArray[Any], out: NDArray[Any]) -> None:
+        """Fill `out` with (k + 1/2) / 2^31, which lies in (0, 1], for k of 31 bits; 63 bits in double precision."""
+        # Numbers with a sign are turned into floating point five times as fast, so the sign is given up.
+        np.bitwise_and(bits, self._positive, out=bits)
+        out[:] = bits
+        np.add(out, self._half, out=out)
+        np.multiply(out, self._fraction, out=out)
+        if bits.min(initial=_RARE) < _RARE:
+            rare = np.flatnonzero(bits < _RARE)
+            finer = np.empty(len(rare), dtype=np.int64)
+            stream.fill(finer)
+            finer &= 2**63 - 1
+            out[rare] = (bits[rare] + (finer + 0.5) * 2.0**-63) * float(self._fraction)

@@ -11,7 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -206,6 +205,7 @@ class PrivateRun:
         if not parameters:
             raise InvalidArgument("Every parameter was frozen since the run began, so there is nothing to release.")
         stream = self._source.stream(Purpose.NOISE, lot.step)
+        is_ours = self._gradients is per_example_gradients
         if mechanism.guide is not None:
             self._charge(lot.step)
             state = mechanism.guided(self._whole_mean(parameters), state, stream)
@@ -214,7 +214,9 @@ class PrivateRun:
         with self._peers.telling():
             if mechanism.guide is None:
                 self._charge(lot.step)
-            release, self._state = self._peers.released(lambda: mechanism.release(bounded, state, stream), bounded)
+            release, self._state = self._peers.released(
+                lambda: mechanism.released_mean(bounded, state, stream, lot_size, is_ours=is_ours), bounded
+            )
         # What the plan has counted, unless the noise says otherwise.
         if release.event is not mechanism.noise.event(self._plan.dimension):
             event = mechanism.cost(release.event, sampling, self._plan.dimension)
@@ -223,7 +225,7 @@ class PrivateRun:
                 self._events[-1] = event
         if release.realised is not None:
             self._realised.append(mechanism.cost(release.realised, sampling, self._plan.dimension))
-        _write_gradients(parameters, release.values, lot_size)
+        _write_gradients(parameters, release.values)
         if self.step == self.steps:
             self.settle()
 
@@ -399,10 +401,7 @@ class PrivateRun:
         return run
 
 
-def _write_gradients(parameters: Tensors, values: Tensors, lot_size: float) -> None:
+def _write_gradients(parameters: Tensors, values: Tensors) -> None:
     for name, value in values.items():
         parameter = parameters[name]
-        # Numpy's calls cost half of torch's, which shows where models are small.
-        divided = np.asarray(np.divide(value.numpy(), lot_size)) if value.is_cpu else None
-        gradient = value / lot_size if divided is None else torch.from_numpy(divided)
-        parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
+        parameter.grad = value if value.dtype == parameter.dtype else value.to(parameter.dtype)

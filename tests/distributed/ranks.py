@@ -114,13 +114,13 @@ def notes(case: Case, rank: int, what: str) -> list:
 
 
 def witness(case: Case, rank: int) -> None:
-    release = Mechanism.release
+    release = Mechanism.released_mean
 
-    def noted(self, bounded, *args):
+    def noted(self, bounded, *args, **named):
         note(case, rank, "sum", flat(bounded.values.values()))
-        return release(self, bounded, *args)
+        return release(self, bounded, *args, **named)
 
-    Mechanism.release = noted
+    Mechanism.released_mean = noted
 
 
 def start(case: Case, work: Callable[[int], None]) -> list[int]:

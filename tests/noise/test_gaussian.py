@@ -27,3 +27,38 @@ def test_noise_that_single_precision_does_not_hold_is_refused(sensitivity):
     stream = SeededSource(0).stream(Purpose.NOISE, 0)
     with pytest.raises(InvalidArgument, match="single precision"):
         GaussianNoise(1.0).add(BoundedSum({"w": torch.zeros(3)}, sensitivity), stream)
+
+
+VALUES = {
+    "several pieces": {"w": torch.randn(300, 250), "b": torch.randn(70)},
+    "a number": {"a": torch.randn(()), "w": torch.randn(3, 0), "b": torch.randn(5)},
+    "not in a row": {"w": torch.randn(200, 300).T, "b": torch.randn(9)},
+    "mixed precision": {"w": torch.randn(40_000).double(), "h": torch.randn(7).bfloat16(), "b": torch.randn(3)},
+}
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_the_mean_in_place_is_that_of_the_noisy_sum(values):
+    """The same noise for every number, wherever pieces of noise and parameters begin and end."""
+    noisy = GaussianNoise(2.0).add(BoundedSum(values, 0.5), SeededSource(1).stream(Purpose.NOISE, 0))
+    copies = {name: value.clone(memory_format=torch.preserve_format) for name, value in values.items()}
+    stream = SeededSource(1).stream(Purpose.NOISE, 0)
+    mean = GaussianNoise(2.0).mean_in_place(BoundedSum(copies, 0.5), stream, lot_size=10.0)
+    wide = any(value.dtype == torch.float64 for value in values.values())
+    drawn = SeededSource(1).stream(Purpose.NOISE, 0).normal(sum(v.numel() for v in values.values()), wide=wide)
+    start = 0
+    for name, value in values.items():
+        torch.testing.assert_close(mean[name], noisy[name] / 10, rtol=1e-6, atol=1e-9)
+        noise = torch.from_numpy(drawn[start : start + value.numel()]).view(value.shape)
+        # Half a cell of the grid, and what the addition rounds.
+        assert ((noisy[name] - value - noise).abs() <= 2**-7 + 1e-5).all()
+        start += value.numel()
+
+
+def test_the_sum_is_left_alone_unless_it_may_be_overwritten():
+    values = {"w": torch.randn(100)}
+    before = values["w"].clone()
+    GaussianNoise(1.0).add(BoundedSum(values, 1.0), SeededSource(0).stream(Purpose.NOISE, 0))
+    assert torch.equal(values["w"], before)
+    mean = GaussianNoise(1.0).mean_in_place(BoundedSum(values, 1.0), SeededSource(0).stream(Purpose.NOISE, 0), 1.0)
+    assert mean["w"] is values["w"]

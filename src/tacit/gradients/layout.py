@@ -106,14 +106,15 @@ def layout_of(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> L
     key = (model.training, *parameters, *[(tensor.shape[1:], tensor.dtype) for tensor in tensors])
     size = tensors[0].shape[0]
     known = _KNOWN.setdefault(model, {})
-    if key not in known or size > 2 * known[key].size:
+    found = known.get(key)
+    if found is None or size > 2 * found.size:
         refuse_mixing(model)
         try:
             layout = _find(model, parameters, inputs)
         except Unclear as reason:
             layout = Layout((), doubt=str(reason))
-        known[key] = _Found(layout, size)
-    layout = known[key].layout
+        found = known[key] = _Found(layout, size)
+    layout = found.layout
     if layout.doubt:
         raise Unclear(layout.doubt)
     if any(mixes(module) for module in layout.suspects):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,9 +23,9 @@ from tacit.types import BoundedSum, Tensors
 # would show that numbers in single precision are not evenly spread: at 2^-12, how likely a cell is would err by 0.1 %,
 # which over millions of coordinates adds up to more than the noise is meant to hide. Rounding adds 0.002 % of variance.
 _GRID_BITS = 6
-_NUMPY = (torch.float32, torch.float64)
 # Single precision holds noise of these standard deviations, and the grid under it.
 _LEAST, _MOST = 1e-30, 1e30
+_NOTHING = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,33 @@ class GaussianNoise:
 
     def add(self, bounded: BoundedSum, rng: Stream) -> Tensors:
         """The sum with noise; all coordinates drawn at once."""
+        copies = {name: value.clone() for name, value in bounded.values.items()}
+        return self.mean_in_place(replace(bounded, values=copies), rng, 1.0)
+
+    def mean_in_place(self, bounded: BoundedSum, rng: Stream, lot_size: float) -> Tensors:
+        """The sum with noise over the public lot size. The sum is overwritten: large models are bound by memory."""
         std = self._known() * bounded.sensitivity
         if not _LEAST < std < _MOST:
             raise InvalidArgument(
                 f"The noise would have a standard deviation of {std:g}, which single precision does not hold. Choose a "
                 "clip norm nearer to 1; the learning rate makes up for it."
             )
-        values = list(bounded.values.values())
+        values = bounded.values
         if not values:
             return {}
         # In units of the grid, a power of two, nothing is rounded but where it should be.
         grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
-        wide = any(value.dtype == torch.float64 for value in values)
-        flat = rng.normal(bounded.dimension, wide=wide, scale=std / grid)
-        add = _added if values[0].is_cpu else _added_there
-        return add(flat, bounded.values, grid)
+        kinds = {value.dtype for value in values.values()}
+        kind = torch.float64 if torch.float64 in kinds else torch.float32
+        noisy = {name: _plain(value, kind) for name, value in values.items()}
+        if next(iter(values.values())).is_cpu:
+            real = np.float64 if kind == torch.float64 else np.float32
+            pieces = rng.normal_pieces(bounded.dimension, real, std / grid)
+            _add(noisy.values(), pieces, real(1 / grid), real(grid / lot_size))
+        else:
+            flat = rng.normal(bounded.dimension, wide=kind == torch.float64, scale=std / grid)
+            _add_there(list(noisy.values()), flat, 1 / grid, grid / lot_size)
+        return noisy
 
     def event(self, dimension: int) -> Gaussian:
         """One Gaussian release, whatever its dimension."""
@@ -72,29 +85,38 @@ class GaussianNoise:
         return self.multiplier
 
 
-def _added(flat: NDArray[Any], values: Tensors, grid: float) -> Tensors:
-    """Noise and values, in units of the grid and rounded to it. In numpy, as small models are bound by calls."""
-    real, start = flat.dtype.type, 0
-    noisy: dict[str, Tensor] = {}
-    for name, value in values.items():
-        size = value.numel()
-        piece = flat[start : start + size].reshape(tuple(value.shape))
-        piece += (value if value.dtype in _NUMPY else value.float()).numpy() * real(1 / grid)
-        noisy[name] = torch.from_numpy(piece)
-        start += size
-    np.rint(flat, out=flat)
-    np.multiply(flat, real(grid), out=flat)
-    return noisy
+def _plain(value: Tensor, kind: torch.dtype) -> Tensor:
+    """The same numbers in a row and in this precision: itself if it has both."""
+    return value if value.dtype is kind and value.is_contiguous() else value.to(kind).contiguous()
 
 
-def _added_there(flat: NDArray[Any], values: Tensors, grid: float) -> Tensors:
+def _add(values: Iterable[Tensor], noise: Iterator[NDArray[Any]], unit: np.floating, back: np.floating) -> None:
+    """Add noise to the values in units of the grid, round, and scale back: piece by piece, while noise is in the cache.
+
+    In numpy, as small models are bound by calls.
+    """
+    drawn = _NOTHING
+    for value in values:
+        rest = value.numpy().reshape(-1)
+        while len(rest):
+            if not len(drawn):
+                drawn = next(noise)
+            count = min(len(rest), len(drawn))
+            some, rest = rest[:count], rest[count:]
+            np.multiply(some, unit, out=some)
+            np.add(some, drawn[:count], out=some)
+            np.rint(some, out=some)
+            np.multiply(some, back, out=some)
+            drawn = drawn[count:]
+
+
+def _add_there(values: list[Tensor], noise: NDArray[Any], unit: float, back: float) -> None:
     """The same where the values are, on another device."""
-    noise = torch.from_numpy(flat).to(next(iter(values.values())).device)
-    pieces = noise.split_with_sizes([value.numel() for value in values.values()])
-    noisy = [piece.view(value.shape) for piece, value in zip(pieces, values.values(), strict=True)]
-    torch._foreach_add_(noisy, list(values.values()), alpha=1 / grid)
-    noise.round_().mul_(grid)
-    return dict(zip(values, noisy, strict=True))
+    pieces = torch.from_numpy(noise).to(values[0].device).split_with_sizes([value.numel() for value in values])
+    torch._foreach_mul_(values, unit)
+    torch._foreach_add_(values, [piece.view(value.shape) for piece, value in zip(pieces, values, strict=True)])
+    torch._foreach_round_(values)
+    torch._foreach_mul_(values, back)
 
 
 @lru_cache(maxsize=1024)
