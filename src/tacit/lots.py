@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.randomness import Indices
 from tacit.types import Tensors
 
@@ -44,6 +44,23 @@ class Lot:
         for start in range(0, self.size, length):
             part = slice(start, start + length)
             yield _rows(self.inputs, part), _rows(self.targets, part)
+
+
+def refuse_lot(lot: object, step: int, steps: int) -> NoReturn:
+    """Say why a lot that was not the one just given is not used, at this of so many planned steps."""
+    if not isinstance(lot, Lot):
+        raise OutOfOrder(f"backward needs the lot that `for lot in run` has just given. Got {type(lot)!r}.")
+    if step >= steps:
+        raise OutOfOrder(
+            f"All {steps} planned steps are done. One more would cost more than was planned, and choosing the "
+            "number of steps by what was released is not covered. Start another run, with a budget of its own."
+        )
+    if lot.step < step:
+        raise OutOfOrder(
+            f"The lot of step {lot.step} was used already, and a second release from it is not paid for. "
+            "Take the next one."
+        )
+    raise OutOfOrder("backward needs the lot that `for lot in run` has just given. Got something else.")
 
 
 class Examples(Protocol):

@@ -26,7 +26,7 @@ from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.guide import whole_mean
 from tacit.journal import Journal, lost_steps, notes_in
 from tacit.ledger import Budget, Ledger
-from tacit.lots import Lot, NoGradients, examples_from, on_device, row_count
+from tacit.lots import Lot, NoGradients, examples_from, on_device, refuse_lot, row_count
 from tacit.mechanism import Mechanism, MechanismState, with_lot_size
 from tacit.plan import Plan, Schedule
 from tacit.randomness import Indices, Purpose, SeededSource, source_for
@@ -197,7 +197,8 @@ class PrivateRun:
         What stood in p.grad is replaced; parameters that the lot did not use get noise like all others, and
         frozen ones are left alone. The lot is used up.
         """
-        self._refuse_unless_due(lot)
+        if lot is not self._pending:
+            refuse_lot(lot, self.step, self.steps)
         sampling = self._plan.sampling_at(lot.step)
         lot_size = sampling.lot_size
         mechanism, state = self._plan.mechanism_at(lot.step), with_lot_size(self._state, lot_size)
@@ -275,23 +276,6 @@ class PrivateRun:
             self._journal.begin(step)
         self._pending = None
         self._events.append(self._plan.event_at(step))
-
-    def _refuse_unless_due(self, lot: Lot) -> None:
-        if lot is self._pending:
-            return
-        if not isinstance(lot, Lot):
-            raise OutOfOrder(f"backward needs the lot that `for lot in run` has just given. Got {type(lot)!r}.")
-        if self.step >= self.steps:
-            raise OutOfOrder(
-                f"All {self.steps} planned steps are done. One more would cost more than was planned, and choosing the "
-                "number of steps by what was released is not covered. Start another run, with a budget of its own."
-            )
-        if lot.step < self.step:
-            raise OutOfOrder(
-                f"The lot of step {lot.step} was used already, and a second release from it is not paid for. "
-                "Take the next one."
-            )
-        raise OutOfOrder("backward needs the lot that `for lot in run` has just given. Got something else.")
 
     def guarantee(self) -> Guarantee:
         """What is proven about everything that was released so far."""

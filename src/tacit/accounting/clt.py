@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.accounting import gdp
+from tacit.accounting.bounds import Bounds
 from tacit.accounting.events import Adjacency, Event, Gaussian, Sampled
-from tacit.accounting.pld import Bounds
 from tacit.accounting.steps import Steps, atoms_of, boil_down
 from tacit.errors import NotAccountable
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from tacit import arguments
 from tacit.accounting import gdp
+from tacit.accounting.bounds import Bounds
 from tacit.accounting.clt import CentralLimitProfile, central_limit_mu
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Adjacency, Event
-from tacit.accounting.pld import Bounds, LossProfile
+from tacit.accounting.pld import LossProfile
 from tacit.accounting.rdp import RenyiProfile, moments_profile
 from tacit.accounting.steps import boil_down, dominating_mu
 from tacit.errors import Asymptotic, InvalidArgument, NotAccountable

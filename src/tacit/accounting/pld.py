@@ -9,6 +9,7 @@ import numpy as np
 from scipy import optimize
 
 from tacit.accounting import gdp
+from tacit.accounting.bounds import Bounds, around, capped, larger, ordered
 from tacit.accounting.composition import Composition, Part
 from tacit.accounting.contour import Lines, saddle, saddle_epsilon, saddle_for_delta, saddle_log_delta, try_line
 from tacit.accounting.densities import Floats
@@ -56,20 +57,6 @@ _COARSE = Fineness(1000, 1e-4)
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """A certified interval and the best guess within it."""
-
-    lower: float
-    estimate: float
-    upper: float
-
-
-def _ordered(lower: float, estimate: float, upper: float) -> Bounds:
-    upper = max(upper, lower)
-    return Bounds(lower, min(max(estimate, lower), upper), upper)
-
-
-@dataclass(frozen=True)
 class LossProfile:
     """delta(epsilon) and epsilon(delta) of an event, both directions, both sides, certified."""
 
@@ -93,23 +80,23 @@ class LossProfile:
         if self.is_hopeless():
             value = gdp.epsilon(delta, dominating_mu(self.steps))
             return Bounds(0.0, value, value)
-        bounds = _larger([direction.epsilon(delta) for direction in self.directions])
+        bounds = larger([direction.epsilon(delta) for direction in self.directions])
         stated = stated_sums(self.steps)
-        return _capped(bounds, min(self._chained_epsilon(delta), stated[0] if stated[1] <= delta else math.inf))
+        return capped(bounds, min(self._chained_epsilon(delta), stated[0] if stated[1] <= delta else math.inf))
 
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of the smallest delta for which the event is (epsilon, delta)-DP."""
         if not self.steps.counts:
             value = float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0
-            return _around(value, 1e-11)
+            return around(value, 1e-11)
         if self.is_hopeless():
             value = float(gdp.delta(epsilon, dominating_mu(self.steps)))
             return Bounds(0.0, value, value)
-        bounds = _larger([direction.delta(epsilon) for direction in self.directions])
+        bounds = larger([direction.delta(epsilon) for direction in self.directions])
         stated = stated_sums(self.steps)
-        bounds = _capped(bounds, min(self._chained_delta(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
+        bounds = capped(bounds, min(self._chained_delta(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
         if self.steps.total > 1 and bounds.upper > 1.001 * bounds.lower:
-            bounds = _capped(bounds, self._summed_advantage())
+            bounds = capped(bounds, self._summed_advantage())
         if bounds.upper == 0 or bounds.lower >= _LEAST_DELTA:
             return bounds
         # Nothing is computed below what a float can hold with all its digits.
@@ -130,7 +117,7 @@ class LossProfile:
             return Bounds(0.0, 0.0, 0.0)
         lower = gdp.epsilon(min(delta * (1 + 1e-11), 1 - 1e-16), mu) * (1 - 1e-13)
         upper = gdp.epsilon(delta * (1 - 1e-11), mu) * (1 + 1e-13)
-        return _ordered(lower, gdp.epsilon(delta, mu), upper)
+        return ordered(lower, gdp.epsilon(delta, mu), upper)
 
     def is_hopeless(self) -> bool:
         """Whether some step has next to no noise: its losses overflow, and the bound without sampling must do."""
@@ -183,20 +170,6 @@ class LossProfile:
         return lower, upper
 
 
-def _capped(bounds: Bounds, upper: float) -> Bounds:
-    """With another upper bound, if that is smaller."""
-    upper = max(min(bounds.upper, upper), bounds.lower)
-    return Bounds(bounds.lower, min(bounds.estimate, upper), upper)
-
-
-def _around(value: float, relative: float) -> Bounds:
-    return Bounds(value * (1 - relative), value, min(value * (1 + relative), 1.0))
-
-
-def _larger(bounds: list[Bounds]) -> Bounds:
-    return Bounds(max(b.lower for b in bounds), max(b.estimate for b in bounds), max(b.upper for b in bounds))
-
-
 @dataclass(frozen=True)
 class _Direction:
     """One way round: the example removed, or added."""
@@ -207,12 +180,12 @@ class _Direction:
     def epsilon(self, delta: float) -> Bounds:
         """Bounds of epsilon(delta) in this direction."""
         ceiling = total_loss_ceiling(self.steps, added=self.added)
-        return _capped(self._found_epsilon(delta), ceiling * (1 + 1e-12))
+        return capped(self._found_epsilon(delta), ceiling * (1 + 1e-12))
 
     def _found_epsilon(self, delta: float) -> Bounds:
         tail = 1e-9 * delta / self.steps.total
         if self._is_single():
-            return _ordered(*(self._single_epsilon(delta, kind, tail) for kind in _KINDS))
+            return ordered(*(self._single_epsilon(delta, kind, tail) for kind in _KINDS))
         exact = self._exact_epsilon(delta)
         if exact is not None:
             return exact
@@ -222,7 +195,7 @@ class _Direction:
             return Bounds(math.inf if lower >= delta else 0.0, math.inf, math.inf)
         c, epsilon, share = search(rough, delta)
         lines = self._atom_lines(c, epsilon, math.log(delta), tail, share, _FINE)
-        return _ordered(*(settle(lines[kind], epsilon, delta, kind) for kind in lines))
+        return ordered(*(settle(lines[kind], epsilon, delta, kind) for kind in lines))
 
     def _exact_epsilon(self, delta: float) -> Bounds | None:
         """By the closed form of the losses; None where there is none, or where it is the harder way."""
@@ -240,7 +213,7 @@ class _Direction:
                 return None
             found = follow(lines, epsilon, delta, "estimate")
             if abs(found - epsilon) <= 0.05 * found + 0.5 / c:
-                bounds = _ordered(*(settle(lines, found, delta, kind) for kind in _KINDS))
+                bounds = ordered(*(settle(lines, found, delta, kind) for kind in _KINDS))
                 return bounds if bounds.upper - bounds.lower <= 1e-5 * bounds.upper else None
             epsilon, c = found, saddle(composition, found, c)
         return None
@@ -263,14 +236,14 @@ class _Direction:
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of delta(epsilon) in this direction."""
         if not self.steps.counts:
-            return _around(float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0, 1e-11)
+            return around(float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0, 1e-11)
         if self._is_single():
             tail = 1e-40
-            return _ordered(*(self._single_delta(epsilon, kind, tail) for kind in _KINDS))
+            return ordered(*(self._single_delta(epsilon, kind, tail) for kind in _KINDS))
         if self._is_nearly_certain(epsilon):
             return Bounds(1 - 2 * _CERTAIN, 1.0, 1.0)
         lines = self.lines_near(epsilon)
-        return _ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
+        return ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
 
     def _is_nearly_certain(self, epsilon: float) -> bool:
         """Whether 1 - delta = E min(1, e^{epsilon - loss}) <= e^{epsilon / 2} E e^{-loss / 2} is next to nothing.

@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 from scipy import optimize
 
+from tacit.accounting.bounds import Bounds
 from tacit.accounting.composition import Composition, Part
 from tacit.accounting.events import Event, Sampled
-from tacit.accounting.pld import Bounds
 from tacit.accounting.steps import Steps, atoms_of, boil_down, exact_mixture
 from tacit.errors import InvalidArgument, NotAccountable
 
