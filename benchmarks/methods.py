@@ -1,7 +1,8 @@
 """What a step of every gradient method costs beside one of DP-SGD, on the MNIST network: time and memory.
 
-Measured as training.py does it: every method in a process of its own, in turns, processor time on one thread, the
-median step; memory in fresh processes. The table replaces what stands between this script's markers in RESULTS.md.
+Measured as training.py does it: all methods in one process in turns, and again in another, processor time on one
+thread, the median step; memory in fresh processes. The table replaces what stands between this script's markers in
+RESULTS.md.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from contenders import CLIP_NORM, CONTENDERS, LEARNING_RATE, MULTIPLIER, PLANNED, Step
+from contenders import CLIP_NORM, CONTENDERS, MULTIPLIER, by_tacit
 from networks import NETWORKS
-from results import RESULTS, THREADS, environment, show_table, write_section
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from results import THREADS, deliver, environment, show_table
 from training import Effort, Row, compare, failure_table, show_ratio
+
+if TYPE_CHECKING:
+    from tacit.mechanism import Mechanism
 
 PACKAGES = ("tacit", "torch", "numpy")
 NETWORK, BASE = "MNIST CNN", "dpsgd"
@@ -28,7 +30,7 @@ NORMS_ONLY, EVERY_COORDINATE = 1.15, 3.0
 COORDINATES = {"adaclip", "directional", "directional (l2)", "encoded"}
 
 
-def _forms() -> dict[str, Callable[..., object]]:
+def _forms() -> dict[str, Callable[..., Mechanism]]:
     from tacit import methods
 
     return {
@@ -40,37 +42,8 @@ def _forms() -> dict[str, Callable[..., object]]:
     }
 
 
-def by_form(name: str) -> Callable[[nn.Module, Tensor, Tensor], Step]:
-    """A method in its rigorous form on a run whose every lot is the whole of its data."""
-
-    def prepare(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
-        from tacit import FullBatch, PrivateRun
-
-        run = PrivateRun(
-            model,
-            cross_entropy,
-            data=(inputs, targets),
-            mechanism=_forms()[name](CLIP_NORM, MULTIPLIER),
-            sampling=FullBatch(len(inputs)),
-            steps=PLANNED,
-        )
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-        lots = iter(run)
-
-        def step() -> float:
-            lot = next(lots)
-            start = time.process_time()
-            run.backward(lot)
-            optimizer.step()
-            return time.process_time() - start
-
-        return step
-
-    return prepare
-
-
 # Spawned processes import this script too, so that they find these contenders beside those of training.py.
-CONTENDERS.update({name: by_form(name) for name in _forms()})
+CONTENDERS.update({name: by_tacit(partial(form, CLIP_NORM, MULTIPLIER)) for name, form in _forms().items()})
 
 
 def expected(name: str) -> float:
@@ -120,12 +93,9 @@ def main() -> None:
         os.environ[name] = "1"
     started = time.perf_counter()
     names = ["ordinary", *_forms()]
-    effort = Effort(chosen.limit, 0.1, 5, 6.0) if chosen.quick else Effort(chosen.limit, 0.3, 25, 60.0)
+    effort = Effort(chosen.limit, 0.1, 1, 5, 6.0) if chosen.quick else Effort(chosen.limit, 0.3, 3, 12, 120.0)
     section = report(compare(NETWORKS[NETWORK], names, effort), names)
-    if chosen.quick and chosen.output is None:
-        print("\n" + section)
-    else:
-        write_section(chosen.output or RESULTS, "methods", section)
+    deliver("methods", section, chosen.output, printed=chosen.quick)
     print(f"\n{time.perf_counter() - started:.0f} s in all")
 
 

@@ -1,8 +1,9 @@
 """A private step beside an ordinary one and those of Opacus: time and memory, in one run, on one thread.
 
-Every contender trains in a process of its own. For each network the contenders take turns, a block of steps each, so
-that whatever else the machine does meets all of them alike; the median processor time of a step counts. Memory is
-measured in fresh processes. The tables replace what stands between this script's two markers in RESULTS.md.
+For each network the contenders take turns in one process, a block of steps each, so that whatever else the machine does
+meets all of them alike; then again in another process, because where memory happens to lie can cost a quarter of a
+step. The median processor time of a step counts. Memory is measured in a process of its own for each contender.
+The tables replace what stands between this script's two markers in RESULTS.md.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-from contenders import CONTENDERS, PEERS
+from contenders import CONTENDERS, PEERS, Step
 from networks import NETWORKS, Network, named
-from results import RESULTS, THREADS, environment, show_table, write_section
+from results import THREADS, deliver, environment, show_table
 
 PACKAGES = ("tacit", "opacus", "torch", "numpy")
 # Above this many bytes an allocation goes back to the system when it is freed, so that memory in use can be seen.
@@ -38,21 +39,24 @@ GROWING, LOTS = "MNIST CNN", (64, 128, 256, 512, 1024)
 VISIBLE = 8.0
 
 
-def serve(contender: str, network: str, questions: Connection) -> None:
-    """Take as many steps as asked for, again and again: (True, times) or (False, reason)."""
+def serve(names: Sequence[str], network: str, questions: Connection) -> None:
+    """Take as many steps as asked for of whom they are asked: (True, times) or (False, reason)."""
     _settle()
-    try:
-        step = CONTENDERS[contender](*named(network).prepared())
-        while (count := questions.recv()) is not None:
-            questions.send((True, [step() for _ in range(count)]))
-    except Exception as error:
-        questions.send((False, f"{type(error).__name__}: {' '.join(str(error).split())}"))
+    steps: dict[str, Step] = {}
+    while True:
+        name, count = questions.recv()
+        try:
+            if name not in steps:
+                steps[name] = CONTENDERS[name](*named(network).prepared())
+            questions.send((True, [steps[name]() for _ in range(count)]))
+        except Exception as error:
+            questions.send((False, _reason(error)))
 
 
-def weigh(contender: str, network: str, questions: Connection) -> None:
+def weigh(names: Sequence[str], network: str, questions: Connection) -> None:
     """A few steps, and how many megabytes they needed at most beyond model, lot and loaded code."""
     _settle()
-    steps = questions.recv()
+    contender, steps = questions.recv()
     try:
         model, inputs, targets = named(network).prepared()
         # On two examples first, so that code which is loaded on demand is there.
@@ -65,7 +69,11 @@ def weigh(contender: str, network: str, questions: Connection) -> None:
             step()
         questions.send((True, [max(_peak() - before, 0.0)]))
     except Exception as error:
-        questions.send((False, f"{type(error).__name__}: {' '.join(str(error).split())}"))
+        questions.send((False, _reason(error)))
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _settle() -> None:
@@ -97,41 +105,38 @@ def _status(field: str) -> float:
 
 @dataclass
 class Worker:
-    """A contender on one network, in its own process, ended when it fails or is too slow."""
+    """Some contenders on one network, in a process that ends when one of them is too slow or dies."""
 
-    contender: str
+    names: Sequence[str]
     network: str
     limit: float
-    target: Callable[[str, str, Connection], None] = serve
-    failure: str = ""
-    numbers: list[float] = field(default_factory=list)
+    target: Callable[[Sequence[str], str, Connection], None] = serve
 
     def __post_init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.questions, theirs = context.Pipe()
-        arguments = (self.contender, self.network, theirs)
+        arguments = (self.names, self.network, theirs)
         self.process = context.Process(target=self.target, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
 
-    def take(self, count: int) -> list[float]:
-        """So many steps; nothing once it has failed."""
-        if self.failure:
-            return []
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is still somebody to ask."""
+        return self.process.is_alive()
+
+    def take(self, name: str, count: int) -> tuple[list[float], str]:
+        """So many numbers from a contender, and the reason why there are none."""
         try:
-            self.questions.send(count)
+            self.questions.send((name, count))
             if not self.questions.poll(self.limit):
-                return self._fail(f"timeout after {self.limit:g} s")
+                self.stop()
+                return [], f"timeout after {self.limit:g} s"
             fine, answer = self.questions.recv()
         except (EOFError, OSError):
             self.process.join(5)
-            return self._fail(f"process died with exit code {self.process.exitcode}")
-        return answer if fine else self._fail(answer)
-
-    def _fail(self, reason: str) -> list[float]:
-        self.failure = reason
-        self.stop()
-        return []
+            return [], f"process died with exit code {self.process.exitcode}"
+        return (answer, "") if fine else ([], answer)
 
     def stop(self) -> None:
         """End the process, whatever it is doing."""
@@ -141,10 +146,11 @@ class Worker:
 
 @dataclass(frozen=True)
 class Effort:
-    """Seconds one block may take, seconds it should take, and how many rounds or seconds a network gets."""
+    """Seconds one block may and should take, and what a network gets: processes, rounds in each, seconds."""
 
     limit: float
     block: float
+    processes: int
     rounds: int
     patience: float
 
@@ -187,26 +193,40 @@ def compare(network: Network, names: Sequence[str], effort: Effort) -> Row:
 
 
 def in_turns(network: Network, names: Sequence[str], effort: Effort) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Blocks of steps, one contender after the other, round after round."""
-    workers = [Worker(name, network.name, effort.limit) for name in names]
-    try:
-        # The first steps warm up, and say how many make a block.
-        warm = {worker.contender: worker.take(1) for worker in workers}
-        for worker in workers:
-            if sum(warm[worker.contender]) < 1:
-                warm[worker.contender] = worker.take(3)
-        counts = {name: round(effort.block / min(steps)) for name, steps in warm.items() if steps}
-        started = time.perf_counter()
-        for done in range(effort.rounds):
-            if done >= 3 and time.perf_counter() - started > effort.patience:
-                break
-            for worker in workers:
-                worker.numbers += worker.take(min(max(counts.get(worker.contender, 1), 1), 50))
-    finally:
-        for worker in workers:
+    """Blocks of steps, one contender after the other, round after round, in one process after the other."""
+    times: dict[str, list[float]] = {name: [] for name in names}
+    failures: dict[str, str] = {}
+    started = time.perf_counter()
+    for done in range(effort.processes):
+        if done and time.perf_counter() - started > effort.patience:
+            break
+        worker = Worker(names, network.name, effort.limit)
+        try:
+            _rounds(worker, times, failures, effort)
+        finally:
             worker.stop()
-    failures = {worker.contender: worker.failure for worker in workers if worker.failure}
-    return {worker.contender: worker.numbers for worker in workers}, failures
+    return times, failures
+
+
+def _rounds(worker: Worker, times: dict[str, list[float]], failures: dict[str, str], effort: Effort) -> None:
+    counts: dict[str, int] = {}
+    started = time.perf_counter()
+    for done in range(effort.rounds + 1):
+        if done > 3 and time.perf_counter() - started > effort.patience / effort.processes:
+            break
+        for name in (name for name in times if name not in failures):
+            # The first steps warm up, and say how many make a block.
+            found, reason = worker.take(name, counts.get(name, 1))
+            if done == 0 and not reason and sum(found) < 1:
+                found, reason = worker.take(name, 3)
+            if reason:
+                failures[name] = reason
+            elif done == 0:
+                counts[name] = min(max(round(effort.block / min(found)), 1), 400)
+            else:
+                times[name] += found
+            if not worker.is_alive:
+                return
 
 
 def memory_of(name: str, network: Network, limit: float, failures: dict[str, str]) -> float:
@@ -214,13 +234,13 @@ def memory_of(name: str, network: Network, limit: float, failures: dict[str, str
     kept = {key: os.environ.get(key) for key in RETURNED_ABOVE}
     os.environ.update(RETURNED_ABOVE)
     try:
-        worker = Worker(name, network.name, limit, weigh)
+        worker = Worker([name], network.name, limit, weigh)
     finally:
         for key, value in kept.items():
             os.environ.pop(key) if value is None else os.environ.update({key: value})
-    found = worker.take(2)
-    if worker.failure:
-        failures[name] = f"memory: {worker.failure}"
+    found, reason = worker.take(name, 2)
+    if reason:
+        failures[name] = f"memory: {reason}"
     worker.stop()
     return found[0] if found else math.nan
 
@@ -341,15 +361,12 @@ def main() -> None:
         os.environ[name] = "1"
     started = time.perf_counter()
     names = [name for name in CONTENDERS if not (chosen.quick and name in PEERS)]
-    effort = Effort(chosen.limit, 0.1, 9, 6.0) if chosen.quick else Effort(chosen.limit, 0.15, 25, 15.0)
+    effort = Effort(chosen.limit, 0.1, 1, 9, 6.0) if chosen.quick else Effort(chosen.limit, 0.25, 3, 10, 24.0)
     rows = [compare(NETWORKS[name], names, effort) for name in chosen.only or NETWORKS]
     own = [name for name in names if name not in PEERS]
     growing = [] if chosen.only else [compare(named(f"{GROWING} @ {lot}"), own, effort) for lot in LOTS]
     section = report(rows, names, growing)
-    if (chosen.quick or chosen.only) and chosen.output is None:
-        print("\n" + section)
-    else:
-        write_section(chosen.output or RESULTS, "training", section)
+    deliver("training", section, chosen.output, printed=chosen.quick or bool(chosen.only))
     print(f"\n{time.perf_counter() - started:.0f} s in all")
 
 
