@@ -149,8 +149,12 @@ def test_a_hessian_that_is_not_positive_is_refused(monkeypatch):
     with pytest.raises(NotConverged, match="not positive definite"):
         invert(lambda vector: -vector, 3)
     monkeypatch.setattr("tacit.inputs.influence._BUILT", 0)
-    with pytest.raises(NotConverged, match="Conjugate gradients found no solution"):
+    with pytest.raises(NotConverged, match="not positive definite"):
         invert(lambda vector: vector * np.nan, 3)(np.ones(3))
+    # By themselves conjugate gradients would find the saddle point of this one, and report success.
+    bends = np.array([1.0, 2.0, -3.0])
+    with pytest.raises(NotConverged, match="not positive definite"):
+        invert(lambda vector: vector * bends, 3)(np.array([1.0, 1.0, 0.1]))
 
 
 def test_influence_needs_regularisation():

@@ -34,6 +34,10 @@ _CG_TOLERANCE = 1e-10
 _PRETRAINED = 1e-12
 # A coefficient of zero has no ratio.
 _LEAST = 1e-12
+_INDEFINITE = (
+    "The Hessian is not positive definite, so influence means nothing here. A network's is so only near a minimum: "
+    "train longer before, or raise the regularisation."
+)
 
 
 class Influenceable(Protocol):
@@ -118,15 +122,20 @@ def invert(times: Times, dimension: int) -> Times:
     if dimension <= _BUILT:
         built = np.stack([times(one) for one in np.eye(dimension)])
         return _factored((built + built.T) / 2)
-    operator = LinearOperator((dimension, dimension), matvec=times, dtype=np.float64)
+
+    def product(vector: Array) -> Array:
+        found = times(vector)
+        # Conjugate gradients would go on, to a saddle point, and say that they have converged.
+        if not float(vector @ found) > 0:
+            raise NotConverged(_INDEFINITE)
+        return found
+
+    operator = LinearOperator((dimension, dimension), matvec=product, dtype=np.float64)
 
     def inverse(vector: Array) -> Array:
         solution, failed = cg(operator, vector, rtol=_CG_TOLERANCE, maxiter=20 * dimension)
         if failed or not np.all(np.isfinite(solution)):
-            raise NotConverged(
-                "Conjugate gradients found no solution: the Hessian has to be positive definite, and a network's is so "
-                "only near a minimum. Train longer before, or raise the regularisation."
-            )
+            raise NotConverged(_INDEFINITE)
         found: Array = solution
         return found
 
@@ -137,10 +146,7 @@ def _factored(hessian: Array) -> Times:
     try:
         factor = cho_factor(hessian)
     except LinAlgError as error:
-        raise NotConverged(
-            "The Hessian is not positive definite, so influence means nothing here. Train longer before, or raise the "
-            "regularisation."
-        ) from error
+        raise NotConverged(_INDEFINITE) from error
 
     def inverse(vector: Array) -> Array:
         solution: Array = cho_solve(factor, vector)
