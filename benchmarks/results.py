@@ -62,3 +62,11 @@ def write_section(path: Path, name: str, section: str) -> None:
     if begin and not end:
         raise SystemExit(f"{path.name} has {begin_mark} without {end_mark}. Restore the marker, or delete both.")
     path.write_text(f"{before}{marked}{after}" if begin else f"{text.rstrip()}\n\n{marked}\n")
+
+
+def deliver(name: str, section: str, output: Path | None, printed: bool) -> None:
+    """Write the section of `name` to `output` or RESULTS.md; only print it if so wished and no file is named."""
+    if printed and output is None:
+        print("\n" + section)
+    else:
+        write_section(output or RESULTS, name, section)
