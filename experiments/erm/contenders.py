@@ -44,10 +44,7 @@ class Fitted(Protocol):
 
 @dataclass(frozen=True)
 class Contender:
-    """A method with its settings. `pure` ones are asked without a delta; `on_rows` ones clip features alone.
-
-    `network_limit` is the largest table that it fits networks on, where more would take hours.
-    """
+    """A method with its settings. `pure` ones are asked without a delta; `on_rows` ones clip features alone."""
 
     name: str
     fit: Callable[..., Fitted]
@@ -55,7 +52,6 @@ class Contender:
     pure: bool = False
     on_rows: bool = False
     models: tuple[str, ...] = (LOGISTIC,)
-    network_limit: int | None = None
 
     @property
     def is_published(self) -> bool:
@@ -81,7 +77,7 @@ CONTENDERS = [
     Contender("DP-LSSGD, Wang 2019 (add/remove)", noisy_descent("dp_lssgd"), PAPER, models=BOTH),
     Contender("input, Kang 2020", input_perturbation, PAPER, on_rows=True, models=BOTH),
     Contender("data, Kang 2021", data_perturbation, PAPER, on_rows=True, models=BOTH),
-    Contender("influence, Kang 2021", influence_perturbation, PAPER, models=BOTH, network_limit=600),
+    Contender("influence, Kang 2021", influence_perturbation, PAPER, models=BOTH),
     Contender("influence, normalised", influence_perturbation, {**PAPER, "rule": _NORMALISED}),
     Contender("output, minimiser", output_perturbation),
     Contender("output, minimiser, pure", output_perturbation, pure=True),

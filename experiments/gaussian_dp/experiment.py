@@ -165,7 +165,7 @@ def _table(order: Order, records: list[Record], number: str, about: Mapping[str,
             *_epsilons(paper, ours),
         ),
         ("not private", f"{about['bare_epochs']}", f"{paper['bare']}{unit}", _scores(bare, is_error), *["–"] * 7),
-        *((name, "–", f"{value}{unit}", "not run", *["–"] * 7) for name, value in paper["others"].items()),
+        *((f"{name} (quoted)", "–", f"{value}{unit}", *["–"] * 8) for name, value in paper["others"].items()),
     ]
     return markdown_table(rows)
 
