@@ -42,8 +42,8 @@ class Density(Hashable, Protocol):
 
 
 @dataclass(frozen=True)
-class GaussianDensity:
-    """Normal with standard deviation `scale`."""
+class _Scaled:
+    """A density with no parameter but its scale."""
 
     scale: float = 1.0
 
@@ -53,6 +53,11 @@ class GaussianDensity:
     @property
     def typical_scale(self) -> float:
         return self.scale
+
+
+@dataclass(frozen=True)
+class GaussianDensity(_Scaled):
+    """Normal with standard deviation `scale`."""
 
     def log_density(self, x: Floats) -> Floats:
         return -0.5 * (x / self.scale) ** 2 - math.log(self.scale * math.sqrt(2 * math.pi))
@@ -71,17 +76,8 @@ class GaussianDensity:
 
 
 @dataclass(frozen=True)
-class LaplaceDensity:
+class LaplaceDensity(_Scaled):
     """exp(-|x| / scale) / (2 scale); variance 2 scale^2."""
-
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", arguments.positive("scale", self.scale))
-
-    @property
-    def typical_scale(self) -> float:
-        return self.scale
 
     def log_density(self, x: Floats) -> Floats:
         return -np.abs(x) / self.scale - math.log(2 * self.scale)
@@ -137,17 +133,8 @@ class StudentTDensity:
 
 
 @dataclass(frozen=True)
-class SechDensity:
+class SechDensity(_Scaled):
     """sech(pi x / (2 scale)) / (2 scale); variance scale^2."""
-
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", arguments.positive("scale", self.scale))
-
-    @property
-    def typical_scale(self) -> float:
-        return self.scale
 
     def log_density(self, x: Floats) -> Floats:
         a = np.abs(x) * (math.pi / (2 * self.scale))
@@ -170,17 +157,8 @@ class SechDensity:
 
 
 @dataclass(frozen=True)
-class VarianceGammaDensity:
+class VarianceGammaDensity(_Scaled):
     """Symmetric variance-gamma with shape 2: (1 + |x|/scale) exp(-|x|/scale) / (4 scale); variance 4 scale^2."""
-
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", arguments.positive("scale", self.scale))
-
-    @property
-    def typical_scale(self) -> float:
-        return self.scale
 
     def log_density(self, x: Floats) -> Floats:
         a = np.abs(x) / self.scale

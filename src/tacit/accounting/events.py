@@ -161,53 +161,49 @@ class Unproven(Event):
     adjacency: Adjacency = Adjacency.ADD_REMOVE
 
 
+@dataclass(frozen=True)
+class _Around(Event):
+    """An event about one other, stated under the same adjacency."""
+
+    inside: Event
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.inside.adjacency
+
+    def walk(self) -> Iterator[Event]:
+        yield self
+        yield from self.inside.walk()
+
+
 @final
 @dataclass(frozen=True)
-class Adaptive(Event):
+class Adaptive(_Around):
     """A schedule whose privacy parameters were chosen after seeing earlier releases.
 
     Summing up what happened to be chosen is not a guarantee (each branch may keep a budget that
     the choice between them exceeds), so accountants refuse it: fix the schedule, or use a filter.
     """
 
-    inside: Event
-
-    @property
-    def adjacency(self) -> Adjacency:
-        return self.inside.adjacency
-
-    def walk(self) -> Iterator[Event]:
-        yield self
-        yield from self.inside.walk()
-
 
 @final
 @dataclass(frozen=True)
-class Sampled(Event):
+class Sampled(_Around):
     """The mechanism inside, run on a Poisson lot: an example that is not drawn contributes nothing.
 
     Under replace-one this means that each example contributes at most half the sensitivity, as
     clipping to a norm sees to: replacing one then moves a sum by at most twice that norm.
     """
 
-    inside: Event
     rate: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", arguments.rate("rate", self.rate))
 
-    @property
-    def adjacency(self) -> Adjacency:
-        return self.inside.adjacency
-
-    def walk(self) -> Iterator[Event]:
-        yield self
-        yield from self.inside.walk()
-
 
 @final
 @dataclass(frozen=True)
-class ShuffledReports(Event):
+class ShuffledReports(_Around):
     """The mechanism inside, run by each of `population` people on their own example; then the reports are shuffled.
 
     What comes after sees the reports without an order, or is a symmetric function of them. `inside` states what a
@@ -215,7 +211,6 @@ class ShuffledReports(Event):
     replace-one; and so is the whole, with `population` public and the same in both worlds.
     """
 
-    inside: Event
     population: int
 
     def __post_init__(self) -> None:
@@ -226,33 +221,16 @@ class ShuffledReports(Event):
                 f"reports must be stated under replace one example. This is about {self.inside.adjacency}."
             )
 
-    @property
-    def adjacency(self) -> Adjacency:
-        return Adjacency.REPLACE_ONE
-
-    def walk(self) -> Iterator[Event]:
-        yield self
-        yield from self.inside.walk()
-
 
 @final
 @dataclass(frozen=True)
-class Repeated(Event):
+class Repeated(_Around):
     """The mechanism inside, run `times` times with fresh noise (and fresh lots)."""
 
-    inside: Event
     times: int
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "times", arguments.count("times", self.times, at_least=0))
-
-    @property
-    def adjacency(self) -> Adjacency:
-        return self.inside.adjacency
-
-    def walk(self) -> Iterator[Event]:
-        yield self
-        yield from self.inside.walk()
 
 
 @final

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 Modes = Literal["rigorous", "paper", "both"]
 
 
-def _number(meaning: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(parser=options.number, metavar="NUMBER", help=meaning)
-    return option
-
-
 def compare(
     data: Annotated[str, typer.Argument(help="A data set such as iris, digits or adult; or your own table.")],
     epsilon: Annotated[str, typer.Option(metavar="LIST", help="Budgets to compare at, such as 0.5,1,3.")] = "0.5,1,3",
@@ -31,24 +26,20 @@ def compare(
     mode: Annotated[
         Modes, typer.Option("--mode", help="rigorous has a proof; paper is as published, at equal claimed epsilon.")
     ] = "rigorous",
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="linear, mlp, cnn or embedding; your own: net.py:make_model.")
-    ] = None,
-    seeds: Annotated[float, _number("How often each cell is repeated.")] = 3,
-    delta: Annotated[float | None, _number("Probability with which epsilon may fail.")] = None,
+    model: options.Model = None,
+    seeds: Annotated[float, options.numeric("How often each cell is repeated.")] = 3,
+    delta: Annotated[float | None, options.numeric("Probability with which epsilon may fail.")] = None,
     lot_size: options.LotSize = None,
     population: options.Population = None,
     steps: options.Steps = None,
     epochs: options.Epochs = None,
-    clip_norm: Annotated[float | None, _number("Largest norm of one example's gradient (1).")] = None,
-    learning_rate: Annotated[float | None, _number("Step length of the optimizer.")] = None,
-    micro_batch: Annotated[float | None, _number("At most so many examples go through the model at once.")] = None,
-    data_path: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Your copy of a data set with a name: a folder, or a file.")
-    ] = None,
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of your own table.")] = None,
-    bounds: Annotated[Path | None, typer.Option(metavar="FILE", help="Of your own table (TOML).")] = None,
-    workers: Annotated[float | None, _number("Processes that train at once (one for each core).")] = None,
+    clip_norm: options.ClipNorm = None,
+    learning_rate: options.LearningRate = None,
+    micro_batch: options.MicroBatch = None,
+    data_path: options.DataPath = None,
+    target: options.Target = None,
+    bounds: options.Bounds = None,
+    workers: Annotated[float | None, options.numeric("Processes that train at once (one for each core).")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where cells and the report go (comparisons/DATA).")
     ] = None,

@@ -25,42 +25,36 @@ def number(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is not a number. Write it like 14062, 1.1 or 1e-5.") from None
 
 
+def numeric(meaning: str) -> typer.models.OptionInfo:
+    """An option that takes a number."""
+    option: typer.models.OptionInfo = typer.Option(parser=number, metavar="NUMBER", help=meaning)
+    return option
+
+
 Delta = Annotated[
     float,
-    typer.Option(parser=number, metavar="NUMBER", help="Probability with which epsilon may fail: below 1/population."),
+    numeric("Probability with which epsilon may fail: below 1/population."),
 ]
 Multiplier = Annotated[
     float | None,
-    typer.Option(
-        parser=number, metavar="NUMBER", help="Standard deviation of the noise over the sensitivity of the sum."
-    ),
+    numeric("Standard deviation of the noise over the sensitivity of the sum."),
 ]
 Rate = Annotated[
     float | None,
-    typer.Option(
-        parser=number,
-        metavar="NUMBER",
-        help="Probability with which an example enters a lot (instead of lot size and population).",
-    ),
+    numeric("Probability with which an example enters a lot (instead of lot size and population)."),
 ]
 LotSize = Annotated[
     float | None,
-    typer.Option(parser=number, metavar="NUMBER", help="Expected number of examples in a Poisson lot."),
+    numeric("Expected number of examples in a Poisson lot."),
 ]
 Population = Annotated[
     float | None,
-    typer.Option(parser=number, metavar="NUMBER", help="Public number of examples that lots are drawn from."),
+    numeric("Public number of examples that lots are drawn from."),
 ]
-Steps = Annotated[
-    float | None, typer.Option(parser=number, metavar="NUMBER", help="Number of noisy releases, one per lot.")
-]
+Steps = Annotated[float | None, numeric("Number of noisy releases, one per lot.")]
 Epochs = Annotated[
     float | None,
-    typer.Option(
-        parser=number,
-        metavar="NUMBER",
-        help="Passes over the data (instead of steps): epochs * population / lot size, rounded up.",
-    ),
+    numeric("Passes over the data (instead of steps): epochs * population / lot size, rounded up."),
 ]
 By = Annotated[
     Accountant,
@@ -83,4 +77,20 @@ Json = Annotated[
 Plot = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Draw the trade-off curve and epsilon over steps: .png, .svg or .pdf."),
+]
+PublishedPopulation = Annotated[
+    float | None, numeric("Public number of examples that lots are drawn from (the published size).")
+]
+ClipNorm = Annotated[float | None, numeric("Largest norm of one example's gradient (1).")]
+LearningRate = Annotated[float | None, numeric("Step length of the optimizer.")]
+MicroBatch = Annotated[float | None, numeric("At most so many examples go through the model at once.")]
+Model = Annotated[
+    str | None, typer.Option(metavar="NAME", help="linear, mlp, cnn or embedding; your own: net.py:make_model.")
+]
+DataPath = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Your copy of a data set with a name: a folder, or a file.")
+]
+Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="Of your own table: the column to be predicted.")]
+Bounds = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Of your own table: what is public about its columns (TOML).")
 ]

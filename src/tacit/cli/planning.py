@@ -9,18 +9,13 @@ from tacit.cli import options
 Kind = Literal["image", "table", "text"]
 
 
-def _number(meaning: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(parser=options.number, metavar="NUMBER", help=meaning)
-    return option
-
-
 def plan(
-    population: Annotated[float, _number("Public number of examples to train on.")],
-    epsilon: Annotated[float, _number("The epsilon that everything may cost.")],
-    delta: Annotated[float | None, _number("Probability with which epsilon may fail (1e-5, or less).")] = None,
+    population: Annotated[float, options.numeric("Public number of examples to train on.")],
+    epsilon: Annotated[float, options.numeric("The epsilon that everything may cost.")],
+    delta: Annotated[float | None, options.numeric("Probability with which epsilon may fail (1e-5, or less).")] = None,
     kind: Annotated[Kind, typer.Option("--kind", help="What the data are; the recipe differs.")] = "image",
-    features: Annotated[float, _number("Features of an example (3969: scattering of 28 x 28 pixels).")] = 3969,
-    classes: Annotated[float, _number("Classes to tell apart.")] = 10,
+    features: Annotated[float, options.numeric("Features of an example (3969: scattering of 28 x 28 pixels).")] = 3969,
+    classes: Annotated[float, options.numeric("Classes to tell apart.")] = 10,
     json: options.Json = False,
 ) -> None:
     """Show what a budget buys: lot size, steps, noise, signal-to-noise and time, for a linear model over features.

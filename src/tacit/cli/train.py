@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 Mode = Literal["rigorous", "paper"]
 
 
-def _number(meaning: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(parser=options.number, metavar="NUMBER", help=meaning)
-    return option
-
-
 def train(
     data: Annotated[
         str | None,
@@ -30,15 +25,9 @@ def train(
             show_default=False,
         ),
     ] = None,
-    data_path: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Your copy of a data set with a name: a folder, or a file.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Of your own table: the column to be predicted.")
-    ] = None,
-    bounds: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Of your own table: what is public about its columns (TOML).")
-    ] = None,
+    data_path: options.DataPath = None,
+    target: options.Target = None,
+    bounds: options.Bounds = None,
     recipe: Annotated[
         Literal["auto"] | None,
         typer.Option("--recipe", help="auto: features, lots, steps and rates from public facts; the best for most."),
@@ -49,24 +38,25 @@ def train(
     mode: Annotated[
         Mode | None, typer.Option("--mode", help="rigorous has a proof (the default); paper is as published.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="linear, mlp, cnn or embedding; your own: net.py:make_model.")
+    model: options.Model = None,
+    epsilon: Annotated[
+        float | None, options.numeric("The epsilon that the run may cost; the noise is found from it.")
     ] = None,
-    epsilon: Annotated[float | None, _number("The epsilon that the run may cost; the noise is found from it.")] = None,
     delta: Annotated[
-        float | None, _number("Probability with which epsilon may fail (1e-5, or less if the population asks for it).")
+        float | None,
+        options.numeric("Probability with which epsilon may fail (1e-5, or less if the population asks for it)."),
     ] = None,
     multiplier: options.Multiplier = None,
     lot_size: options.LotSize = None,
-    population: Annotated[
-        float | None, _number("Public number of examples that lots are drawn from (the published size).")
-    ] = None,
+    population: options.PublishedPopulation = None,
     steps: options.Steps = None,
     epochs: options.Epochs = None,
-    clip_norm: Annotated[float | None, _number("Largest norm of one example's gradient (1).")] = None,
-    learning_rate: Annotated[float | None, _number("Step length of the optimizer.")] = None,
-    micro_batch: Annotated[float | None, _number("At most so many examples go through the model at once.")] = None,
-    seed: Annotated[float | None, _number("Fix the noise, to repeat a run: what it trains is not for release.")] = None,
+    clip_norm: options.ClipNorm = None,
+    learning_rate: options.LearningRate = None,
+    micro_batch: options.MicroBatch = None,
+    seed: Annotated[
+        float | None, options.numeric("Fix the noise, to repeat a run: what it trains is not for release.")
+    ] = None,
     ledger: Annotated[
         str | None, typer.Option(metavar="FILE", help="Charge the run to this ledger; made if it is not there.")
     ] = None,

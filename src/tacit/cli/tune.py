@@ -11,11 +11,6 @@ if TYPE_CHECKING:
     from tacit.cli.settings import Typed
 
 
-def _number(meaning: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(parser=options.number, metavar="NUMBER", help=meaning)
-    return option
-
-
 def _several(meaning: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(metavar="VALUES", help=meaning)
     return option
@@ -23,8 +18,8 @@ def _several(meaning: str) -> typer.models.OptionInfo:
 
 def tune(
     data: Annotated[str, typer.Argument(help="A data set such as iris, digits or adult; or your own table.")],
-    epsilon: Annotated[float, _number("The epsilon that the whole search may cost.")],
-    delta: Annotated[float | None, _number("Probability with which epsilon may fail.")] = None,
+    epsilon: Annotated[float, options.numeric("The epsilon that the whole search may cost.")],
+    delta: Annotated[float | None, options.numeric("Probability with which epsilon may fail.")] = None,
     learning_rate: Annotated[
         str | None, _several("0.1:10 draws from a range, 0.1,1,10 from a list (a quarter to four times the usual).")
     ] = None,
@@ -32,25 +27,22 @@ def tune(
     lot_size: Annotated[str | None, _several("Expected examples per lot: a list.")] = None,
     epochs: Annotated[str | None, _several("Passes over the data: a list.")] = None,
     steps: Annotated[str | None, _several("Or the number of lots: a list.")] = None,
-    trials: Annotated[float, _number("How many trials there are on average; how many there were stays secret.")] = 10,
+    trials: Annotated[
+        float, options.numeric("How many trials there are on average; how many there were stays secret.")
+    ] = 10,
     shape: Annotated[
-        float, _number("1: after each trial a coin says whether another follows. Less costs less, and tries less.")
+        float,
+        options.numeric("1: after each trial a coin says whether another follows. Less costs less, and tries less."),
     ] = 1,
     method: Annotated[str | None, typer.Option(metavar="NAME", help="As for tacit train (dpsgd).")] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="linear, mlp, cnn or embedding; your own: net.py:make_model.")
-    ] = None,
-    population: Annotated[
-        float | None, _number("Public number of examples that lots are drawn from (the published size).")
-    ] = None,
-    micro_batch: Annotated[float | None, _number("At most so many examples go through the model at once.")] = None,
-    data_path: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Your copy of a data set with a name: a folder, or a file.")
-    ] = None,
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of your own table.")] = None,
-    bounds: Annotated[Path | None, typer.Option(metavar="FILE", help="Of your own table (TOML).")] = None,
+    model: options.Model = None,
+    population: options.PublishedPopulation = None,
+    micro_batch: options.MicroBatch = None,
+    data_path: options.DataPath = None,
+    target: options.Target = None,
+    bounds: options.Bounds = None,
     seed: Annotated[
-        float | None, _number("Fix all draws, to repeat a search: what it trains is not for release.")
+        float | None, options.numeric("Fix all draws, to repeat a search: what it trains is not for release.")
     ] = None,
     ledger: Annotated[
         str | None, typer.Option(metavar="FILE", help="Charge the search to this ledger; made if it is not there.")

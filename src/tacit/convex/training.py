@@ -99,15 +99,8 @@ class PermutedDescent:
 
     def sensitivity(self, problem: Problem) -> float:
         """The exact sum of what one example adds per pass, shrunk by all later steps."""
-        _need_bounded_slopes(problem)
-        sizes = self.step_sizes(problem)
-        sensitivity.refuse_expanding(sizes, problem.smoothness, problem.regularisation)
-        return sensitivity.of_steps(
-            sizes,
-            lots_per_pass=self.lots_per_pass(problem),
-            lot_size=self.lot_size,
-            lipschitz=problem.lipschitz,
-            strong_convexity=problem.regularisation,
+        return _sensitivity(
+            problem, self.step_sizes(problem), lots_per_pass=self.lots_per_pass(problem), lot_size=self.lot_size
         )
 
     def lots_per_pass(self, problem: Problem) -> int:
@@ -145,21 +138,24 @@ class FullDescent:
 
     def sensitivity(self, problem: Problem) -> float:
         """(2 L / (n s))(1 - (1 - eta s)^T) for strong convexity s, 2 L eta T / n without."""
-        _need_bounded_slopes(problem)
-        sizes = self.step_sizes(problem)
-        sensitivity.refuse_expanding(sizes, problem.smoothness, problem.regularisation)
-        return sensitivity.of_steps(
-            sizes,
-            lots_per_pass=1,
-            lot_size=problem.n,
-            lipschitz=problem.lipschitz,
-            strong_convexity=problem.regularisation,
-        )
+        return _sensitivity(problem, self.step_sizes(problem), lots_per_pass=1, lot_size=problem.n)
 
     def step_sizes(self, problem: Problem) -> Array:
         """The same for every step."""
         size = 1 / problem.smoothness if self.step_size is None else self.step_size
         return np.full(self.steps, size)
+
+
+def _sensitivity(problem: Problem, sizes: Array, *, lots_per_pass: int, lot_size: int) -> float:
+    _need_bounded_slopes(problem)
+    sensitivity.refuse_expanding(sizes, problem.smoothness, problem.regularisation)
+    return sensitivity.of_steps(
+        sizes,
+        lots_per_pass=lots_per_pass,
+        lot_size=lot_size,
+        lipschitz=problem.lipschitz,
+        strong_convexity=problem.regularisation,
+    )
 
 
 def _need_regularisation(problem: Problem) -> None:

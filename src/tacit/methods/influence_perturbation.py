@@ -19,7 +19,7 @@ from tacit.convex.losses import Loss
 from tacit.convex.result import Mode, check_mode
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
-from tacit.inputs.influence import InfluenceRule, LinearModel, selective_descent
+from tacit.inputs.influence import Influenceable, InfluenceRule, LinearModel, SelectiveRun, selective_descent
 from tacit.inputs.perturb import Descent, PerturbedResult
 from tacit.inputs.training import Result, Setup, linear_result, published_budget, published_guarantee, set_up
 
@@ -107,15 +107,7 @@ def _filtered(x: Any, y: Any, **settings: Any) -> PerturbedResult:
 
 
 def _selective_linear(setup: Setup, rule: InfluenceRule) -> PerturbedResult:
-    model = LinearModel(setup.problem, setup.intercept)
-    run = selective_descent(
-        model,
-        rule,
-        epsilon=setup.budget.epsilon,
-        delta=setup.budget.stated_delta,
-        lipschitz=setup.longest_gradient(rule.lipschitz),
-        source=setup.source,
-    )
+    run = _descent(LinearModel(setup.problem, setup.intercept), setup, rule)
     theta = run.theta.reshape(-1, setup.problem.loss.outputs)
     return linear_result(theta, setup, _guarantee(setup, rule), run.data, run.unnoised)
 
@@ -126,7 +118,13 @@ def _selective_network(
     from tacit.inputs.networks import NetworkModel, NetworkResult
 
     model = NetworkModel(module, setup.problem, pretraining, setup.source)
-    run = selective_descent(
+    run = _descent(model, setup, rule)
+    trained = model.with_parameters(run.theta).to(next(module.parameters()).dtype)
+    return NetworkResult(trained, setup.problem.loss, _guarantee(setup, rule), run.data, run.unnoised)
+
+
+def _descent(model: Influenceable, setup: Setup, rule: InfluenceRule) -> SelectiveRun:
+    return selective_descent(
         model,
         rule,
         epsilon=setup.budget.epsilon,
@@ -134,8 +132,6 @@ def _selective_network(
         lipschitz=setup.longest_gradient(rule.lipschitz),
         source=setup.source,
     )
-    trained = model.with_parameters(run.theta).to(next(module.parameters()).dtype)
-    return NetworkResult(trained, setup.problem.loss, _guarantee(setup, rule), run.data, run.unnoised)
 
 
 def _guarantee(setup: Setup, rule: InfluenceRule) -> Guarantee:
