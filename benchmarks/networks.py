@@ -56,6 +56,27 @@ class MovieLens(nn.Module):
         return self.stars(torch.cat([product, self.user(user), self.film(film)], 1))
 
 
+class Recurrent(nn.Module):
+    """Words, a recurrent layer of 128 over them, and one of scores on its last state."""
+
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU]) -> None:
+        super().__init__()
+        self.table, self.layer, self.scores = nn.Embedding(1000, 64), kind(64, 128, batch_first=True), nn.Linear(128, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """As people write it."""
+        states, _ = self.layer(self.table(tokens))
+        return self.scores(states[:, -1])
+
+
+def _lstm() -> nn.Module:
+    return Recurrent(nn.LSTM)
+
+
+def _gru() -> nn.Module:
+    return Recurrent(nn.GRU)
+
+
 def _logistic() -> nn.Module:
     return nn.Linear(123, 2)
 
@@ -129,6 +150,8 @@ NETWORKS = {
         Network("MovieLens", "Bu et al. 2019", 1024, 2.0, MovieLens, _pairs, 5),
         Network("ResNet-18", "GroupNorm, 32x32", 64, 1.35, _resnet, _numbers(3, 32, 32), 10),
         Network("Transformer", "2 layers of 128, 128 tokens", 32, 1.35, _transformer, _tokens(1000, 128)),
+        Network("LSTM", "1,000 words of 64, 64 tokens, 128, 2", 64, 1.35, _lstm, _tokens(1000, 64)),
+        Network("GRU", "1,000 words of 64, 64 tokens, 128, 2", 64, 1.35, _gru, _tokens(1000, 64)),
     )
 }
 

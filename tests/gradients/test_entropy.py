@@ -52,3 +52,12 @@ def test_a_class_below_zero_is_left_to_torch():
     values, (grad,) = losses_and_gradients(cross_entropy, outputs, targets, SIZE, [edge], is_proof=False)
     assert values[1] == 0
     assert bool((grad[1] == 0).all())
+
+
+def test_a_single_example_keeps_its_scores():
+    """Seen from the side, one row of scores is one column of the same numbers: nothing may be computed in place."""
+    outputs = torch.randn(1, CLASSES, requires_grad=True) * 1.0
+    before = outputs.detach().clone()
+    edge = torch.autograd.graph.get_gradient_edge(outputs)
+    losses_and_gradients(cross_entropy, outputs, Y[:1], 1, [edge], is_proof=False)
+    assert torch.equal(outputs, before)

@@ -20,13 +20,43 @@ class Recurrent(nn.Module):
     def __init__(self, kind: type[nn.RNNBase], *, batch_first: bool, **settings: object) -> None:
         super().__init__()
         self.cell = kind(3, 4, batch_first=batch_first, **settings)
-        self.head = nn.Linear(8 if settings.get("bidirectional") else 4, 2)
+        self.head = nn.Linear((settings.get("proj_size") or 4) * (2 if settings.get("bidirectional") else 1), 2)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.cell.batch_first:
             x = x.transpose(0, 1)
         states, _ = self.cell(x)
         return self.head(states[:, -1] if self.cell.batch_first else states[-1])
+
+
+class Cells(nn.Module):
+    """A recurrence as a loop over cells; the first state may be learnt."""
+
+    def __init__(self, kind: type[nn.RNNCellBase], *, is_learnt: bool = False, **settings: object) -> None:
+        super().__init__()
+        self.cell, self.head = kind(3, 4, **settings), nn.Linear(4, 2)
+        self.first = nn.Parameter(torch.randn(1, 4)) if is_learnt else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = x.new_zeros(len(x), 4) if self.first is None else self.first.expand(len(x), -1)
+        full = (state, state) if isinstance(self.cell, nn.LSTMCell) else state
+        for step in x.unbind(1):
+            full = self.cell(step, full)
+        return self.head(full[0] if isinstance(full, tuple) else full)
+
+
+class Learnt(nn.Module):
+    """An LSTM whose first state and cell are parameters, and of which only the last ones are used."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__()
+        self.layer, self.head = nn.LSTM(3, 4, num_layers=2, batch_first=True, **settings), nn.Linear(8, 2)
+        self.state, self.cell = nn.Parameter(torch.randn(2, 1, 4)), nn.Parameter(torch.randn(2, 1, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.state.expand(-1, len(x), -1), self.cell.expand(-1, len(x), -1)
+        _, (state, cell) = self.layer(x, first)
+        return self.head(torch.cat([state[-1], cell[0]], 1))
 
 
 class Bare(nn.Module):
@@ -249,6 +279,16 @@ MODELS = {
     "lstm, two layers, both ways": lambda: Recurrent(nn.LSTM, batch_first=True, num_layers=2, bidirectional=True),
     "gru": lambda: Recurrent(nn.GRU, batch_first=True),
     "rnn, time first": lambda: Recurrent(nn.RNN, batch_first=False),
+    "gru, three layers, no bias": lambda: Recurrent(nn.GRU, batch_first=True, num_layers=3, bias=False),
+    "rnn, relu, both ways": lambda: Recurrent(
+        nn.RNN, batch_first=True, nonlinearity="relu", num_layers=2, bidirectional=True
+    ),
+    "lstm, learnt first states": Learnt,
+    "lstm, projected": lambda: Recurrent(nn.LSTM, batch_first=True, proj_size=2),
+    "lstm cells": lambda: Cells(nn.LSTMCell),
+    "gru cells, learnt first state": lambda: Cells(nn.GRUCell, is_learnt=True),
+    "rnn cells": lambda: Cells(nn.RNNCell, bias=False),
+    "rnn cells, relu": lambda: Cells(nn.RNNCell, nonlinearity="relu"),
     "conv3d": lambda: _flat(nn.Conv3d(2, 4, 2, groups=2, padding=1), width=480),
     "attention": lambda: Attention(batch_first=True),
     "attention, time first": lambda: Attention(batch_first=False, need_weights=False),
@@ -279,7 +319,7 @@ _SHAPES = {
     "vector": (3,), "image": (4, 9, 9), "sequence": (6, 3), "volume": (2, 4, 5, 3), "wide sequence": (SIZE, 8),
 }  # fmt: skip
 _KINDS = (
-    ("vector", 6), ("image", 14), ("sequence", 12), ("volume", 1), ("wide sequence", 5), ("tokens", 99),
+    ("vector", 6), ("image", 14), ("sequence", 20), ("volume", 1), ("wide sequence", 5), ("tokens", 99),
 )  # fmt: skip
 
 

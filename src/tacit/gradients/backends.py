@@ -21,6 +21,7 @@ from tacit.gradients.models import eagerly
 from tacit.gradients.pieces import DensePiece, Piece
 from tacit.gradients.proof import refuse_unless_proven
 from tacit.gradients.recording import Call, Derived, Record, Recorder, replaced, tensors_in
+from tacit.gradients.recurrent import two_linears
 from tacit.gradients.rules import RULES, Batched
 
 # On so many examples gradients are checked before a layout is trusted.
@@ -82,11 +83,13 @@ def _by_rules(
         raise Unclear("the model did not do the same as in the probe")
     edges = [edge for call in record.calls for edge in call.edges if edge is not None]
     values, found = losses_and_gradients(loss, outputs, targets, size, edges, is_proof=is_proof)
-    grads = iter(found)
+    # Taken away one by one: of many, less is kept than was found.
+    waiting = [*reversed(found)]
+    del found
     pieces: dict[str, list[Piece]] = {}
     with torch.no_grad(), full_precision(values.device.type):
         for call, places in zip(record.calls, layout.calls, strict=True):
-            given = [next(grads) if edge is not None else None for edge in call.edges]
+            given = [waiting.pop() if edge is not None else None for edge in call.edges]
             if any(grad is not None for grad in given):
                 _collect(record, call, places, given, pieces, size)
     gradients = LotGradients.of(parameters, pieces, values.detach())
@@ -137,7 +140,7 @@ def _vectorised(by_example: Callable[..., Tensors], record: Record, call: Call, 
 
 
 # Operations on the last dimension or on single tokens do not mind where the examples are.
-_ANY_AXIS = {torch.nn.functional.linear, torch.nn.functional.embedding}
+_ANY_AXIS = {torch.nn.functional.linear, torch.nn.functional.embedding, two_linears}
 
 
 def _by_vmap(record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int) -> Tensors:

@@ -72,7 +72,7 @@ def cross_entropy(scores: Reals, classes: NDArray[np.int64]) -> tuple[Reals, Rea
     if classes.view(np.uint64).max() >= count:
         return None
     # Classes are few and examples many, so a row is a class here.
-    rows = np.ascontiguousarray(scores.T)
+    rows = np.array(scores.T, order="C")
     rows -= rows.max(axis=0)
     flat, places = rows.reshape(-1), classes * size
     places += np.arange(size)

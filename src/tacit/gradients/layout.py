@@ -227,7 +227,7 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
     """Equal but for rounding, beside the largest number."""
     if not one.is_floating_point() or not one.numel():
         return torch.equal(one, other)
-    largest = float(one.abs().nan_to_num(0.0, posinf=0.0).max())
+    largest = float(one.detach().abs().nan_to_num(0.0, posinf=0.0).max())
     error = 1e-2 if one.dtype in (torch.float16, torch.bfloat16) else 1e-5
     return torch.allclose(one, other, rtol=error, atol=error * largest, equal_nan=True)
 

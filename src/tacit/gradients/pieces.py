@@ -97,13 +97,21 @@ class OuterPiece:
 
 @dataclass(frozen=True, eq=False)
 class GramPiece:
-    """A sum of T outer products an example: gradients [B, T, p], inputs [B, T, d]; norms by Gram matrices."""
+    """A sum of T outer products an example: gradients [B, T, p], inputs [B, T, d]; norms by Gram matrices.
+
+    `is_shared` says that another piece has the same gradients, so that their Gram matrices are kept for it.
+    """
 
     grads: Tensor
     inputs: Tensor
+    is_shared: bool = False
 
     def squares(self, known: dict[int, Tensor]) -> Tensor:
-        left = torch.bmm(self.grads, self.grads.transpose(1, 2))
+        left = known.pop(id(self.grads), None)
+        if left is None:
+            left = torch.bmm(self.grads, self.grads.transpose(1, 2))
+            if self.is_shared:
+                known[id(self.grads)] = left.clone()
         right = torch.bmm(self.inputs, self.inputs.transpose(1, 2))
         return squares_by_gram(left, right, (self.grads.shape[2], self.inputs.shape[2]))
 
@@ -117,8 +125,12 @@ class GramPiece:
         return _bilinear(self.grads, vector, self.inputs).sum((1, 2))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        grads = self.grads * weights.to(self.grads.dtype)[:, None, None]
-        return grads.flatten(0, 1).T @ self.inputs.flatten(0, 1)
+        grads, inputs, by = self.grads, self.inputs, weights.to(self.grads.dtype)[:, None, None]
+        grads, inputs = (grads * by, inputs) if grads.shape[2] <= inputs.shape[2] else (grads, inputs * by)
+        if grads.stride(0) < grads.stride(1):
+            # Times come before examples in memory: summed in that order, nothing is copied.
+            grads, inputs = grads.transpose(0, 1), inputs.transpose(0, 1)
+        return grads.flatten(0, 1).T @ inputs.flatten(0, 1)
 
     def dense(self) -> Tensor:
         return torch.bmm(self.grads.transpose(1, 2), self.inputs)
@@ -129,12 +141,18 @@ class GramPiece:
 
 def matrix_piece(grads: Tensor, inputs: Tensor) -> Piece:
     """The cheaper form for sum_t grads[b, t] inputs[b, t]^T."""
+    return matrix_pieces(grads, [inputs])[0]
+
+
+def matrix_pieces(grads: Tensor, inputs: list[Tensor]) -> list[Piece]:
+    """The same for several inputs with the same gradients, whose Gram matrices then serve all."""
     if grads.shape[1] == 1:
-        return OuterPiece(grads[:, 0], inputs[:, 0])
-    times, p, d = grads.shape[1], grads.shape[2], inputs.shape[2]
+        row = grads[:, 0]
+        return [OuterPiece(row, each[:, 0]) for each in inputs]
+    times, p, d = grads.shape[1], grads.shape[2], sum(each.shape[2] for each in inputs)
     if p * d <= _LARGER * times * (p + d):
-        return DensePiece(torch.bmm(grads.transpose(1, 2), inputs))
-    return GramPiece(grads, inputs)
+        return [DensePiece(torch.bmm(grads.transpose(1, 2), each)) for each in inputs]
+    return [GramPiece(grads, each, is_shared=len(inputs) > 1) for each in inputs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +194,7 @@ class EmbeddingPiece:
         torch.ne(tokens[:, 1:], tokens[:, :-1], out=starts[:, 1:])
         offsets = starts.flatten().nonzero().flatten()
         grads = self.grads[part].reshape(size, -1)
-        sums = _sums(grads.view(-1, self.grads.shape[2]), order.flatten(), offsets)
+        sums = _sums(grads.reshape(-1, self.grads.shape[2]), order.flatten(), offsets)
         squares = row_norms(sums if scale is None else sums * scale[tokens.flatten()[offsets]]).square_()
         if self.padding >= 0:
             squares.masked_fill_(tokens.flatten()[offsets] == self.padding, 0.0)

@@ -17,6 +17,7 @@ from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
 from tacit.gradients.attention import self_attention
+from tacit.gradients.recurrent import RECURRENT
 
 
 @dataclass(eq=False)
@@ -50,11 +51,15 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
             yield from tensors_in(item)
 
 
-def _tensors_among(args: tuple[Any, ...]) -> Iterable[Tensor]:
+def _tensors_among(values: Iterable[Any]) -> list[Tensor]:
     """The same of the arguments of a call, which are mostly not nested."""
-    if any(isinstance(value, (tuple, list, dict)) for value in args):
-        return tensors_in(args)
-    return [value for value in args if isinstance(value, Tensor)]
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list, dict)):
+            found += tensors_in(value)
+    return found
 
 
 def _call(
@@ -134,14 +139,21 @@ class Recorder(TorchFunctionMode):
             taken_apart = self_attention(args, kwargs or {}, self._linear)
             if taken_apart is not None:
                 return taken_apart
+        if func in RECURRENT and (self.is_tracked(args) or (kwargs and self.is_tracked(kwargs.values()))):
+            take_apart, recurrence = RECURRENT[func]
+            taken_apart = take_apart(recurrence, args, kwargs or {}, self)
+            if taken_apart is not None:
+                return taken_apart
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if self._is_tracked(args) or (kwargs and self._is_tracked(kwargs.values())):
+        if self.is_tracked(args) or (kwargs and self.is_tracked(kwargs.values())):
             return self._seen(func, args, kwargs or {}, result)
         return result
 
     def _seen(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Note what an operation with something tracked did; its result."""
-        tensors = [*_tensors_among(args), *(tensors_in(kwargs) if kwargs else ())]
+        tensors = _tensors_among(args)
+        if kwargs:
+            tensors += _tensors_among(kwargs.values())
         is_derived = self._is_only_tracked(tensors)
         if isinstance(result, Tensor):
             if not is_derived and result._is_view():
@@ -156,6 +168,11 @@ class Recorder(TorchFunctionMode):
             self.record.calls.append(_call(func, args, kwargs, tensors, outputs))
         return result
 
+    def note(self, function: Callable[..., Any], args: tuple[Any, ...], result: Tensor) -> Tensor:
+        """The result of an operation, noted if a parameter took part: for what is taken apart."""
+        noted: Tensor = self._seen(function, args, {}, result) if self.is_tracked(args) else result
+        return noted
+
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         result: Tensor = self.__torch_function__(F.linear, (), (x, weight, bias))
         return result
@@ -164,10 +181,11 @@ class Recorder(TorchFunctionMode):
         tracked = self._tracked
         return all(id(tensor) in tracked for tensor in tensors)
 
-    def _is_tracked(self, values: Iterable[Any]) -> bool:
+    def is_tracked(self, values: Iterable[Any]) -> bool:
+        """Whether a parameter, or something that is made of parameters only, is among them."""
         tracked = self._tracked
         for value in values:
-            if id(value) in tracked or (isinstance(value, (tuple, list)) and self._is_tracked(value)):
+            if id(value) in tracked or (isinstance(value, (tuple, list)) and self.is_tracked(value)):
                 return True
         return False
 

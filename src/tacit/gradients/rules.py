@@ -12,8 +12,9 @@ from torch import Tensor
 
 from tacit.gradients.convolutions import convolution_piece
 from tacit.gradients.engine import precise
-from tacit.gradients.pieces import DensePiece, EmbeddingPiece, OuterPiece, Piece, matrix_piece
+from tacit.gradients.pieces import DensePiece, EmbeddingPiece, OuterPiece, Piece, matrix_piece, matrix_pieces
 from tacit.gradients.recording import Call
+from tacit.gradients.recurrent import two_linears
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,26 @@ def linear(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict
         pieces[id(weight)] = OuterPiece(grads, inputs) if is_flat else matrix_piece(grads, inputs)
     if bias is not None and bias.requires_grad:
         pieces[id(bias)] = DensePiece(grads if is_flat else grads.sum(1))
+    return pieces
+
+
+def recurrent(call: Call, grads: Tensor, front: Callable[[Tensor], Tensor]) -> dict[int, Piece]:
+    """Two linear maps with one output: of the inputs of a recurrence, and of the states before."""
+    _, _, weight, state_weight, bias, state_bias = call.args
+    if weight is state_weight or (bias is not None and bias is state_bias):
+        return {}
+    size, dtype = grads.shape[0], precise(weight.dtype)
+    pairs = zip(call.args[2:4], call.args[:2], strict=True)
+    wanted = [(weight, factor) for weight, factor in pairs if weight.requires_grad]
+    grads = (grads[:, None] if grads.dim() == 2 else grads).to(dtype)
+    factors = [front(factor.detach()).reshape(size, -1, factor.shape[-1]).to(dtype) for _, factor in wanted]
+    found = zip(wanted, matrix_pieces(grads, factors), strict=True)
+    pieces: dict[int, Piece] = {id(weight): piece for (weight, _), piece in found}
+    biases = [bias for bias in (bias, state_bias) if bias is not None and bias.requires_grad]
+    if biases:
+        # One tensor for both, so that its norms are taken once.
+        total = grads.sum(1)
+        pieces |= {id(bias): DensePiece(total) for bias in biases}
     return pieces
 
 
@@ -208,6 +229,7 @@ def _per_channel(call: Call, places: tuple[int, int], grads: Tensor, normal: Ten
 
 RULES: dict[Callable[..., Any], Rule] = {
     F.linear: linear,
+    two_linears: recurrent,
     torch.conv1d: convolution,
     torch.conv2d: convolution,
     torch.conv3d: convolution,
