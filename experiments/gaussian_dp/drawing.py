@@ -73,7 +73,9 @@ def figure_4(
             named = {**style, "label": f"σ = {multiplier:g}"}
             if multiplier in scores:
                 reached = [100 * score for score in scores[multiplier]]
-                left.plot(range(1, len(reached) + 1), reached, **named)
+                # The last steps, fewer than an epoch, have a score of their own.
+                places = [min(number, row["epochs"]) for number in range(1, len(reached) + 1)]
+                left.plot(places, reached, **named)
             epochs = np.linspace(1, max(2, row["epochs"]), 12)
             events = [Steps.of(multiplier, lot_size, 60_000, each).event for each in epochs]
             by = "moments" if style is MOMENTS else "clt"
