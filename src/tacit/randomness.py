@@ -30,7 +30,7 @@ Indices = NDArray[np.int64]
 # Small draws, which come from a stock.
 _FEW = 4096
 # Pairs of normal numbers drawn at a time: the scratch space stays in the processor's cache.
-_PAIRS = 16_384
+_PAIRS = 24_576
 _ZEROS = memoryview(bytes(_PAIRS * 16))
 # Radius bits below this, one in 32,768 in single precision, get 63 more: it is they that make the tails.
 _RARE = 2**16
@@ -160,8 +160,8 @@ class Stream:
     def normal_pieces(self, size: int, real: type[np.floating], scale: float) -> Iterator[NDArray[Any]]:
         """The same numbers, a piece at a time. Each is overwritten by the next, so that all are in the cache.
 
-        >>> [len(piece) for piece in Stream(bytes(32), 0).normal_pieces(40_000, np.float32, scale=1.0)]
-        [32768, 7232]
+        >>> [len(piece) for piece in Stream(bytes(32), 0).normal_pieces(60_000, np.float32, scale=1.0)]
+        [49152, 10848]
         """
         if self._pool is not None and size <= _FEW and real is np.float32:
             yield self._pool.take(size, self) * np.float32(scale)

@@ -20,7 +20,8 @@ from tacit.charging import Debt, booking_for, entered_by, refuse_unless_reserved
 from tacit.checkpoint import Stateful
 from tacit.distributed import Peers
 from tacit.errors import InvalidArgument, OutOfOrder
-from tacit.gradients import per_example_gradients, piece_length, trainable
+from tacit.gradients import in_pieces, per_example_gradients, trainable
+from tacit.gradients.layout import Layout
 from tacit.gradients.losses import Loss
 from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.guide import whole_mean
@@ -242,23 +243,28 @@ class PrivateRun:
     def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
         """The bounded sum over the pieces of the lot; zeros for whatever parameter they did not use."""
         device = next(iter(like.values())).device
+        length, layout = self._in_pieces(lot, like)
         pieces = [
-            mechanism.sum(self._gradients_of(on_device(inputs, device), on_device(targets, device), like), state)
-            for inputs, targets in lot.pieces(self._piece_length(lot, like))
+            mechanism.sum(
+                self._gradients_of(on_device(inputs, device), on_device(targets, device), like, layout), state
+            )
+            for inputs, targets in lot.pieces(length)
         ]
         bounded = reduce(operator.add, pieces) if pieces else mechanism.sum(NoGradients(like), state)
         unused = {name: torch.zeros_like(value) for name, value in like.items() if name not in bounded.values}
         return BoundedSum({**bounded.values, **unused}, bounded.sensitivity, bounded.box) if unused else bounded
 
-    def _piece_length(self, lot: Lot, like: Tensors) -> int | None:
+    def _in_pieces(self, lot: Lot, like: Tensors) -> tuple[int | None, Layout | None]:
         """The declared micro-batch, or one that keeps memory near that of an ordinary step, where pieces add up."""
         if self._micro_batch is not None or not self._adds_up or self._gradients is not per_example_gradients:
-            return self._micro_batch
-        return piece_length(self.model, lot.inputs, dict(like)) if len(lot) > 1 else None
+            return self._micro_batch, None
+        return in_pieces(self.model, lot.inputs, dict(like)) if len(lot) > 1 else (None, None)
 
-    def _gradients_of(self, inputs: Any, targets: Any, like: Tensors) -> PerExampleGradients:
+    def _gradients_of(
+        self, inputs: Any, targets: Any, like: Tensors, layout: Layout | None = None
+    ) -> PerExampleGradients:
         if self._gradients is per_example_gradients:
-            return per_example_gradients(self.model, self.loss, inputs, targets, parameters=dict(like))
+            return per_example_gradients(self.model, self.loss, inputs, targets, parameters=dict(like), layout=layout)
         return self._gradients(self.model, self.loss, inputs, targets)
 
     def _whole_mean(self, like: Tensors) -> BoundedSum:

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from tacit.errors import InvalidArgument
 from tacit.gradients.backends import bookkeeping, by_vmap, lot_size_of, one_by_one
 from tacit.gradients.engine import Unclear
-from tacit.gradients.layout import layout_of
+from tacit.gradients.layout import Layout, layout_of
 from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients
 from tacit.gradients.models import refuse_mixing, replace_batch_norm, trainable
 
-__all__ = ["LotGradients", "per_example_gradients", "piece_length", "replace_batch_norm", "trainable"]
+__all__ = ["LotGradients", "in_pieces", "per_example_gradients", "replace_batch_norm", "trainable"]
 
 Backend = Literal["auto", "bookkeeping", "vmap"]
 
@@ -23,20 +23,21 @@ Backend = Literal["auto", "bookkeeping", "vmap"]
 _KEPT, _FEWEST = 2**23, 16
 
 
-def piece_length(model: nn.Module, inputs: Any, parameters: dict[str, Tensor]) -> int | None:
-    """How many examples to take at a time so that a step needs about as much memory as an ordinary one.
+def in_pieces(model: nn.Module, inputs: Any, parameters: dict[str, Tensor]) -> tuple[int | None, Layout | None]:
+    """How many examples to take at a time so that a step needs about as much memory as an ordinary one; and what was
+    found out about the model on the way.
 
     None for all of them: on other devices than a CPU, which want large lots and have a memory that their users know.
     """
     first = next(iter(parameters.values()))
     if not first.is_cpu or not lot_size_of(inputs):
-        return None
+        return None, None
     try:
-        weight = layout_of(model, parameters, inputs).weight
+        layout = layout_of(model, parameters, inputs)
     except Unclear:
         # Examples one by one: each is as large as the model.
-        return max(1, _KEPT // sum(parameter.numel() for parameter in parameters.values()))
-    return max(_FEWEST, _KEPT // max(weight, 1))
+        return max(1, _KEPT // sum(parameter.numel() for parameter in parameters.values())), None
+    return max(_FEWEST, _KEPT // max(layout.weight, 1)), layout
 
 
 def per_example_gradients(
@@ -47,6 +48,7 @@ def per_example_gradients(
     backend: Backend = "auto",
     *,
     parameters: dict[str, Tensor] | None = None,
+    layout: Layout | None = None,
 ) -> LotGradients:
     """The gradient of every example's own loss with respect to the trainable parameters.
 
@@ -54,7 +56,8 @@ def per_example_gradients(
     without a rule are vectorised on their own. "vmap" treats the whole model at once and works
     wherever torch.func does. "auto" takes the first that can tell the examples apart, and single
     passes, example by example, where neither can. Layers under torch.compile run as
-    they were written. `parameters` names the trainable ones, where these are known.
+    they were written. `parameters` names the trainable ones, and `layout` is what `in_pieces` has found out about the
+    whole lot, where these are known.
     `MixesExamples` if examples influence each other. An empty lot gives zeros.
     """
     if backend not in ("auto", "bookkeeping", "vmap"):
@@ -66,7 +69,7 @@ def per_example_gradients(
         if backend == "vmap":
             refuse_mixing(model)
             return by_vmap(model, loss, inputs, targets, parameters)
-        return bookkeeping(model, loss, inputs, targets, parameters)
+        return bookkeeping(model, loss, inputs, targets, parameters, layout)
     except Unclear as reason:
         if backend != "auto":
             raise InvalidArgument(f"backend {backend!r} cannot follow this model: {reason}. Use 'auto'.") from reason

@@ -28,11 +28,14 @@ from tacit.gradients.rules import RULES, Batched
 _ENOUGH = 32
 
 
-def bookkeeping(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
+def bookkeeping(
+    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, layout: Layout | None = None
+) -> LotGradients:
     """One forward pass that is watched, one backward pass to the outputs of what was seen, and a rule for each."""
     if lot_size_of(inputs) == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
-    layout = layout_of(model, parameters, inputs)
+    if layout is None or layout.doubt:
+        layout = layout_of(model, parameters, inputs)
     with nullcontext() if torch.is_grad_enabled() else torch.enable_grad():
         if layout.proofs(loss) < _ENOUGH:
             _prove(model, loss, inputs, targets, parameters, layout)

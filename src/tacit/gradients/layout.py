@@ -38,20 +38,19 @@ class CallLayout:
     arguments: Places
     outputs: Places
 
+    _sized: dict[int, tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = field(default_factory=dict)
+
     def fits(self, call: Call, size: int) -> bool:
         """Whether a call on a lot of this size is the one that the layout is of."""
-        if call.function is not self.function or len(call.shapes) != len(self.arguments):
-            return False
-        places = self.arguments + self.outputs
-        return all(map(_fits, (*call.shapes, *call.outputs), self.shapes, places, [size] * len(places)))
-
-
-def _fits(shape: tuple[int, ...], probed: tuple[int, ...], place: Batched | None, size: int) -> bool:
-    """Like a tensor of the probe, but for the number of examples."""
-    if place is None:
-        return shape == probed
-    axis = place.axis
-    return shape == (*probed[:axis], place.fold * size, *probed[axis + 1 :])
+        expected = self._sized.get(size)
+        if expected is None:
+            places = zip(self.shapes, self.arguments + self.outputs, strict=True)
+            shapes = [shape if place is None else place.resized(shape, size) for shape, place in places]
+            expected = shapes[: len(self.arguments)], shapes[len(self.arguments) :]
+            # One size is enough to remember: that of the run whose lots are all alike.
+            self._sized.clear()
+            self._sized[size] = expected
+        return call.function is self.function and (call.shapes, call.outputs) == expected
 
 
 @dataclass(eq=False)

@@ -7,8 +7,10 @@ whose coordinates were multiplied by a `scale` each, and products with one vecto
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -185,6 +187,10 @@ class EmbeddingPiece:
         at_a_time = max(1, _ADDED // (count * width))
         return torch.cat([self._several_squares(slice(i, i + at_a_time), scale) for i in range(0, size, at_a_time)])
 
+    def _is_in_numpy(self) -> bool:
+        """Whether numpy can do it, whose calls cost half of torch's."""
+        return self.grads.is_cpu and self.grads.dtype in (torch.float32, torch.float64)
+
     def _several_squares(self, part: slice, scale: Tensor | None) -> Tensor:
         """The squared norms of some examples: the gradients of equal tokens of an example are added up first."""
         tokens, order = _grouped(self.tokens[part])
@@ -203,12 +209,11 @@ class EmbeddingPiece:
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         _, count, width = self.grads.shape
-        grads, tokens = self.grads.reshape(-1, width), self.tokens.flatten()
-        weights = weights.to(grads.dtype)
-        weights = weights if count == 1 else weights.repeat_interleave(count)
-        if count > 1 and grads.device.type == "cpu" and grads.dtype in (torch.float32, torch.float64):
-            result = _scattered(grads, tokens, weights, self.rows)
+        if self._is_in_numpy():
+            result = _scattered(self.grads, self.tokens, weights, self.rows)
         else:
+            weights = weights.to(self.grads.dtype).repeat_interleave(count)
+            grads, tokens = self.grads.reshape(-1, width), self.tokens.flatten()
             result = grads.new_zeros(self.rows, width).index_add_(0, tokens, grads * weights[:, None])
         if self.padding >= 0:
             result[self.padding] = 0.0
@@ -293,9 +298,19 @@ def _scattered(grads: Tensor, tokens: Tensor, weights: Tensor, rows: int) -> Ten
 
     Six times as fast as torch's own way, which also needs a copy of the gradients for the weights.
     """
-    count = tokens.shape[0]
-    entries = (weights.numpy(), tokens.numpy(), np.arange(count + 1, dtype=tokens.numpy().dtype))
-    return torch.from_numpy(csc_array(entries, shape=(rows, count)) @ grads.numpy())
+    which, numbers = tokens.numpy().reshape(-1), grads.numpy().reshape(-1, grads.shape[2])
+    by = weights.numpy().astype(numbers.dtype, copy=False)
+    matrix = copy(_selector(rows, len(which), which.dtype))
+    matrix.data, matrix.indices = by if grads.shape[1] == 1 else np.repeat(by, grads.shape[1]), which
+    return torch.from_numpy(matrix @ numbers)
+
+
+@lru_cache(maxsize=32)
+def _selector(rows: int, columns: int, index: np.dtype[Any]) -> csc_array:
+    """A matrix with one entry a column, all in the first row: making one takes longer than multiplying by it."""
+    empty = csc_array((rows, columns), dtype=np.float32)
+    empty.indptr = np.arange(columns + 1, dtype=index)
+    return empty
 
 
 def in_turn(values: Tensor) -> tuple[Tensor, ...]:

@@ -28,6 +28,10 @@ class Batched:
     fold: int = 1
     is_minor: bool = False
 
+    def resized(self, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+        """The shape of a tensor that holds so many examples."""
+        return (*shape[: self.axis], self.fold * size, *shape[self.axis + 1 :])
+
     def front(self, value: Tensor) -> Tensor:
         """The examples moved to the front: [B, ...]; with a fold, [B, fold, ...]."""
         value = value.movedim(self.axis, 0) if self.axis else value
