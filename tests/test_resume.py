@@ -13,14 +13,13 @@ from safetensors import safe_open
 from torch.nn.functional import cross_entropy
 
 import tacit
+from small_runs import CLASSES, FEATURES, INPUTS, TARGETS, N
 from tacit import methods
 from tacit.accounting import Gaussian, curve
 from tacit.errors import CannotResume, InvalidArgument, OutOfOrder
 from tacit.journal import Journal, lost_steps
 
-N, FEATURES, CLASSES, STEPS = 200, 5, 3, 12
-INPUTS = torch.randn(N, FEATURES, generator=torch.Generator().manual_seed(0))
-TARGETS = torch.randint(CLASSES, (N,), generator=torch.Generator().manual_seed(1))
+STEPS = 12
 STEP = Gaussian(1.1).sampled(0.1)
 DATA = (INPUTS, TARGETS)
 

@@ -11,58 +11,23 @@ from torch.nn.functional import cross_entropy
 
 import tacit
 from slow_gradients import slow_gradients
+from small_runs import (
+    CLASSES,
+    FEATURES,
+    INPUTS,
+    TARGETS,
+    N,
+    gradients_in,
+    noise_of,
+    small_model,
+    small_run,
+    train,
+)
 from tacit import methods
 from tacit.accounting import Gaussian, curve
 from tacit.bounds import Clip
-from tacit.errors import BudgetExceeded, InvalidArgument, OutOfOrder
+from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.guarantee import Status
-from tacit.noise import GaussianNoise
-from tacit.randomness import Purpose, SeededSource
-from tacit.types import BoundedSum
-
-N, FEATURES, CLASSES = 200, 5, 3
-INPUTS = torch.randn(N, FEATURES, generator=torch.Generator().manual_seed(0))
-TARGETS = torch.randint(CLASSES, (N,), generator=torch.Generator().manual_seed(1))
-
-
-def small_model(seed=0):
-    torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(FEATURES, 4), torch.nn.Tanh(), torch.nn.Linear(4, CLASSES))
-
-
-def small_run(model=None, **changes):
-    settings = {
-        "data": (INPUTS, TARGETS),
-        "mechanism": methods.dpsgd(clip_norm=0.5, multiplier=1.1),
-        "sampling": tacit.Poisson(lot_size=20, population=N),
-        "steps": 5,
-        "seed": 0,
-    }
-    return tacit.PrivateRun(model or small_model(), cross_entropy, **settings | changes)
-
-
-def train(run, steps=None, lr=0.5):
-    optimizer = torch.optim.SGD(run.model.parameters(), lr=lr)
-    for lot in run:
-        run.backward(lot)
-        optimizer.step()
-        if steps is not None and run.step >= steps:
-            break
-    return weights(run.model)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten().double() for p in model.parameters()])
-
-
-def gradients_in(model):
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
-def noise_of(step, like, multiplier, clip_norm, seed=0):
-    """The noise that a seeded run draws at a step, from the stage itself."""
-    empty = BoundedSum({name: torch.zeros_like(value) for name, value in like.items()}, clip_norm)
-    return GaussianNoise(multiplier).add(empty, SeededSource(seed).stream(Purpose.NOISE, step))
 
 
 def test_backward_gives_the_clipped_noisy_sum_over_the_public_lot_size():
@@ -84,19 +49,6 @@ def test_a_run_learns_what_there_is_to_learn():
     assert float((model(inputs).argmax(dim=1) == targets).double().mean()) > 0.9
 
 
-def test_lots_are_those_that_the_sampling_draws():
-    run = small_run()
-    for step, lot in enumerate(run):
-        expected = run.sampling.lot(N, SeededSource(0).stream(Purpose.LOT, step), step)
-        assert torch.equal(lot.inputs, INPUTS[expected])
-        assert torch.equal(lot.targets, TARGETS[expected])
-        run.backward(lot)
-
-
-def test_a_lot_does_not_show_how_many_examples_it_holds():
-    assert repr(next(iter(small_run()))) == "Lot(step=0)"
-
-
 def test_iteration_stops_at_the_planned_step():
     run = small_run(steps=7)
     train(run)
@@ -111,57 +63,6 @@ def test_one_more_backward_is_an_error():
     run.backward(lot)
     with pytest.raises(OutOfOrder, match="All 1 planned steps are done"):
         run.backward(lot)
-
-
-def test_a_lot_is_used_once():
-    run = small_run()
-    lot = next(iter(run))
-    run.backward(lot)
-    with pytest.raises(OutOfOrder, match="step 0 was used already"):
-        run.backward(lot)
-
-
-def test_a_lot_of_another_run_is_refused():
-    run = small_run()
-    next(iter(run))
-    with pytest.raises(OutOfOrder, match="has just given"):
-        run.backward(next(iter(small_run())))
-
-
-def test_a_lot_that_is_left_out_is_an_error():
-    lots = iter(small_run())
-    next(lots)
-    with pytest.raises(OutOfOrder, match=r"step 0 was not given to run\.backward"):
-        next(lots)
-
-
-def test_a_loop_can_be_left_and_entered_again():
-    whole, broken = small_run(), small_run()
-    expected = train(whole)
-    train(broken, steps=2)
-    waiting = next(iter(broken))
-    assert next(iter(broken)) is waiting
-    assert torch.equal(train(broken), expected)
-
-
-def test_a_loop_that_another_one_overtook_is_refused():
-    run = small_run()
-    slow, fast = iter(run), iter(run)
-    run.backward(next(slow))
-    run.backward(next(fast))
-    with pytest.raises(OutOfOrder, match="Another loop"):
-        next(slow)
-
-
-def test_an_empty_lot_is_a_step_of_noise_alone():
-    run = small_run(sampling=tacit.Poisson(lot_size=1e-6, population=N))
-    lot = next(iter(run))
-    assert len(lot) == 0
-    run.backward(lot)
-    noise = noise_of(0, gradients_in(run.model), 1.1, 0.5)
-    for name, value in gradients_in(run.model).items():
-        torch.testing.assert_close(value, noise[name] / 1e-6)
-    assert run.guarantee().event == Gaussian(1.1).sampled(1e-6 / N) * 1
 
 
 def test_the_guarantee_counts_what_was_released_so_far():
@@ -193,29 +94,6 @@ def test_a_step_is_paid_for_even_if_the_release_breaks_off(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         run.backward(lot)
     assert run.guarantee().event == Gaussian(1.1).sampled(0.1) * 1
-
-
-def test_the_multiplier_is_found_from_the_budget():
-    run = small_run(mechanism=methods.dpsgd(clip_norm=0.5), budget=tacit.Budget(epsilon=2, delta=1e-4), steps=30)
-    train(run)
-    assert 1.999 < run.guarantee().epsilon(1e-4) <= 2
-
-
-@pytest.mark.parametrize("sampling", [tacit.FullBatch(N), tacit.Shuffled(20, N)], ids=str)
-def test_the_budget_is_kept_by_every_sampling(sampling):
-    run = small_run(mechanism=methods.dpsgd(0.5), sampling=sampling, budget=tacit.Budget(2, 1e-4), steps=15)
-    train(run)
-    assert 1.999 < run.guarantee().epsilon(1e-4) <= 2
-
-
-def test_a_multiplier_that_breaks_the_budget_is_refused_with_one_that_keeps_it():
-    with pytest.raises(BudgetExceeded, match=r"Raise the multiplier to 1\.38"):
-        small_run(budget=tacit.Budget(epsilon=0.9, delta=1e-4), steps=5)
-
-
-def test_neither_budget_nor_multiplier_is_an_error():
-    with pytest.raises(InvalidArgument, match="How much noise"):
-        small_run(mechanism=methods.dpsgd(0.5))
 
 
 def test_shuffled_runs_say_that_nothing_is_amplified():
@@ -291,44 +169,6 @@ def test_a_double_precision_model_gets_double_precision_gradients():
     assert all(value.dtype == torch.float64 for value in gradients_in(run.model).values())
 
 
-class Pairs(torch.utils.data.Dataset):
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        return INPUTS[index], int(TARGETS[index])
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        (INPUTS.numpy(), TARGETS.numpy()),
-        (INPUTS.double().numpy(), TARGETS.numpy()),
-        (np.frombuffer(INPUTS.numpy().tobytes(), dtype=np.float32).reshape(N, FEATURES), TARGETS),
-        torch.utils.data.TensorDataset(INPUTS, TARGETS),
-        Pairs(),
-    ],
-    ids=["arrays", "double arrays", "read-only arrays", "tensor data set", "data set"],
-)
-def test_every_form_of_data_gives_the_same_training(data):
-    assert torch.equal(train(small_run(data=data)), train(small_run()))
-
-
-def test_workers_fetch_the_same_lots():
-    expected = train(small_run(sampling=tacit.Poisson(2, N), steps=4))
-    assert torch.equal(train(small_run(sampling=tacit.Poisson(2, N), steps=4, data=Pairs(), workers=1)), expected)
-
-
-def test_data_of_different_lengths_is_refused():
-    with pytest.raises(InvalidArgument, match="199 and 200 rows"):
-        small_run(data=(INPUTS[:-1], TARGETS))
-
-
-def test_a_stream_of_examples_is_refused():
-    with pytest.raises(InvalidArgument, match="drawn by index"):
-        small_run(data=iter([(INPUTS[0], 1)]))
-
-
 @pytest.mark.parametrize("wrong", [{"mechanism": methods.dpsgd}, {"mechanism": Clip(1.0)}, {"sampling": 0.01}])
 def test_a_part_of_the_wrong_kind_is_refused(wrong):
     (name,) = wrong
@@ -336,51 +176,9 @@ def test_a_part_of_the_wrong_kind_is_refused(wrong):
         small_run(**wrong)
 
 
-def test_a_lot_size_beyond_the_population_is_refused_before_the_first_step():
-    with pytest.raises(InvalidArgument, match="at most the population"):
-        small_run(schedule=tacit.Schedule(lot_size=[1, 1, 1, 1, 11]))
-
-
 def test_a_model_with_nothing_to_train_is_refused():
     with pytest.raises(InvalidArgument, match="no trainable parameter"):
         small_run(small_model().requires_grad_(False))
-
-
-def test_a_schedule_is_fixed_in_advance_and_every_step_has_its_own_event():
-    asked = []
-
-    def factor(step):
-        asked.append(step)
-        return 1.0 if step < 3 else 2.0
-
-    run = small_run(schedule=tacit.Schedule(multiplier=factor, lot_size=[1, 1, 1, 1, 2]))
-    assert asked == [0, 1, 2, 3, 4]
-    train(run)
-    expected = Gaussian(1.1).sampled(0.1) * 3 + Gaussian(2.2).sampled(0.1) + Gaussian(2.2).sampled(0.2)
-    assert run.guarantee().epsilon(1e-5) == pytest.approx(curve(expected).epsilon(1e-5), rel=1e-6)
-
-
-def test_a_scheduled_step_has_its_own_noise_and_normaliser():
-    run = small_run(schedule=tacit.Schedule(multiplier=[3.0] * 5, lot_size=[2.0] * 5))
-    lot = next(iter(run))
-    expected = Clip(0.5).sum(slow_gradients(run.model, cross_entropy, lot.inputs, lot.targets), {})
-    noise, grid = noise_of(0, expected.values, 3.3, 0.5), 3.3 * 0.5 / 2**5
-    run.backward(lot)
-    for name, value in gradients_in(run.model).items():
-        torch.testing.assert_close(value, (expected.values[name] + noise[name]) / 40, atol=grid / 40, rtol=1e-5)
-
-
-def test_the_budget_is_kept_by_a_schedule():
-    schedule = tacit.Schedule(multiplier=lambda step: 1.0 if step < 10 else 0.7)
-    run = small_run(mechanism=methods.dpsgd(0.5), schedule=schedule, budget=tacit.Budget(2, 1e-4), steps=20)
-    train(run)
-    assert 1.999 < run.guarantee().epsilon(1e-4) <= 2
-
-
-@pytest.mark.parametrize("factors", [[1.0] * 4, [1, 1, 0, 1, 1], lambda step: -1.0])
-def test_a_schedule_that_means_nothing_is_refused(factors):
-    with pytest.raises(InvalidArgument, match="schedule"):
-        small_run(schedule=tacit.Schedule(multiplier=factors))
 
 
 @pytest.mark.parametrize("clipping", ["flat", "per_layer", "normalised", "quantile"])
@@ -393,7 +191,7 @@ def test_every_clipping_trains_at_the_same_price(clipping):
 def gradient_over_steps(targets, steps=60):
     """What each step puts into p.grad of a model whose gradient is its target, times the public lot size.
 
-    With all targets +1 but one of -1, dividing by the lot that came would move the mean by 2 (METHODS.md 5.3).
+    With all targets +1 but one of -1, dividing by the lot that came would move the mean by 2.
     """
     model = torch.nn.Linear(1, 1, bias=False)
     data = (torch.ones(len(targets), 1), torch.tensor(targets)[:, None])

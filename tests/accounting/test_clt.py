@@ -25,7 +25,7 @@ from tacit.accounting import (
 )
 from tacit.errors import Asymptotic, NotAccountable
 
-# Bu et al. 2019, with the digits of worked_examples.json: multiplier, rate, steps, delta, mu, epsilon, side.
+# Bu et al. 2019, with more digits than printed there: multiplier, rate, steps, delta, mu, epsilon, side.
 ROWS = {
     "mnist 1": (1.3, 256 / 60000, 3516, 1e-5, 0.22728628834317083, 0.8345116453284046, "under"),
     "mnist 2": (1.1, 256 / 60000, 14062, 1e-5, 0.573581076035896, 2.3242688733471373, "under"),

@@ -1,4 +1,4 @@
-"""Mutual-information bounds and the distortion-rate bound, against METHODS.md 1.6 and independent answers."""
+"""Mutual-information bounds and the distortion-rate bound, against worked values and independent answers."""
 
 import math
 

@@ -207,7 +207,7 @@ def test_student_t_by_renyi_has_no_more_than_the_worked_epsilons():
     ],
 )
 def test_searching_all_orders_is_at_most_what_a_list_of_orders_gives(multiplier, rate, steps, delta, listed):
-    # worked_examples.json, s4_table.rdp; the other six rows are in test_published_numbers.
+    # Three of the nine published settings over a list of orders; the other six rows are in test_published_numbers.
     ours = curve(sampled(multiplier, rate, steps), "rdp").epsilon(delta)
     assert listed * 0.98 < ours <= listed
 

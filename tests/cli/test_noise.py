@@ -5,7 +5,7 @@ import json
 import pytest
 
 MNIST = "noise --epsilon 3 --delta 1e-5 --lot-size 256 --population 60000 --steps 14062"
-# The largest mu of (epsilon, 1e-5)-DP, from METHODS.md: without sampling, mu is sqrt(steps) / multiplier.
+# The largest mu of (epsilon, 1e-5)-DP; without sampling, mu is sqrt(steps) / multiplier.
 MU_OF_ONE = 0.26805112
 MU_OF_FIVE = 1.1212418
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tacit.ledger import Ledger
+
 NUMBERS = count()
 
 
@@ -95,3 +97,14 @@ def places(request, tmp_path):
 @pytest.fixture
 def place(places):
     return places()
+
+
+@pytest.fixture
+def ledger(place):
+    return Ledger(place)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A ledger of which it matters that it is a file."""
+    return Ledger(tmp_path / "adult.ledger")

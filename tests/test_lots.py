@@ -1,0 +1,113 @@
+"""Lots: where they come from, in which order they are used, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+import tacit
+from small_runs import FEATURES, INPUTS, TARGETS, N, gradients_in, noise_of, small_run, train
+from tacit.accounting import Gaussian
+from tacit.errors import InvalidArgument, OutOfOrder
+from tacit.randomness import Purpose, SeededSource
+
+
+def test_lots_are_those_that_the_sampling_draws():
+    run = small_run()
+    for step, lot in enumerate(run):
+        expected = run.sampling.lot(N, SeededSource(0).stream(Purpose.LOT, step), step)
+        assert torch.equal(lot.inputs, INPUTS[expected])
+        assert torch.equal(lot.targets, TARGETS[expected])
+        run.backward(lot)
+
+
+def test_a_lot_does_not_show_how_many_examples_it_holds():
+    assert repr(next(iter(small_run()))) == "Lot(step=0)"
+
+
+def test_a_lot_is_used_once():
+    run = small_run()
+    lot = next(iter(run))
+    run.backward(lot)
+    with pytest.raises(OutOfOrder, match="step 0 was used already"):
+        run.backward(lot)
+
+
+def test_a_lot_of_another_run_is_refused():
+    run = small_run()
+    next(iter(run))
+    with pytest.raises(OutOfOrder, match="has just given"):
+        run.backward(next(iter(small_run())))
+
+
+def test_a_lot_that_is_left_out_is_an_error():
+    lots = iter(small_run())
+    next(lots)
+    with pytest.raises(OutOfOrder, match=r"step 0 was not given to run\.backward"):
+        next(lots)
+
+
+def test_a_loop_can_be_left_and_entered_again():
+    whole, broken = small_run(), small_run()
+    expected = train(whole)
+    train(broken, steps=2)
+    waiting = next(iter(broken))
+    assert next(iter(broken)) is waiting
+    assert torch.equal(train(broken), expected)
+
+
+def test_a_loop_that_another_one_overtook_is_refused():
+    run = small_run()
+    slow, fast = iter(run), iter(run)
+    run.backward(next(slow))
+    run.backward(next(fast))
+    with pytest.raises(OutOfOrder, match="Another loop"):
+        next(slow)
+
+
+def test_an_empty_lot_is_a_step_of_noise_alone():
+    run = small_run(sampling=tacit.Poisson(lot_size=1e-6, population=N))
+    lot = next(iter(run))
+    assert len(lot) == 0
+    run.backward(lot)
+    noise = noise_of(0, gradients_in(run.model), 1.1, 0.5)
+    for name, value in gradients_in(run.model).items():
+        torch.testing.assert_close(value, noise[name] / 1e-6)
+    assert run.guarantee().event == Gaussian(1.1).sampled(1e-6 / N) * 1
+
+
+class Pairs(torch.utils.data.Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return INPUTS[index], int(TARGETS[index])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (INPUTS.numpy(), TARGETS.numpy()),
+        (INPUTS.double().numpy(), TARGETS.numpy()),
+        (np.frombuffer(INPUTS.numpy().tobytes(), dtype=np.float32).reshape(N, FEATURES), TARGETS),
+        torch.utils.data.TensorDataset(INPUTS, TARGETS),
+        Pairs(),
+    ],
+    ids=["arrays", "double arrays", "read-only arrays", "tensor data set", "data set"],
+)
+def test_every_form_of_data_gives_the_same_training(data):
+    assert torch.equal(train(small_run(data=data)), train(small_run()))
+
+
+def test_workers_fetch_the_same_lots():
+    expected = train(small_run(sampling=tacit.Poisson(2, N), steps=4))
+    assert torch.equal(train(small_run(sampling=tacit.Poisson(2, N), steps=4, data=Pairs(), workers=1)), expected)
+
+
+def test_data_of_different_lengths_is_refused():
+    with pytest.raises(InvalidArgument, match="199 and 200 rows"):
+        small_run(data=(INPUTS[:-1], TARGETS))
+
+
+def test_a_stream_of_examples_is_refused():
+    with pytest.raises(InvalidArgument, match="drawn by index"):
+        small_run(data=iter([(INPUTS[0], 1)]))
