@@ -44,9 +44,10 @@ class Way:
         """[T, ...]: what each time ends with."""
         return states[:-1] if self.is_reversed else states[1:]
 
-    def both(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Before and after."""
-        return self.before(states), self.after(states)
+    def around(self, states: Tensor, part: range) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """What each time of a part starts from, and what it ends with."""
+        each = states[min(part) : max(part) + 2].unbind(0)
+        return (each[1:], each[:-1]) if self.is_reversed else (each[:-1], each[1:])
 
     def last(self, states: Tensor) -> Tensor:
         """What the last time ends with."""
@@ -187,13 +188,10 @@ class Lstm:
         assert trace.cells is not None
         assert trace.more is not None
         turned, gates = weights.state.t(), trace.inputs[span(part)].view(len(part), -1, 4, weights.state.shape[1])
-        together = zip(
-            *(values[span(part)].unbind(0) for values in (trace.inputs, trace.more, *way.both(trace.states))),
-            *(values[span(part)].unbind(0) for values in way.both(trace.cells)),
-            *(values.unbind(0) for values in (gates[:, :, :2], *gates.unbind(2))),
-            strict=True,
-        )
-        for row, bounded, before, after, cell_before, cell, pair, i, f, g, o in in_order(together, part):
+        each = (trace.inputs[span(part)], trace.more[span(part)], gates[:, :, :2], *gates.unbind(2))
+        states, cells = way.around(trace.states, part), way.around(trace.cells, part)
+        together = zip(*states, *cells, *(values.unbind(0) for values in each), strict=True)
+        for before, after, cell_before, cell, row, bounded, pair, i, f, g, o in in_order(together, part):
             row.addmm_(before, turned)
             pair.sigmoid_()
             o.sigmoid_()
