@@ -32,7 +32,7 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
         yield _cell(order, name, {"epsilon": None}, accuracy_without_noise)
         for epsilon in about["epsilons"]:
             for seed in range(order.settings["seeds"]):
-                fit = partial(_fit, kind=about["kind"], epsilon=epsilon, delta=order.settings["delta"], seed=seed)
+                fit = partial(_fit, about=about, epsilon=epsilon, delta=order.settings["delta"], seed=seed)
                 yield _cell(order, name, {"epsilon": epsilon, "seed": seed}, fit)
     yield from _networks(order)
 
@@ -54,10 +54,12 @@ def _cell(order: Order, name: str, asked: dict[str, Any], make: Any) -> Cell:
     return Cell(name, {**asked, "size": order.size}, lambda: make(read(order, name)))
 
 
-def _fit(data: Featured, *, kind: Any, epsilon: float, delta: float, seed: int) -> dict[str, Any]:
-    recipe = auto(kind, population=data.population, epsilon=epsilon, delta=delta)
+def _fit(data: Featured, *, about: dict[str, Any], epsilon: float, delta: float, seed: int) -> dict[str, Any]:
+    recipe = auto(about["kind"], population=data.population, epsilon=epsilon, delta=delta)
     classes = np.arange(data.classes)
-    model = PrivateClassifier(recipe=recipe, epsilon=epsilon, delta=delta, classes=classes, random_state=seed)
+    model = PrivateClassifier(
+        recipe=recipe, epsilon=epsilon, delta=delta, shape=about.get("shape"), classes=classes, random_state=seed
+    )
     model.fit(*data.train)
     return {
         "accuracy": float(model.score(*data.test)),

@@ -63,7 +63,7 @@ def over_epochs(runs: Sequence[Record], epsilon: float) -> Figure:
         dashes = "--" if "certified" in run.asked["form"] else "-"
         axes.plot(range(1, len(scores) + 1), scores, color=colour, linestyle=dashes, label=run.asked["form"])
     name_axes(axes, f"MNIST, ε = {epsilon:g}: claimed (solid), certified (dashed)", "epochs", "test accuracy, %")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
@@ -77,7 +77,7 @@ def over_epsilon(runs: Sequence[Record], published: Sequence[str], rigorous: Seq
             if points:
                 axes.plot(*zip(*sorted(points), strict=True), marker="o", color=colour, label=form)
         if axes.lines:
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
     name_axes(left, "MNIST, as published", "claimed ε", "best test accuracy, %")
     name_axes(right, "MNIST, with a proof", "certified ε", "")
     return figure
@@ -90,6 +90,9 @@ def sensitivity(lots: Sequence[Record], clips: Sequence[Record]) -> Figure:
         for colour, form in zip(COLOURS[1:], dict.fromkeys(run.asked["form"] for run in runs), strict=False):
             points = [(r.asked[name], 100 * max(r.found["scores"])) for r in runs if r.asked["form"] == form]
             axes.semilogx(*zip(*sorted(points), strict=True), marker="o", color=colour, label=form)
+        tried = sorted({run.asked[name] for run in runs})
+        axes.set_xticks(tried, [f"{each:g}" for each in tried])
+        axes.minorticks_off()
         epsilon = f", claimed ε = {runs[0].asked['epsilon']:g}" if runs else ""
         name_axes(axes, f"MNIST{epsilon}", name.replace("_", " "), "best test accuracy, %")
         if axes.lines:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from experiments.training import Schedule, train, train_without_noise
+from experiments.training import Schedule, train, train_without_noise, with_channels_last
 from matplotlib.figure import Figure
 
 from tacit import Budget, methods
@@ -128,7 +128,7 @@ def _seconds(order: Order, form: str) -> dict[str, Any]:
     about, mnist = order.settings["table2"], order.settings["sets"]["mnist"]
     data = _part(order, "mnist", about["examples"])
     torch.manual_seed(order.settings["seed"])
-    model = network("lenet", data.classes)
+    model = with_channels_last(network("lenet", data.classes))
     epochs = about["steps"] * about["lot_size"] / len(data.train[0])
     schedule = Schedule(about["lot_size"], epochs, 0.1)
     if form == NO_NOISE:
