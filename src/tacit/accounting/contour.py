@@ -253,9 +253,8 @@ def _ceilings(measure: Measure, c: float, eta: float) -> Ceilings:
 def _evaluate(
     measure: Measure, c: float, eta: float, spacing: float, end: tuple[float, float], ceilings: Ceilings
 ) -> Line:
-    last, log_fallen = end
-    stride = max(int(math.sqrt(last / spacing)), 1)
-    rows = int(last / spacing) // stride + 1
+    stride = max(int(math.sqrt(end[0] / spacing)), 1)
+    rows = int(end[0] / spacing) // stride + 1
     nodes = spacing * np.arange(rows * stride)
     moments = measure.moments(c, spacing, rows, stride)
     # z (z + 1) - c (c + 1) = -t^2 + i t (2 c + 1)
@@ -270,14 +269,9 @@ def _evaluate(
     reach = sizes * (np.abs(kernel) + height)
     keep = reach > 1e-19 * float(reach.max())
     doubts[~keep] += sizes[~keep]
-    # Beyond the last node, 1 / t^2 sums to at most 2 / last, and e^{-g t^2 / 2} to 1 + 1 / (g last spacing).
-    beyond = math.exp(max(log_fallen, -700.0))
-    doubt = float(doubts @ np.abs(kernel)) + 2 * beyond / (last * spacing)
-    bump_doubt = height * float(doubts.sum())
-    if eta > 0:
-        bump_doubt += height * beyond * (1 + 1 / ((eta**2 + measure.mu**2) * last * spacing))
-    if eta > _MOST_ETA:
-        bump_doubt = math.inf
+    cut, cut_bump = _cut_off(measure, eta, spacing, end)
+    bump_doubt = height * float(doubts.sum()) + height * cut_bump if eta <= _MOST_ETA else math.inf
+    doubt = float(doubts @ np.abs(kernel)) + cut
     nodes, values, kernel = nodes[keep], values[keep], kernel[keep]
     return Line(
         c=c,
@@ -286,9 +280,20 @@ def _evaluate(
         transform=values * kernel,
         bump=values * height,
         log_scale=moments.log_scale + 0.5 * eta**2 * c * (c + 1),
-        doubt=doubt + beyond / last,
+        doubt=doubt,
         doubt_bump=bump_doubt,
         ceilings=ceilings,
         mass=measure.mass(),
         smoothing=0.5 * eta**2 * (c + 1),
     )
+
+
+def _cut_off(measure: Measure, eta: float, spacing: float, end: tuple[float, float]) -> tuple[float, float]:
+    """What the nodes beyond the last one could add at most, to the transform and to the bump for each of its height.
+
+    There 1 / t^2 sums to at most 2 / last, and e^{-g t^2 / 2} to 1 + 1 / (g last spacing).
+    """
+    last, log_fallen = end
+    beyond = math.exp(max(log_fallen, -700.0))
+    bump = beyond * (1 + 1 / ((eta**2 + measure.mu**2) * last * spacing)) if eta > 0 else 0.0
+    return 2 * beyond / (last * spacing) + beyond / last, bump

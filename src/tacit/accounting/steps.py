@@ -193,14 +193,7 @@ def atoms_of(
         return [(mixture_atoms(mixture, kind, tail, size, 0.0 if added else focus), 1)]
     match event:
         case Sampled(inside=inside, rate=rate) if group == 1:
-            _refuse_shuffled(inside)
-            if event.adjacency is Adjacency.REPLACE_ONE and kind != "upper" and isinstance(inside, Gaussian):
-                return [(replaced_atoms(1 / inside.multiplier, rate, kind, tail, size), 1)]
-            whole = _joined(inside, kind, tail, size)
-            if event.adjacency is Adjacency.REPLACE_ONE:
-                return [(coin_sampled(whole, rate), 1)]
-            with_example = remove_sampled(whole, rate)
-            return [(with_example.reversed() if added else with_example, 1)]
+            return [(_sampled_atoms(inside, rate, kind, added=added, tail=tail, size=size), 1)]
         case ProductNoise(density=density, shifts=shifts):
             return [
                 (shifted(density, group * shift, kind, tail, size), times)
@@ -221,6 +214,18 @@ def atoms_of(
         "are Gaussian, Laplace, StudentT, ProductNoise, RandomizedResponse and EpsilonDelta, sampled, shuffled, "
         "repeated and composed; for groups, Gaussian noise (sampled or not) and unsampled product noise."
     )
+
+
+def _sampled_atoms(inside: Event, rate: float, kind: Kind, *, added: bool, tail: float, size: int) -> LossAtoms:
+    _refuse_shuffled(inside)
+    is_replaced = inside.adjacency is Adjacency.REPLACE_ONE
+    if is_replaced and kind != "upper" and isinstance(inside, Gaussian):
+        return replaced_atoms(1 / inside.multiplier, rate, kind, tail, size)
+    whole = _joined(inside, kind, tail, size)
+    if is_replaced:
+        return coin_sampled(whole, rate)
+    with_example = remove_sampled(whole, rate)
+    return with_example.reversed() if added else with_example
 
 
 def _refuse_shuffled(event: Event) -> None:
