@@ -47,7 +47,7 @@ def test_both_signs_are_equally_likely_and_independent_of_the_size(family):
     assert stats.ks_2samp(found[found > 0], -found[found < 0]).pvalue > FALSE_ALARM
 
 
-@every_family
+@pytest.mark.parametrize("family", [one for one in EVERY if math.isfinite(one.mean_absolute)], ids=str)
 @pytest.mark.parametrize("size", [0.2, 1.0, 30.0])
 def test_moments_are_those_of_the_density(family, size):
     density = family.density(size)
@@ -59,8 +59,7 @@ def test_moments_are_those_of_the_density(family, size):
 
         return integrate.quad(inside, -40, 40, limit=400)[0]
 
-    if math.isfinite(family.mean_absolute):
-        assert moment(1) == pytest.approx(size * family.mean_absolute, rel=1e-6)
+    assert moment(1) == pytest.approx(size * family.mean_absolute, rel=1e-6)
     if math.isfinite(family.mean_square):
         assert moment(2) == pytest.approx(size**2 * family.mean_square, rel=1e-6)
 
