@@ -29,3 +29,20 @@ def tacit(monkeypatch, capsys):
         return Run(int(stop.value.code or 0), out, err)
 
     return run
+
+
+@pytest.fixture
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """What a command writes here goes away with the test."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def one_thread():
+    """Threads that wait for each other on a busy machine would take most of the time."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

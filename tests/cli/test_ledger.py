@@ -10,10 +10,7 @@ from tacit.ledger import Block, Booking, Budget, Course, Ledger
 
 RUN = Gaussian(1.1).sampled(0.01) * 100
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 
 @pytest.fixture

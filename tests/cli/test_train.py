@@ -24,19 +24,7 @@ FILES = {"model.safetensors", "guarantee.json", "metrics.json", "settings.json",
     "run.previous.safetensors",
 }
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Threads that wait for each other on a busy machine would take most of the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 
 
 @pytest.fixture

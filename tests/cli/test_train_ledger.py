@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
 
 from tacit.accounting import Gaussian, curve
 from tacit.ledger import Budget, Ledger
@@ -15,14 +14,7 @@ from tacit.run import PrivateRun
 LINE = "train iris --multiplier 8 --delta 1e-5 --lot-size 119 --steps 6 --ledger iris.ledger"
 STEP = Gaussian(8.0).sampled(1.0)
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 
 
 @pytest.fixture

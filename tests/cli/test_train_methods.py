@@ -4,7 +4,6 @@ import json
 import math
 
 import pytest
-import torch
 
 from tacit.accounting import Gaussian, curve
 from tacit.guarantee import Guarantee, Status
@@ -13,18 +12,7 @@ from tacit.methods.registry import METHODS
 GRADIENT = [one for one in METHODS if one.kind == "gradient"]
 SHORT = "train iris --steps 40 --lot-size 10 --seed 1"
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 
 
 def guarantee_in(folder):

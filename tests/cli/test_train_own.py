@@ -42,19 +42,14 @@ def silent(shape, classes):
 
 
 @pytest.fixture(autouse=True)
-def table(tmp_path, monkeypatch):
-    """A table, its bounds and a model, in a folder of their own."""
-    monkeypatch.chdir(tmp_path)
+def table(tmp_path, in_a_folder_of_its_own, one_thread):
+    """A table, its bounds and a model."""
     rng = np.random.default_rng(0)
     doses = rng.uniform(0, 10, 300)
     rows = [f"{dose:.3f},{'yes' if dose > 6 else 'no'},{'ill' if dose > 5 else 'healthy'}" for dose in doses]
     (tmp_path / "patients.csv").write_text("dose,smoker,outcome\n" + "\n".join(rows))
     (tmp_path / "bounds.toml").write_text(BOUNDS)
     (tmp_path / "net.py").write_text(NET)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def refusal(run) -> str:

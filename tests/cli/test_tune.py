@@ -22,14 +22,7 @@ weight = { low = 0, high = 200 }
 outcome = ["no", "yes"]
 """
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 
 
 def test_a_search_says_what_it_costs_keeps_the_best_and_is_charged(tacit, tmp_path):

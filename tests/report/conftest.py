@@ -1,5 +1,6 @@
 """A run and a comparison with their reports, made once; no test changes them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,15 @@ def run_folder(tmp_path_factory) -> Path:
 def comparison_folder(tmp_path_factory) -> Path:
     """A comparison of five methods in both forms."""
     return comparison_in(tmp_path_factory.mktemp("comparison"))
+
+
+@pytest.fixture(scope="module")
+def twin(folder) -> dict:
+    """What the report of a module's folder says to machines."""
+    return json.loads((folder / "report.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def html(folder) -> str:
+    """The page of a module's folder."""
+    return (folder / "report.html").read_text()

@@ -20,16 +20,6 @@ def folder(comparison_folder):
     return comparison_folder
 
 
-@pytest.fixture(scope="module")
-def twin(folder) -> dict:
-    return json.loads((folder / "report.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def html(folder) -> str:
-    return (folder / "report.html").read_text()
-
-
 def cells_of(folder, row) -> list[dict]:
     cells = [json.loads(file.read_text()) for file in (folder / "cells").glob("*.json")]
     return [each for each in cells if all(each[name] == row[name] for name in ("method", "mode", "epsilon"))]

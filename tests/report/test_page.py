@@ -21,16 +21,6 @@ def folder(run_folder) -> Path:
     return run_folder
 
 
-@pytest.fixture(scope="module")
-def twin(folder) -> dict:
-    return json.loads((folder / "report.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def html(folder) -> str:
-    return (folder / "report.html").read_text()
-
-
 def test_the_page_loads_nothing_from_anywhere(html):
     assert Outline(html).loaded == []
     assert "@import" not in html
