@@ -9,7 +9,7 @@ import pytest
 import tacit.audit
 from tacit.accounting import Gaussian, curve
 from tacit.audit import AuditReport, Finding, Kind, LowerBound, Verdict, recorded, roc
-from tacit.audit.pictures import draw_audit, draw_membership
+from tacit.audit.pictures import draw_audit, draw_claims, draw_membership
 from tacit.guarantee import Guarantee
 
 GUARANTEE = Guarantee(Gaussian(1.0), delta=1e-5, notes=("3 of 3 steps.",))
@@ -66,6 +66,19 @@ def test_a_picture_without_a_proven_curve_has_guessing_to_compare_with(claimed):
     assert "guessing: no privacy lost" in [line.get_label() for line in axes.get_lines()]
 
 
+def test_claims_are_drawn_one_beside_the_other_with_attacks_under_what_is_proven():
+    broken = AuditReport(Finding("exact", gap := LowerBound.of_gap(0.1, 1e-5), gap, None), 0.25)
+    measured = report(contradicts=False)
+    figure = draw_claims([("one (paper), of a long name indeed", "a pair", broken), ("two", "another", measured)])
+    first, second = (axes for axes in figure.axes if axes.axison)
+    assert "nothing proven\nshown δ ≥ 0.1" in first.texts[0].get_text()
+    assert first.get_lines()[-1].get_ydata() == pytest.approx(np.full(300, 0.1))
+    alarms, found = second.get_lines()[-1].get_data()
+    kept = [(one, 1 - other) for one, other in measured.finding.points if one > 0 and other < 1]
+    np.testing.assert_allclose(np.stack([alarms, found], axis=1), kept)
+    assert first.get_xscale() == first.get_yscale() == "log"
+
+
 def test_membership_is_drawn_on_logarithmic_scales():
     rng = np.random.default_rng(0)
     axes = draw_membership({"loss": roc(rng.normal(1, 1, 200), rng.normal(0, 1, 200))}).axes[0]
@@ -83,7 +96,8 @@ def test_every_public_name_is_there_and_in_order():
 
 def test_the_statistics_load_without_torch():
     modules = ", ".join(
-        f"tacit.audit.{name}" for name in ("statistics", "guessing", "separation", "composed", "fixtures")
+        f"tacit.audit.{name}"
+        for name in ("statistics", "guessing", "weighing", "separation", "composed", "reports", "fixtures")
     )
     program = f"import sys, {modules}; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -3,13 +3,15 @@
 import contextlib
 import json
 import shutil
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from tacit.audit.evidence import Kind
-from tacit.audit.fixtures import all_fixtures
+from tacit.audit.evidence import LowerBound
+from tacit.audit.fixtures import gradient, nasr, xiang
 from tacit.guarantee import Guarantee
 from tacit.noise import GaussianNoise
 
@@ -78,17 +80,54 @@ def test_fewer_steps_are_held_against_what_fewer_steps_prove(tacit, run):
     assert said["audit"]["verdict"] == "not contradicted"
 
 
-def test_claims_are_put_to_the_test(tacit, monkeypatch):
-    # Simulated ones take seconds; the tests of their methods run them.
-    quick = tuple(one for one in all_fixtures() if one.kind is not Kind.SIMULATED)
-    monkeypatch.setattr("tacit.audit.fixtures.all_fixtures", lambda: quick)
-    said = json.loads(tacit("audit --claims --json").out)["claims"]
+@pytest.fixture
+def quick(monkeypatch):
+    """Attacks that are computed, and one that is counted; the tests of their methods run all others."""
+    counted = replace(gradient.FIXTURES[0], attack=partial(gradient.TRIALS[0].run, 60))
+    chosen = (*nasr.FIXTURES, *xiang.FIXTURES, counted)
+    monkeypatch.setattr("tacit.audit.fixtures.all_fixtures", lambda: chosen)
+    return chosen
+
+
+def test_claims_are_put_to_the_test(tacit, quick, tmp_path):
+    said = json.loads(tacit("audit --claims --workers 1 --json").out)["claims"]
     assert len(said) == len(quick)
     assert all(one["as_expected"] for one in said)
-    shown = tacit("audit --claims")
-    assert shown.code == 0
-    assert "claim broken" in shown.out
-    assert "one against all others" in shown.out
+    assert {one["mode"] for one in said} == {"paper", "rigorous"}
+    # Results are kept, so this only reads them.
+    shown = tacit("audit --claims --workers 1 --plot all.png")
+    assert shown.code == 0, shown.err
+    for word in (
+        "claim broken",
+        "not contradicted",
+        "directional (paper), w = 1",
+        "99 % confidence",
+        "all as expected",
+    ):
+        assert word in shown.out
+    assert (tmp_path / "all.png").stat().st_size > 0
+    assert json.loads((tmp_path / "audits" / "claims" / "audit.json").read_text())["claims"] == said
+
+
+def test_a_refuted_claim_that_holds_ends_with_1(tacit, monkeypatch):
+    weak = replace(nasr.FIXTURES[0], attack=lambda: LowerBound(0.0, 1e-5, kind=nasr.FIXTURES[0].kind))
+    monkeypatch.setattr("tacit.audit.fixtures.all_fixtures", lambda: (weak,))
+    done = tacit("audit --claims --workers 1 --out elsewhere")
+    assert done.code == 1
+    assert "not contradicted, not as expected" in done.out
+    assert "1 NOT AS EXPECTED" in done.out
+
+
+def test_ctrl_c_keeps_the_claims_that_were_attacked(tacit, monkeypatch, tmp_path):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    stopped = replace(nasr.FIXTURES[1], attack=interrupted)
+    monkeypatch.setattr("tacit.audit.fixtures.all_fixtures", lambda: (nasr.FIXTURES[0], stopped))
+    done = tacit("audit --claims --workers 1 --out kept")
+    assert done.code == 130
+    assert "the same command goes on" in done.err
+    assert len(list((tmp_path / "kept").glob("claims-*.npy"))) == 1
 
 
 @pytest.mark.parametrize("line", ["audit", "audit first --claims"])
@@ -99,9 +138,14 @@ def test_one_thing_is_audited_at_a_time(tacit, line):
 
 
 def test_what_says_how_to_audit_a_run_is_not_ignored_where_none_is_audited(tacit):
-    done = tacit("audit --claims --canaries 20 --plot claims.png")
+    done = tacit("audit --claims --canaries 20 --seed 1")
     assert done.code == 2
-    assert "--canaries, --plot says how to audit a run" in done.err
+    assert "--canaries, --seed says how to audit a run" in done.err
+    done = tacit("audit first --out there")
+    assert done.code == 2
+    assert "RUN/audit" in done.err
+    assert tacit("audit --claims --workers 0").code == 2
+    assert tacit("audit --claims --plot claims.txt").code == 2
 
 
 def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(tacit, run, tmp_path, monkeypatch):

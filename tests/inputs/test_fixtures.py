@@ -24,27 +24,28 @@ GAPS = {
 
 @pytest.mark.parametrize("name", GAPS)
 def test_where_a_claim_is_broken_exactly_delta_is_the_published_one(name):
-    bound = FIXTURES[name].run()
+    report = FIXTURES[name].run()
+    bound = report.finding.bound
     assert bound.gap == pytest.approx(GAPS[name], rel=1e-12)
     assert math.isinf(bound.epsilon)
     assert bound.is_certain
-    assert FIXTURES[name].verdict(bound) is Verdict.BROKEN
+    assert report.verdict is Verdict.BROKEN
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("shift", 24.084542048799182), ("averages_out", 1.000743325799716)])
 def test_where_noise_averages_out_epsilon_is_the_published_one(name, epsilon):
-    bound = FIXTURES[name].run()
-    assert bound.epsilon == pytest.approx(epsilon, rel=1e-5)
-    assert FIXTURES[name].verdict(bound) is Verdict.BROKEN
+    report = FIXTURES[name].run()
+    assert report.finding.bound.epsilon == pytest.approx(epsilon, rel=1e-5)
+    assert report.verdict is Verdict.BROKEN
 
 
 @pytest.mark.parametrize(("name", "least"), [("input_balanced_many_steps", 3.5), ("shift_many_steps", 0.6)])
 def test_a_simulated_attack_shows_more_than_is_claimed(name, least):
     # At 99 % confidence, with a fixed seed.
-    bound = FIXTURES[name].run()
-    assert bound.confidence == 0.99
-    assert bound.epsilon > least
-    assert FIXTURES[name].verdict(bound) is Verdict.BROKEN
+    report = FIXTURES[name].run()
+    assert report.finding.bound.confidence == 0.99
+    assert report.finding.bound.epsilon > least
+    assert report.verdict is Verdict.BROKEN
 
 
 @pytest.mark.parametrize(("constant", "least"), [(10.0, 3.0), (100.0, 0.5)])

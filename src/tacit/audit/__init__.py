@@ -35,12 +35,13 @@ __all__ = [
 # A module-level __getattr__ would make every misspelt name pass the type checker, so it sees plain imports.
 if TYPE_CHECKING:
     from tacit.audit.attacks import Canaries, ManyRuns
-    from tacit.audit.audits import AuditReport, audit, recorded
+    from tacit.audit.audits import audit, recorded
     from tacit.audit.canaries import CanaryGame
     from tacit.audit.evidence import Finding, Kind, LowerBound, Verdict, judge
     from tacit.audit.fixtures import Fixture, all_fixtures
     from tacit.audit.guessing import one_run
     from tacit.audit.membership import Shadows, infer_membership, train_shadows
+    from tacit.audit.reports import AuditReport
     from tacit.audit.runs import Runs
     from tacit.audit.separation import Roc, roc
     from tacit.audit.statistics import distinguish
@@ -48,12 +49,13 @@ if TYPE_CHECKING:
 else:
     _HOMES = {
         "attacks": ("Canaries", "ManyRuns"),
-        "audits": ("AuditReport", "audit", "recorded"),
+        "audits": ("audit", "recorded"),
         "canaries": ("CanaryGame",),
         "evidence": ("Finding", "Kind", "LowerBound", "Verdict", "judge"),
         "fixtures": ("Fixture", "all_fixtures"),
         "guessing": ("one_run",),
         "membership": ("Shadows", "infer_membership", "train_shadows"),
+        "reports": ("AuditReport",),
         "runs": ("Runs",),
         "separation": ("Roc", "roc"),
         "statistics": ("distinguish",),

@@ -102,9 +102,12 @@ class Releases:
             released.append(release.values[NAME] / self.sampling.lot_size)
         return torch.stack(released)
 
-    def event(self, dimension: int) -> Event:
+    def dimension(self, size: int) -> int:
+        """How many numbers each step releases, of gradients with so many."""
+        state = self.mechanism.init({NAME: torch.zeros(size, dtype=torch.float64)}, self.sampling.lot_size)
+        return self.mechanism.sum(GivenGradients.of([], size), state).dimension
+
+    def event(self, size: int) -> Event:
         """All steps, as the noise and the sampling account for them."""
-        like = {NAME: torch.zeros(dimension, dtype=torch.float64)}
-        state = self.mechanism.init(like, self.sampling.lot_size)
-        released = self.mechanism.sum(GivenGradients.of([], dimension), state).dimension
-        return self.sampling.total([self.sampling.amplify(self.mechanism.noise.event(released))] * self.steps)
+        each = self.sampling.amplify(self.mechanism.noise.event(self.dimension(size)))
+        return self.sampling.total([each] * self.steps)

@@ -11,9 +11,11 @@ import multiprocessing
 import os
 import pickle
 import random
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -63,7 +65,11 @@ class Runs:
         # Forked processes would inherit locks that torch's threads hold.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(self.workers, context, _prepare, (job,)) as pool:
-            yield from pool.map(_run, tasks)
+            try:
+                yield from pool.map(_run, tasks)
+            finally:
+                # After Ctrl-C what has begun is finished and kept, and no more is begun.
+                pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,8 @@ class _Task:
         unfinished.replace(self.path)
 
 
+# Whether a progress bar is shown already.
+_IS_WATCHED: ContextVar[bool] = ContextVar("_IS_WATCHED", default=False)
 # What a worker process runs: sent once to each, as it may hold the data.
 _PREPARED: list[Job] = []
 
@@ -100,6 +108,9 @@ def _prepare(job: Job) -> None:
     import torch
 
     _PREPARED.append(job)
+    # Ctrl-C is for the process that waits; and so is the progress bar.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _IS_WATCHED.set(True)
     # Each process has a core of its own.
     torch.set_num_threads(1)
 
@@ -147,9 +158,17 @@ def _refuse_unless_picklable(job: Job) -> None:
 
 @contextmanager
 def progress(name: str, total: int, done: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error, if someone is watching; call what comes back whenever one more is done."""
+    """A bar on standard error, if someone is watching; call what comes back whenever one more is done.
+
+    Runs within runs show the outer bar only.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name.replace("-", " ").capitalize(), total=total, completed=done)
-        yield lambda: bar.advance(task)
+    is_hidden = _IS_WATCHED.get() or not console.is_terminal
+    outer = _IS_WATCHED.set(True)
+    try:
+        with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
+            task = bar.add_task(name.replace("-", " ").capitalize(), total=total, completed=done)
+            yield lambda: bar.advance(task)
+    finally:
+        _IS_WATCHED.reset(outer)

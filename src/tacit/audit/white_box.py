@@ -22,10 +22,10 @@ from torch import nn
 
 from tacit import arguments
 from tacit.accounting.curve import PrivacyCurve, curve
-from tacit.audit.audits import AuditReport
 from tacit.audit.canaries import CanaryGame, Watch
 from tacit.audit.evidence import Finding
 from tacit.audit.guessing import OneRun, one_run
+from tacit.audit.reports import AuditReport
 from tacit.audit.runs import progress
 from tacit.audit.statistics import error_points
 from tacit.errors import CannotResume, InvalidArgument, NotProven

@@ -1,14 +1,14 @@
-"""`tacit audit`: attack a run, or every claim that is known to be false."""
+"""`tacit audit`: attack a run, or every method in every form."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tacit.cli import options
 
 if TYPE_CHECKING:
-    from tacit.audit import AuditReport, Fixture, LowerBound, Roc
+    from tacit.audit import AuditReport, Roc
     from tacit.cli.auditing import Subject
 
 _COLUMNS = ("method", "claim", "proven", "audited lower bound", "verdict")
@@ -24,7 +24,7 @@ def audit(
         Path | None,
         typer.Argument(metavar="RUN", help="The folder of a run: --out of tacit train.", show_default=False),
     ] = None,
-    claims: Annotated[bool, typer.Option("--claims", help="Put every published claim to the test instead.")] = False,
+    claims: Annotated[bool, typer.Option("--claims", help="Attack every method, in every form, instead.")] = False,
     canaries: Annotated[
         float | None, _number("Gradient canaries in the repeated training; 0 leaves it out (1000).")
     ] = None,
@@ -38,13 +38,20 @@ def audit(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the picture goes (RUN/audit/audit.png).")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Of --claims: where results are kept (audits/claims).")
+    ] = None,
+    workers: Annotated[
+        float | None, _number("Processes that attack at once, for --claims and --shadows (one for each core).")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Attack a run: what its releases and its model give away, beside what is proven.
 
     The training is repeated with canaries in the data, so it takes as long; after Ctrl-C the same command goes on
     where it was. The verdict is written into the run's guarantee. Ends with 1 if an attack contradicts
-    what is proven.
+    what is proven. With --claims every method is attacked on pairs of small data sets made for it, which takes some
+    minutes, and the command ends with 1 if a refuted claim holds or a proven one does not.
 
     \b
     tacit audit runs/first
@@ -58,14 +65,18 @@ def audit(
     if claims:
         given = {
             "--canaries": canaries, "--steps": steps, "--shadows": shadows, "--confidence": confidence,
-            "--data-path": data_path, "--seed": seed, "--plot": plot,
+            "--data-path": data_path, "--seed": seed,
         }  # fmt: skip
         _refuse_without_run([name for name, value in given.items() if value is not None])
-        _audit_claims(json)
+        from tacit.cli.claims import audit_claims
+
+        audit_claims(out, workers, plot, json=json)
         return
     assert run is not None
+    if out is not None:
+        raise InvalidArgument("--out says where --claims keeps its results; those of a run go into RUN/audit.")
     try:
-        _audit_run(run, (canaries, steps, shadows, confidence, seed), data_path, plot, json)
+        _audit_run(run, (canaries, steps, shadows, confidence, seed, workers), data_path, plot, json)
     except KeyboardInterrupt:
         from tacit.cli.output import note
 
@@ -80,99 +91,16 @@ def _refuse_without_run(given: list[str]) -> None:
         raise InvalidArgument(f"{', '.join(given)} says how to audit a run, and --claims audits none. Leave it out.")
 
 
-def _audit_claims(json: bool) -> None:
-    from tacit.audit import all_fixtures
-    from tacit.cli.output import say_json, working
-
-    found: list[tuple[Fixture, LowerBound]] = []
-    for fixture in all_fixtures():
-        with working(f"{fixture.method}: {fixture.name}"):
-            found.append((fixture, fixture.run()))
-    if json:
-        say_json({"claims": [_fixture_json(*one) for one in found]})
-    else:
-        _print_claims(found)
-    if not all(fixture.is_as_expected(bound) for fixture, bound in found):
-        raise typer.Exit(1)
-
-
-def _fixture_json(fixture: "Fixture", bound: "LowerBound") -> dict[str, Any]:
-    return {
-        "method": fixture.method,
-        "fixture": fixture.name,
-        "pair": fixture.pair,
-        "claim": {"epsilon": fixture.claim.epsilon, "delta": fixture.claim.delta, "source": fixture.claim.source},
-        "proven": fixture.proven,
-        "bound": {"epsilon": bound.epsilon, "confidence": bound.confidence, "kind": str(bound.kind), "gap": bound.gap},
-        "verdict": str(fixture.verdict(bound)),
-        "as_expected": fixture.is_as_expected(bound),
-    }
-
-
-def _console() -> Any:
-    """As wide as the terminal; wide enough for every row where there is none."""
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=170)
-
-
-def _print_claims(found: "list[tuple[Fixture, LowerBound]]") -> None:
-    table = _table("method", "two data sets that differ in one example", *_COLUMNS[1:])
-    for fixture, bound in found:
-        verdict = str(fixture.verdict(bound))
-        table.add_row(
-            fixture.method,
-            fixture.name.replace("_", " "),
-            f"{fixture.claim.epsilon:.4g}",
-            _epsilon(fixture.proven, "nothing"),
-            _audited(bound),
-            f"[bold red]{verdict}[/]" if fixture.breaks else verdict,
-        )
-    console = _console()
-    console.print(table)
-    console.print(
-        "Epsilon, at delta 1e-05 or at that of the claim. A claim that breaks is refuted: docs/guarantees.md says why.",
-        soft_wrap=True,
-    )
-
-
-def _table(*columns: str) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _epsilon(value: float | None, otherwise: str) -> str:
-    return otherwise if value is None or value == float("inf") else f"{value:.4g}"
-
-
-def _audited(bound: "LowerBound") -> str:
-    sure = bound.kind.value if bound.is_certain else f"{100 * bound.confidence:g} % confidence"
-    if bound.gap is not None and bound.epsilon == float("inf"):
-        return f"no finite epsilon: delta ≥ {bound.gap:.4g} ({sure})"
-    return f"≥ {_down(bound.epsilon)} ({sure})"
-
-
-def _down(value: float) -> str:
-    from tacit.report.wording import down
-
-    return down(value, 4)
-
-
 def _audit_run(
     folder: Path, numbers: tuple[float | None, ...], data_path: Path | None, plot: Path | None, json: bool
 ) -> None:
     from tacit import arguments
     from tacit.audit import Verdict
-    from tacit.cli.auditing import Subject, report_json, roc_json, write_json
+    from tacit.audit.claims import report_json
+    from tacit.cli.auditing import Subject, roc_json, write_json
     from tacit.cli.output import refuse_unless_drawable, say_json, working
 
-    canaries, steps, shadows, confidence, seed = numbers
+    canaries, steps, shadows, confidence, seed, workers = numbers
     refuse_unless_drawable(plot)
     wanted = 1000 if canaries is None else arguments.count("canaries", canaries, at_least=0)
     some_steps = None if steps is None else arguments.count("steps", steps)
@@ -183,7 +111,8 @@ def _audit_run(
     with working("Asking the model about its examples"):
         rocs = subject.membership()
     if shadow_count := 0 if shadows is None else arguments.count("shadows", shadows, at_least=0):
-        rocs["likelihood ratio"] = subject.shadows(shadow_count, fixed)
+        count = None if workers is None else arguments.count("workers", workers)
+        rocs["likelihood ratio"] = subject.shadows(shadow_count, fixed, count)
     report = subject.canaries(wanted, some_steps, sure, fixed) if wanted else None
     said = {
         "folder": str(folder),
@@ -216,14 +145,15 @@ def _draw(subject: "Subject", report: "AuditReport | None", rocs: "dict[str, Roc
 
 def _print_run(subject: "Subject", report: "AuditReport | None", rocs: "dict[str, Roc]", pictures: list[Path]) -> None:
     from tacit.cli.output import say
+    from tacit.cli.tables import audited, console, epsilon, table
 
     settings = subject.settings
     if report is not None:
-        table = _table(*_COLUMNS)
-        proven, verdict = _epsilon(report.proven, "nothing"), str(report.verdict)
-        row = (f"{settings.method} on {settings.data}", _epsilon(report.claimed, "none"), proven)
-        table.add_row(*row, _audited(report.finding.bound), verdict)
-        _console().print(table)
+        shown = table(*_COLUMNS)
+        proven, verdict = epsilon(report.proven, "nothing"), str(report.verdict)
+        row = (f"{settings.method} on {settings.data}", epsilon(report.claimed, "none"), proven)
+        shown.add_row(*row, audited(report.finding.bound), verdict)
+        console().print(shown)
     lines = [] if report is None else str(report).splitlines()
     files = [*map(str, pictures), str(subject.audit_folder / "audit.json")]
     members = f"Membership, {len(subject.data.train[1]):,} trained on against {len(subject.data.test[1]):,} others"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ from tacit import checkpoint
 from tacit.audit import AuditReport, Roc, Runs, Training, audit_training, infer_membership, recorded, roc, train_shadows
 from tacit.audit.membership import ScoreName, scores
 from tacit.cli.networks import loss_for, network_for, optimizer_for
+from tacit.cli.output import without_infinity
 from tacit.cli.progress import stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, Settings
 from tacit.datasets import Data
@@ -62,11 +62,11 @@ class Subject:
         model.load_state_dict(self.weights)
         return infer_membership(model, loss_for(self.data), members=self.data.train, others=self.data.test)
 
-    def shadows(self, count: int, seed: int | None) -> Roc:
+    def shadows(self, count: int, seed: int | None, workers: int | None = None) -> Roc:
         """The likelihood-ratio attack, with so many shadow models, trained like this one on halves of all examples."""
         pool = tuple(np.concatenate(pair) for pair in zip(self.data.train, self.data.test, strict=True))
         name: ScoreName = "confidence" if self.data.classes else "loss"
-        runs = Runs(self.audit_folder, workers=min(os.cpu_count() or 1, count), seed=seed)
+        runs = Runs(self.audit_folder, workers=min(workers or os.cpu_count() or 1, count), seed=seed)
         train = ShadowTraining(self.settings, replace(self.data, train=_nothing(pool), test=_nothing(pool)), self.plan)
         found = train_shadows(train, loss_for(self.data), (pool[0], pool[1]), count=count, runs=runs, name=name)
         model = network_for(self.settings.model, self.data)
@@ -150,26 +150,6 @@ def _nothing(pool: tuple[Any, ...]) -> tuple[Any, Any]:
     return pool[0][:0], pool[1][:0]
 
 
-def report_json(report: AuditReport) -> dict[str, Any]:
-    """An audit for machines; null where nothing is claimed or proven."""
-    finding = report.finding
-    return {
-        "attack": finding.attack,
-        "claimed": report.claimed,
-        "proven": report.proven if math.isfinite(report.proven) else None,
-        "bound": _bound_json(finding.bound),
-        "gaussian": _bound_json(finding.gaussian),
-        "contradicts": finding.contradicts,
-        "verdict": str(report.verdict),
-        "notes": list(finding.notes),
-        "points": [list(point) for point in finding.points],
-    }
-
-
-def _bound_json(bound: Any) -> dict[str, Any]:
-    return {**asdict(bound), "kind": str(bound.kind)}
-
-
 def roc_json(one: Roc) -> dict[str, Any]:
     """What is read off a ROC curve, with its intervals."""
     return {
@@ -184,4 +164,4 @@ def roc_json(one: Roc) -> dict[str, Any]:
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """For `tacit report`, and for whoever asks later."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(values, indent=1), encoding="utf-8")
+    path.write_text(json.dumps(without_infinity(values), indent=1, allow_nan=False), encoding="utf-8")

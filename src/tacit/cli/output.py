@@ -51,14 +51,15 @@ def working(what: str) -> AbstractContextManager[object]:
 
 def say_json(values: dict[str, Any]) -> None:
     """Print valid JSON: infinity, for which it has no number, is the string "inf"."""
-    print(json.dumps(_without_infinity(values), indent=2, allow_nan=False))
+    print(json.dumps(without_infinity(values), indent=2, allow_nan=False))
 
 
-def _without_infinity(value: Any) -> Any:
+def without_infinity(value: Any) -> Any:
+    """The same values with a string for infinity."""
     if isinstance(value, dict):
-        return {key: _without_infinity(inner) for key, inner in value.items()}
+        return {key: without_infinity(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_infinity(inner) for inner in value]
+        return [without_infinity(inner) for inner in value]
     return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
