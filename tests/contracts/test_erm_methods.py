@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tacit.accounting import Adjacency
 from tacit.convex import (
     FilteredDescent,
     FullDescent,
@@ -138,3 +139,17 @@ def test_an_attack_finds_no_more_than_is_proven(method):
     least_found = stats.beta.ppf(0.005, found, 61 - found) if found else 0.0
     most_alarms = stats.beta.ppf(0.995, alarms + 1, 60 - alarms) if alarms < 60 else 1.0
     assert math.log(max(least_found - 1e-5, 1e-9) / most_alarms) <= 1.0
+
+
+@pytest.mark.parametrize("method", [output_perturbation, objective_perturbation, gradient_perturbation])
+@pytest.mark.parametrize("mode", ["rigorous", "paper"])
+def test_a_network_is_refused_with_a_reason(method, mode):
+    with pytest.raises(InvalidArgument, match=r"for linear models and takes no module: .* Train networks with"):
+        Method(method)(X, Y, mode=mode, module=object())
+
+
+@pytest.mark.parametrize("method", [objective_perturbation, gradient_perturbation, individual_descent])
+def test_who_is_added_or_removed_has_a_row_in_both_worlds(method):
+    found = Method(method)(X, Y, adjacency=Adjacency.ADD_REMOVE, seed=0)
+    assert "leaves a row of zeros in its place" in str(found.guarantee)
+    assert "leaves a row" not in str(Method(method)(X, Y, seed=0).guarantee)

@@ -8,10 +8,12 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 from tacit.accounting import Adjacency
+from tacit.convex import FullDescent, NoisyLots, NoisySnapshots, PermutedDescent
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.estimators import PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression, PrivateRegressor
 from tacit.estimators.declared import estimated_norm
 from tacit.guarantee import FIXED_SEED, Status
+from tacit.inputs import InfluenceRule
 from tacit.ledger import Budget, Ledger
 
 X, Y = load_breast_cancer(return_X_y=True)
@@ -155,3 +157,44 @@ def test_nonsense_about_a_network_is_refused_by_name(settings, said):
 def test_a_network_for_numbers_has_one_output():
     with pytest.raises(InvalidArgument, match="module must give 1 numbers"):
         PrivateRegressor(torch.nn.Linear(X.shape[1], 2), steps=2, target_bound=1.0).fit(X, Y)
+
+
+PUBLISHED = {
+    "Wu": ("output", {"training": PermutedDescent(passes=2)}),
+    "Zhang": ("output", {"training": FullDescent(20)}),
+    "Bassily": ("gradient", {"training": NoisyLots(steps=200, lot_size=1)}),
+    "DP-SVRG": ("gradient", {"training": NoisySnapshots(2, 3)}),
+    "Kang et al. 2020": ("input", {"noise": "shared"}),
+    "Kang et al. 2021": ("influence", {"rule": InfluenceRule(normalise=True)}),
+}
+
+
+@pytest.mark.parametrize("paper", PUBLISHED)
+def test_every_published_method_is_within_reach(paper):
+    method, options = PUBLISHED[paper]
+    model = logistic(method=method, mode="paper", options=options, regularisation=0.01, random_state=0).fit(X, Y)
+    assert paper in model.guarantee_.method
+    assert model.predict(X).shape == Y.shape
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {"colour": 1}, {"epsilon": 9.0}, ["training"], 3])
+def test_options_that_a_method_does_not_have_are_refused(options):
+    with pytest.raises(InvalidArgument, match=r"objective_perturbation takes adjacency, solver_share\."):
+        logistic(options=options).fit(X, Y)
+
+
+@pytest.mark.parametrize("method", ["input", "data"])
+@pytest.mark.parametrize("delta", [1e-5, None])
+def test_numbers_are_reported_within_their_declared_bound(method, delta):
+    model = PrivateLinearRegression(method=method, delta=delta, data_norm=2.0, target_bound=3.0).fit(X, 1.0 * Y)
+    assert 0 < model.guarantee_.epsilon(1e-5) <= 1.0
+    assert model.guarantee_.unprotected == ()
+
+
+def test_a_fit_says_that_choosing_by_scores_is_not_covered():
+    assert "a choice by such scores" in str(logistic().fit(X, Y).guarantee_)
+
+
+def test_a_method_for_linear_models_is_refused_for_a_network():
+    with pytest.raises(InvalidArgument, match="is for linear models, as in PrivateLogisticRegression"):
+        PrivateClassifier(method="objective", steps=2).fit(X, Y)

@@ -31,6 +31,8 @@ _REACH = 12.0
 _ROUNDING = 1e-11
 # Below this, what the reports' own delta adds does not matter to anyone.
 _NEGLIGIBLE = 1e-18
+# Beyond this epsilon not one report in e^100 is a clone, and e^epsilon itself will not be written down much longer.
+_HOPELESS = 100.0
 _SPLITS = 64
 _POINTS = 400
 _NOTHING = LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
@@ -162,7 +164,7 @@ class _Reports:
     def amplified(self, epsilon: float) -> float:
         """The clone bound at the best split of the report's own guarantee that a search finds. Every split is valid."""
         first, last = int(np.searchsorted(self.splits, epsilon, side="right")), self.splits.size - 1
-        if first > last:
+        if first > last or epsilon > _HOPELESS:
             return 1.0
         # The bound falls and then rises with the split: compare neighbours, and keep the half that holds the lower one.
         while first < last:

@@ -111,6 +111,8 @@ def individual_descent_and_spent(
 ) -> tuple[ErmResult, Spent]:
     """As `individual_descent`; and, for the curator's eyes only, what every example has spent."""
     budget = Allowance(epsilon, arguments.open_unit("delta", delta))
+    if not isinstance(training, FilteredDescent):
+        raise InvalidArgument(f"training must be FilteredDescent of tacit.convex. Got {training!r}.")
     problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
     source = source_for(seed)
     clip_norm = clip_norm_for(problem, training.clip_norm)

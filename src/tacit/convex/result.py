@@ -83,6 +83,15 @@ def check_mode(mode: str) -> Mode:
     return cast(Mode, mode)
 
 
+def refuse_network(module: object, why: str) -> None:
+    """Raise for a model that is not linear, and say where networks are trained."""
+    if module is not None:
+        raise InvalidArgument(
+            f"This method is for linear models and takes no module: {why} Train networks with tacit.PrivateRun and a "
+            "gradient method such as methods.dpsgd, or with PrivateClassifier(module=...)."
+        )
+
+
 def result_of(
     theta: Array,
     problem: Problem,
@@ -119,4 +128,4 @@ def _assumptions(problem: Problem, event: Event, intercept: bool) -> tuple[str, 
     clipped = f"Every row{joint} was clipped to a norm of {problem.data_norm:g}, which was declared and not looked up."
     if event.adjacency is Adjacency.REPLACE_ONE:
         return clipped, "The number of examples is public."
-    return clipped, "The number that sums are divided by is public: it does not follow the data."
+    return clipped, "The number of rows is public: an example that is removed leaves a row of zeros in its place."

@@ -29,7 +29,8 @@ _KEPT = 0.9
 
 ONE_FIT = (
     "This is the cost of one fit. Every further fit on the same examples, in a search, a cross-validation or by hand, "
-    "adds its own; give all of them one ledger to have them added up."
+    "adds its own; give all of them one ledger to have them added up. Scores on these examples have no noise and no "
+    "guarantee, nor has a choice by such scores: choose by examples that are public."
 )
 _READ_OFF = "Which classes there are is public: they were read off y, not declared."
 

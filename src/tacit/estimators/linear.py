@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
+from inspect import signature
 from typing import Any, Self
 
 import numpy as np
@@ -35,6 +36,8 @@ from tacit.guarantee import Guarantee
 from tacit.inputs.local import Reporting
 
 _METHODS = ("objective", "output", "gradient", "input", "data", "influence")
+# What `options` may not set: the estimator has arguments of its own for these, or none at all.
+_OWN = ("x", "y", "loss", "regularisation", "epsilon", "delta", "data_norm", "mode", "intercept", "module", "seed")
 
 
 def _method(name: object) -> Callable[..., Any]:
@@ -48,6 +51,7 @@ def _method(name: object) -> Callable[..., Any]:
 def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[str, ...]) -> None:
     """Run the method, charge the ledger, and only then hand the coefficients out."""
     method, seed = _method(estimator.method), seed_of(estimator.random_state)
+    options = {**_usual(estimator, loss), **_options(estimator.options, method)}
     epsilon = arguments.positive("epsilon", estimator.epsilon)
     joint = np.column_stack([x, np.ones(len(x))]) if estimator.fit_intercept else x
     norm, left, estimate = norm_for(estimator.data_norm, joint, epsilon, seed)
@@ -65,7 +69,7 @@ def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tup
         mode=estimator.mode,
         intercept=estimator.fit_intercept,
         seed=seed,
-        **_without_delta(estimator),
+        **options,
     )
     guarantee: Guarantee = completed(result.guarantee, estimate, assumptions)
     charge(estimator.ledger, estimator.dataset, guarantee, x, y)
@@ -74,15 +78,29 @@ def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tup
     estimator._loss = loss
 
 
-def _without_delta(estimator: Any) -> dict[str, Any]:
-    """What a method needs beside delta=None to be pure, where it can: noise that is not normal."""
-    if estimator.delta is not None:
-        return {}
-    if estimator.method == "gradient":
+def _usual(estimator: Any, loss: Loss) -> dict[str, Any]:
+    """What a method needs to do with this delta and this loss: without a delta, noise that is not normal."""
+    pure = estimator.delta is None
+    if estimator.method == "gradient" and pure:
         return {"training": NoisyPass()}
     if estimator.method in ("input", "data"):
-        return {"reporting": Reporting(features="k_norm")}
+        # Targets were scaled to [-1, 1], which Huber's loss by itself does not know.
+        bound = 1.0 if isinstance(loss, Huber) else None
+        return {"reporting": Reporting(features="k_norm" if pure else "gaussian", target_bound=bound)}
     return {}
+
+
+def _options(given: Any, method: Callable[..., Any]) -> dict[str, Any]:
+    """Further arguments of the method, as they were given; refused where it has none of that name."""
+    if given is None:
+        return {}
+    known = [name for name in signature(method).parameters if name not in _OWN]
+    if not isinstance(given, Mapping) or not set(given) <= set(known):
+        raise InvalidArgument(
+            f"options must map names to values, and {method.__name__} takes {', '.join(known)}. What an estimator has "
+            f"an argument for is set there. Got {given!r}."
+        )
+    return dict(given)
 
 
 def default_strength(
@@ -127,12 +145,13 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore
     """Logistic regression, of two classes or by a softmax over more, with a guarantee.
 
     `method` says where the noise goes: "objective" (the default), "output", "gradient", "input", "data" or
-    "influence"; `mode="paper"` takes the method as published. `data_norm` bounds the norm of a row (with its 1 for the
-    intercept): longer ones are scaled down. It is declared, or "estimate" for a tenth of epsilon. `classes` declares
-    the labels; read off y otherwise, and then assumed to be public. With `delta=None` the guarantee is pure, by every
-    method but "influence". Without a `random_state` the noise is cryptographic; with one it can be drawn again, and the
-    model is not for release. A `ledger` (with the name of the `dataset` in it) adds up all fits, and refuses what goes
-    over its budget.
+    "influence"; `mode="paper"` takes the method as published, and `options` are further arguments of its function in
+    `tacit.methods`, such as {"training": PermutedDescent()} for that of Wu et al. 2017. `data_norm` bounds the norm of
+    a row (with its 1 for the intercept): longer ones are scaled down. It is declared, or "estimate" for a tenth of
+    epsilon. `classes` declares the labels; read off y otherwise, and then assumed to be public. With `delta=None` the
+    guarantee is pure, by every method but "influence". Without a `random_state` the noise is cryptographic; with one it
+    can be drawn again, and the model is not for release. A `ledger` (with the name of the `dataset` in it) adds up all
+    fits, and refuses what goes over its budget.
 
     After `fit`: `coef_`, `intercept_`, `classes_` and `guarantee_`, which is about one example replaced by another.
 
@@ -152,6 +171,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore
     classes: Any = None
     regularisation: float | None = None
     fit_intercept: bool = True
+    options: Mapping[str, Any] | None = None
     class_weight: None = None
     random_state: Any = None
     ledger: Any = None
@@ -204,6 +224,7 @@ class PrivateLinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes: Any = None
     regularisation: float | None = None
     fit_intercept: bool = True
+    options: Mapping[str, Any] | None = None
     width: float = 0.5
     class_weight: None = None
     random_state: Any = None
@@ -247,6 +268,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
     threshold: float | None = 0.5
     regularisation: float | None = None
     fit_intercept: bool = True
+    options: Mapping[str, Any] | None = None
     random_state: Any = None
     ledger: Any = None
     dataset: str | None = None

@@ -106,7 +106,11 @@ def _mechanism(estimator: Any) -> Any:
     name = estimator.method
     if name not in list(methods.GRADIENT_METHODS):
         known = ", ".join(map(repr, methods.GRADIENT_METHODS))
-        raise InvalidArgument(f"method must be one of {known}. Got {name!r}.")
+        raise InvalidArgument(
+            f"method must be one of {known}: noise on the gradients, which is proven for networks. Noise on the "
+            "objective, the output or the data is for linear models, as in PrivateLogisticRegression (and "
+            f"tacit.methods.input_perturbation takes a module). Got {name!r}."
+        )
     return methods.GRADIENT_METHODS[name](clip_norm=estimator.clip_norm, mode=estimator.mode)
 
 

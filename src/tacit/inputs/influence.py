@@ -229,7 +229,8 @@ class InfluenceRule:
     def __post_init__(self) -> None:
         for name in ("rounds", "local_steps"):
             object.__setattr__(self, name, arguments.count(name, getattr(self, name)))
-        object.__setattr__(self, "step_size", arguments.positive("step_size", self.step_size))
+        for name in ("step_size", "constant"):
+            object.__setattr__(self, name, arguments.positive(name, getattr(self, name)))
 
     @property
     def steps(self) -> int:

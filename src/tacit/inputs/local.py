@@ -63,6 +63,8 @@ class Reporting:
         if share >= 1:
             raise InvalidArgument(f"label_share must be below 1, or nothing is left for the features. Got {share:g}.")
         object.__setattr__(self, "label_share", share)
+        if self.target_bound is not None:
+            object.__setattr__(self, "target_bound", arguments.positive("target_bound", self.target_bound))
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Labels:
             case Squared(target_bound=bound):
                 return Labels(bound=bound if target_bound is None else min(bound, target_bound))
             case Huber() if target_bound is not None:
-                return Labels(bound=arguments.positive("target_bound", target_bound))
+                return Labels(bound=target_bound)
         raise InvalidArgument(
             f"The targets of {loss!r} have no bound, so no noise would hide one. Declare it: "
             "reporting=Reporting(target_bound=...)."

@@ -245,6 +245,13 @@ def check_noise(noise: str) -> Noise:
     )
 
 
+def check_training(training: object) -> Descent | None:
+    """`training` if it is one."""
+    if training is None or isinstance(training, Descent):
+        return training
+    raise InvalidArgument(f"training must be Descent of tacit.inputs, or None. Got {training!r}.")
+
+
 def with_rows(problem: Problem, x: Array, *, intercept: bool, length: float | None = None) -> Problem:
     """The same problem over other rows (with a column of ones for the intercept), of norm `length` at most or so.
 

@@ -117,6 +117,11 @@ def set_up(
 def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: Descent | None) -> Result:
     """Examples reported with noise, the reports shuffled, a model trained on them: proven, locally and centrally."""
     problem, budget = setup.problem, setup.budget
+    if setup.module is None and training is not None:
+        raise InvalidArgument(
+            "training is for networks, and for mode='paper': a linear model of reports is fitted to its minimum, which "
+            f"costs nothing. Leave it out. Got {training!r}."
+        )
     labels = Labels.of(problem.loss, reporting.target_bound)
     randomizer = calibrated(
         reporting,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tacit.convex.losses import Loss
 from tacit.convex.result import Mode, check_mode
 from tacit.inputs.local import Reporting
-from tacit.inputs.perturb import DataRule, Descent, Noise, check_noise
+from tacit.inputs.perturb import DataRule, Descent, Noise, check_noise, check_training
 from tacit.inputs.training import (
     Result,
     noisy_features_guarantee,
@@ -68,7 +68,7 @@ def data_perturbation(
     >>> result.data.x.shape == x.shape and result.guarantee.epsilon(1e-5) <= 1.0
     True
     """
-    mode, noise = check_mode(mode), check_noise(noise)
+    mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
     setup = set_up(
         x,
         y,

@@ -37,13 +37,14 @@ from tacit.convex.published import (
     wang_2017_least_constant,
     wang_2017_std,
 )
-from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, result_of
+from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
 from tacit.convex.snapshots import NoisySnapshots
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
 from tacit.randomness import Source, source_for
 
 _NAME = "gradient_perturbation"
+_LINEAR_ONLY = "its steps and its clipping follow from the constants of a convex loss."
 
 
 def gradient_perturbation(
@@ -60,14 +61,17 @@ def gradient_perturbation(
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
     intercept: bool = True,
     constant: float = 1.0,
+    module: object = None,
     seed: int | None = None,
 ) -> ErmResult:
     """Coefficients by noisy descent on mean loss + (regularisation / 2) |theta|^2, rows clipped to `data_norm`.
 
     Guarantee: (epsilon, delta)-DP in rigorous form, certified for all steps together; epsilon-DP with delta=None, which
     only `NoisyPass` can. In paper form `constant` is the one that Wang et al. 2017 leave open, and the guarantee is
-    about one example replaced by another. The number of steps, step sizes and clip norms are public.
+    about one example replaced by another. The number of steps, step sizes and clip norms are public. A network
+    (`module`) is refused.
     """
+    refuse_network(module, _LINEAR_ONLY)
     budget, mode = Allowance(epsilon, delta), check_mode(mode)
     if not isinstance(training, Descent):
         raise InvalidArgument(

@@ -17,7 +17,7 @@ from tacit.convex.losses import Logistic, Loss, SmoothHinge
 from tacit.convex.result import Mode, check_mode
 from tacit.guarantee import Guarantee
 from tacit.inputs.local import Reporting
-from tacit.inputs.perturb import Descent, InputRule, Noise, check_noise, one_step_event
+from tacit.inputs.perturb import Descent, InputRule, Noise, check_noise, check_training, one_step_event
 from tacit.inputs.training import (
     Result,
     Setup,
@@ -76,7 +76,7 @@ def input_perturbation(
     >>> result.guarantee.epsilon(1e-5) <= 1.0 < result.guarantee.local_epsilon(1e-5)
     True
     """
-    mode, noise = check_mode(mode), check_noise(noise)
+    mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
     setup = set_up(
         x,
         y,

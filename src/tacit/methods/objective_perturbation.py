@@ -24,13 +24,14 @@ from tacit.convex.losses import Loss
 from tacit.convex.noise import add_gaussian, add_k_norm, gaussian, k_norm
 from tacit.convex.objective import Setting, added_strength, chaudhuri_2011, kifer_2012
 from tacit.convex.problem import Problem, prepare
-from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, result_of
+from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
 from tacit.convex.solver import minimise, reachable_tolerance
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim, Status
 from tacit.randomness import Purpose, Source, source_for
 
 _NAME = "objective_perturbation"
+_LINEAR_ONLY = "the proof needs a convex objective in which the Hessian of one example has few eigenvalues."
 # Noise is longer than the solver is prepared for with a probability of at most this: about that of guessing a key.
 _LONGEST_TAIL = 1e-30
 
@@ -48,6 +49,7 @@ def objective_perturbation(
     adjacency: Adjacency | None = None,
     intercept: bool = True,
     solver_share: float = 1e-3,
+    module: object = None,
     seed: int | None = None,
 ) -> ErmResult:
     """The minimiser of mean loss + (regularisation / 2) |theta|^2 + noise . theta, over rows clipped to `data_norm`.
@@ -55,8 +57,9 @@ def objective_perturbation(
     Guarantee: (epsilon, delta)-DP, or epsilon-DP with delta=None; for one example replaced by another, except that
     Kifer et al.'s own constant (paper form with a delta) is about one added or removed. More regularisation is added
     where the proof needs it. `solver_share` of the budget pays for the solver's tolerance; with 0 the answer
-    is taken for the exact minimiser, as in the papers, and nothing is proven of it.
+    is taken for the exact minimiser, as in the papers, and nothing is proven of it. A network (`module`) is refused.
     """
+    refuse_network(module, _LINEAR_ONLY)
     budget, mode = Allowance(epsilon, delta), check_mode(mode)
     share = _share(solver_share)
     problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)

@@ -19,13 +19,14 @@ from tacit.convex import sensitivity
 from tacit.convex.losses import Loss
 from tacit.convex.noise import Noisy, add_gaussian, add_k_norm
 from tacit.convex.problem import Problem, prepare
-from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, result_of
+from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
 from tacit.convex.training import FullDescent, Minimiser, PermutedDescent, Training
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
 from tacit.randomness import Purpose, Stream, source_for
 
 _NAME = "output_perturbation"
+_LINEAR_ONLY = "how far one example moves a trained network has no known bound."
 # Normal noise calibrated in closed form is off by less than this from rounding.
 _OUTWARDS = 1 + 1e-11
 
@@ -43,14 +44,16 @@ def output_perturbation(
     training: Training = Minimiser(),  # noqa: B008 - a frozen value
     intercept: bool = True,
     constant: float = 5.0,
+    module: object = None,
     seed: int | None = None,
 ) -> ErmResult:
     """The trained coefficients of mean loss + (regularisation / 2) |theta|^2, rows clipped to `data_norm`, with noise.
 
     Guarantee: (epsilon, delta)-DP for one example replaced by another, or epsilon-DP with delta=None, in rigorous
     form. In paper form the noise is that of the training's paper, and the guarantee says what is proven of it;
-    `constant` is Zhang et al.'s. An example that is not finite counts nothing.
+    `constant` is Zhang et al.'s. An example that is not finite counts nothing. A network (`module`) is refused.
     """
+    refuse_network(module, _LINEAR_ONLY)
     budget, mode = Allowance(epsilon, delta), check_mode(mode)
     if not isinstance(training, Training):
         raise InvalidArgument(
