@@ -19,7 +19,7 @@ from tacit.accounting.events import Event, Gaussian
 from tacit.errors import InvalidArgument
 
 Kind = Literal["image", "table", "text"]
-Preparation = Literal["none", "centring", "word weights"]
+Preparation = Literal["none", "whitening", "word weights"]
 
 # By the end, the noise that has gathered in a weight has this standard deviation, for features of norm 1.
 GATHERED: dict[Kind, float] = {"image": 1.5, "table": 1.5, "text": 1.0}
@@ -29,18 +29,20 @@ MOMENTUM = 0.9
 CONSTANT = 0.3
 # More steps cost time and no privacy; lots are so large that the noise on their sum is this multiple of the clip norm
 # where nothing else asks for larger ones: below it, sampling hides less.
-_STEPS: dict[Kind, int] = {"image": 1000, "table": 500, "text": 300}
+_STEPS: dict[Kind, int] = {"image": 500, "table": 500, "text": 300}
 _MULTIPLIER = 2.0
 _LEAST_LOT = 1024.0
-# The share of the squared budget (in mu) that goes to the release of a mean.
-_SHARES: dict[Kind, float] = {"image": 0.03, "table": 0.0, "text": 0.05}
-_PREPARATIONS: dict[Kind, Preparation] = {"image": "centring", "table": "none", "text": "word weights"}
+# The share of the squared budget (in mu) that goes to the preparation, and how many releases, with equal noise, it
+# makes: a mean, and second moments if it whitens.
+_SHARES: dict[Kind, float] = {"image": 0.04, "table": 0.0, "text": 0.05}
+_PREPARATIONS: dict[Kind, Preparation] = {"image": "whitening", "table": "none", "text": "word weights"}
+_RELEASES: dict[Preparation, int] = {"none": 0, "whitening": 2, "word weights": 1}
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What to do with data of one kind. `share` of the squared budget (as mu, in the sense of Gaussian DP) pays for
-    the preparation: a mean that is released once.
+    the preparation: a mean that is released once, and for images second moments.
     """
 
     kind: Kind
@@ -59,7 +61,7 @@ class Recipe:
         return self.lot_size / self.population
 
     def noise(self, epsilon: float, delta: float) -> tuple[float | None, float]:
-        """The multipliers of the preparation (None if there is none) and of every step, for both to keep the budget."""
+        """The multipliers of each release that prepares (None if none does) and of every step, to keep the budget."""
         preparation = self.preparation_multiplier(epsilon, delta)
         guess = self.rate * math.sqrt(self.steps) / float(gdp.mu(epsilon, delta)) + 0.5
         step = calibrate(
@@ -68,8 +70,10 @@ class Recipe:
         return preparation, step
 
     def preparation_multiplier(self, epsilon: float, delta: float) -> float | None:
-        """The noise on the mean; None if none is released."""
-        return None if self.share == 0 else 1 / (float(gdp.mu(epsilon, delta)) * math.sqrt(self.share))
+        """The noise on each release of the preparation; None if there is none."""
+        if self.preparation == "none":
+            return None
+        return math.sqrt(_RELEASES[self.preparation] / self.share) / float(gdp.mu(epsilon, delta))
 
     def with_steps(self, steps: int, epsilon: float, delta: float) -> Recipe:
         """By the same rule, with another number of steps."""
@@ -78,14 +82,14 @@ class Recipe:
     def event(self, preparation: float | None, step: float) -> Event:
         """What everything costs together, with these multipliers."""
         training = Gaussian(step).sampled(self.rate) * self.steps
-        return training if preparation is None else Gaussian(preparation) + training
+        return training if preparation is None else Gaussian(preparation) * _RELEASES[self.preparation] + training
 
 
 def auto(kind: Kind, *, population: int, epsilon: float, delta: float) -> Recipe:
     """The recipe for so many examples of a kind and such a budget.
 
     >>> auto("image", population=60_000, epsilon=1.0, delta=1e-5).steps
-    1000
+    500
     """
     if kind not in _STEPS:
         raise InvalidArgument(f"kind must be one of {', '.join(map(repr, _STEPS))}. Got {kind!r}.")

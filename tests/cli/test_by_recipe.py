@@ -53,7 +53,7 @@ def test_words_make_a_model_of_words(tmp_path):
         *("--seed", "0", "--out", str(tmp_path / "run")),
     )
     assert ran.exit_code == 0, ran.output
-    assert "First the mean of the features is released" in ran.output
+    assert "First the mean of the features: noise with multiplier" in ran.output
     accuracy = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]["accuracy"]
     assert accuracy > 0.8
     assert set(load_file(tmp_path / "run" / "model.safetensors")) == {"scores.weight", "mean"}

@@ -24,7 +24,7 @@ def images():
     return wide.reshape(len(wide), 256), found.target
 
 
-def test_images_are_centred_and_told_apart_within_the_budget():
+def test_images_are_whitened_and_told_apart_within_the_budget():
     x, y = images()
     model = PrivateClassifier(
         recipe="auto", epsilon=8.0, shape=(16, 16), population=900, classes=range(10), random_state=0
@@ -33,8 +33,9 @@ def test_images_are_centred_and_told_apart_within_the_budget():
     guarantee = model.guarantee_
     assert 7.99 < guarantee.epsilon(1e-5) <= 8
     parts = guarantee.event.parts if isinstance(guarantee.event, Composed) else ()
-    assert parts[0] == Gaussian(model.recipe_.noise(8.0, 1e-5)[0])
-    assert "mean that was released first" in str(guarantee)
+    assert parts[:2] == (Gaussian(model.recipe_.noise(8.0, 1e-5)[0]),) * 2
+    assert "second moments) that was released first" in " ".join(str(guarantee).split())
+    assert model.prepared_.preparation.along == (0,)
     assert model.predict_proba(x[:5]).sum(1) == pytest.approx(np.ones(5))
 
 
@@ -79,6 +80,12 @@ def test_the_ledger_is_charged_for_the_preparation_too(tmp_path):
     assert ledger.account("digits").epsilon(1e-5) == pytest.approx(model.guarantee_.epsilon(1e-5), rel=1e-3)
     with pytest.raises(BudgetExceeded):
         model.fit(x[:300], y[:300])
+
+
+def test_features_of_images_need_the_shape_of_these():
+    recipe = auto("image", population=20, epsilon=3.0, delta=1e-5)
+    with pytest.raises(InvalidArgument, match="Images need their shape"):
+        PrivateClassifier(recipe=recipe, epsilon=3.0, classes=[0, 1]).fit(np.zeros((20, 1296)), np.arange(20) % 2)
 
 
 def test_what_contradicts_a_recipe_is_refused():

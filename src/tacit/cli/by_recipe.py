@@ -20,6 +20,7 @@ from tacit.datasets import Data
 from tacit.errors import InvalidArgument
 from tacit.estimators.prepared import features_for
 from tacit.estimators.recipes import Trained, scores_by_recipe, train_by_recipe
+from tacit.features import PrivateWhitening
 from tacit.guarantee import Guarantee
 from tacit.ledger import Ledger
 from tacit.recipe import Kind, Recipe, auto
@@ -134,7 +135,8 @@ def plan_lines(task: Task) -> list[str]:
         f"multiplier {step:.4g}, clip norm {recipe.clip_norm:g}, learning rate {recipe.learning_rate:.4g}.",
     ]
     if preparation is not None:
-        lines.insert(1, f"First the mean of the features is released, with multiplier {preparation:.4g}.")
+        what = "mean and then second moments" if recipe.preparation == "whitening" else "mean"
+        lines.insert(1, f"First the {what} of the features: noise with multiplier {preparation:.4g}.")
     return lines
 
 
@@ -168,10 +170,14 @@ def _outcome(task: Task, trained: Trained, folder: Path) -> dict[str, Any]:
 
 
 def _weights(trained: Trained) -> dict[str, torch.Tensor]:
-    """Those of the model, and the released mean."""
+    """Those of the model, and what was released before it, or follows from that."""
     weights = {name: value.contiguous() for name, value in trained.model.state_dict().items()}
-    if trained.prepared.preparation is not None:
-        weights["mean"] = torch.from_numpy(trained.prepared.preparation.mean_)
+    preparation = trained.prepared.preparation
+    if preparation is not None:
+        weights["mean"] = torch.from_numpy(preparation.mean_)
+    if isinstance(preparation, PrivateWhitening):
+        roots = enumerate(preparation.roots_)
+        weights |= {f"root {axis}": torch.from_numpy(root) for axis, root in roots}
     return weights
 
 

@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
-from tacit.features import HashedWords, Knots, PrivateCentring, PrivateWordWeights, Scattering
+from tacit.features import HashedWords, Knots, PrivateCentring, PrivateWhitening, PrivateWordWeights, Scattering
 from tacit.features.text import padded
 from tacit.recipe import CONSTANT, Kind, Recipe
 
 # Different words of a text that take part, the heaviest first.
 WORDS = 400
+
+Preparation = PrivateCentring | PrivateWhitening | PrivateWordWeights
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,7 @@ class Prepared:
 
     kind: Kind
     features: Any
-    preparation: PrivateCentring | PrivateWordWeights | None
+    preparation: Preparation | None
 
     @property
     def event(self) -> Event | None:
@@ -72,13 +74,33 @@ class WordScores(nn.Module):
         return found
 
 
-def prepare(recipe: Recipe, x: Any, features: Any, multiplier: float | None, seed: int | None) -> tuple[Prepared, Any]:
-    """What turns examples into rows, after releasing what the recipe says; and the features of `x` themselves."""
+def prepare(
+    recipe: Recipe,
+    x: Any,
+    features: Any,
+    multiplier: float | None,
+    seed: int | None,
+    *,
+    shape: tuple[int, ...] | None = None,
+) -> tuple[Prepared, Any]:
+    """What turns examples into rows, after releasing what the recipe says; and the features of `x` themselves.
+
+    Without `features`, `x` holds them already: for images, those of pictures of this `shape`.
+    """
     rows = x if features is None else features.fit(x).transform(x)
-    made: PrivateCentring | PrivateWordWeights | None = None
-    if multiplier is not None:
-        kind = PrivateWordWeights if recipe.preparation == "word weights" else PrivateCentring
-        made = kind(multiplier, recipe.population, random_state=seed).fit(rows)
+    made: Preparation | None = None
+    if multiplier is not None and recipe.preparation == "whitening":
+        layout = features_for("image", shape, 0) if features is None else features
+        made = PrivateWhitening(
+            multiplier,
+            recipe.population,
+            axes=layout.axes,
+            along=(len(layout.axes) - 2,),  # Channels: along colours and cells it did not help.
+            columns=layout.columns,
+            random_state=seed,
+        ).fit(rows)
+    elif multiplier is not None:
+        made = PrivateWordWeights(multiplier, recipe.population, random_state=seed).fit(rows)
     return Prepared(recipe.kind, features, made), rows
 
 

@@ -23,11 +23,14 @@ from tacit.sampling import Poisson
 
 AUTO = "auto"
 COUNTED = "The number of examples, {}, is public: it was counted, not declared."
-PREPARED = "Before training, the mean of the features was released with noise of its own, which the guarantee includes."
+PREPARED = (
+    "Before training, the mean of the features (of images also second moments) was released with noise of its own, "
+    "which the guarantee includes."
+)
 _UNTOUCHED = "The model's first weights"
 AFTERWARDS = (
-    "The model's first weights did not depend on the examples, nor did their features, but for the mean that was "
-    "released first."
+    "The model's first weights did not depend on the examples, nor did their features, but for the mean (of images "
+    "also second moments) that was released first."
 )
 # Examples that are scored at once.
 _PIECE = 4096
@@ -50,6 +53,7 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
         classes=len(estimator.classes_),
         budget=(estimator.epsilon, estimator.delta),
         seed=seed_of(estimator.random_state),
+        shape=estimator.shape,
     )
     guarantee = completed(trained.guarantee, None, (*assumptions, *more))
     charge(estimator.ledger, estimator.dataset, guarantee, np.asarray([len(y)]), y)
@@ -88,10 +92,14 @@ def train_by_recipe(
     classes: int,
     budget: tuple[float, float],
     seed: int | None,
+    shape: tuple[int, ...] | None = None,
 ) -> Trained:
-    """The whole of it: one guarantee for the preparation and for every step, both within the budget."""
+    """The whole of it: one guarantee for the preparation and for every step, both within the budget.
+
+    Without `features`, `x` holds them already; for images `shape` then says of what pictures.
+    """
     preparation, multiplier = recipe.noise(*budget)
-    prepared, rows = prepare(recipe, x, features, preparation, seed)
+    prepared, rows = prepare(recipe, x, features, preparation, seed, shape=shape)
     model = prepared.model(rows.shape[1], classes)
     run = PrivateRun(
         model,

@@ -26,8 +26,8 @@ Row = NDArray[np.float32]
 
 # The stream of a source that no step of a run draws from: runs count their steps from 0.
 _STREAM = 2**32
-# Rows that are summed, or transformed, at a time.
-_PIECE = 4096
+# Rows that are summed, or transformed, at a time: few enough to stay in the processor's own memory.
+_PIECE = 256
 
 
 class PrivateCentring(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -59,7 +59,7 @@ class PrivateCentring(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """Every row by itself."""
         check_is_fitted(self)
-        return centred(_rows(X), self.mean_)
+        return centred(table_of(X), self.mean_)
 
 
 class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -102,7 +102,7 @@ def private_mean(x: Any, *, multiplier: float, population: int, seed: int | None
     """The sum of rows of norm at most 1 (longer ones are scaled down) with noise, over the population; and its cost."""
     population = arguments.count("population", population)
     noise = GaussianNoise(arguments.positive("multiplier", multiplier))
-    rows = x.tocsr() if sparse.issparse(x) else _rows(x)
+    rows = x.tocsr() if sparse.issparse(x) else table_of(x)
     total = np.zeros(rows.shape[1])
     for start in range(0, rows.shape[0], _PIECE):
         piece = rows[start : start + _PIECE]
@@ -122,11 +122,12 @@ def centred(rows: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.
         norms = np.sqrt(np.einsum("ij,ij->i", piece, piece))
         usable = np.isfinite(norms) & (norms > 0)
         piece[~usable] = 0
-        found[start : start + _PIECE] = piece / np.where(usable, norms, 1)[:, None]
+        np.divide(piece, np.where(usable, norms, 1)[:, None], out=found[start : start + _PIECE])
     return found
 
 
-def _rows(x: Any) -> NDArray[np.float32]:
+def table_of(x: Any) -> NDArray[np.float32]:
+    """Rows of numbers, or an exception."""
     rows = np.asarray(x, dtype=np.float32)
     if rows.ndim != 2:
         raise InvalidArgument(f"X must be a table, one row per example. Got shape {rows.shape}.")

@@ -214,6 +214,24 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         flat = found.flatten(1)[:, places]
         return torch.nn.functional.normalize(flat, dim=1) if self.groups else flat
 
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The shape of what a row holds: colours if there are several, channels, cells."""
+        above = self.scales * (self.scales - 1) // 2
+        channels = 1 + self.scales * self.directions + above * self.directions**2
+        colours = tuple(size for size in self.shape[:-2] if size > 1)
+        return (*colours, channels, math.prod(self._cells()))
+
+    @property
+    def columns(self) -> NDArray[np.int64] | None:
+        """For every entry of that tensor the column of a row which holds it, where a row holds half of them."""
+        if not self.is_mirrored:
+            return None
+        places, partners = self._mirroring()
+        found = np.empty(len(partners), dtype=np.int64)
+        found[places.numpy()] = found[partners[places].numpy()] = np.arange(len(places))
+        return found
+
     def _cells(self) -> tuple[int, int]:
         side = self.shape[-1] >> self.scales
         return side, side
