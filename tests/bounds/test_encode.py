@@ -140,6 +140,12 @@ def test_vectors_that_mean_nothing_are_refused(wrong):
         GivenVectors(wrong)
 
 
+@pytest.mark.parametrize("wrong", [[0.6, 0.8], "profile", Profile])
+def test_what_are_no_vectors_is_refused(wrong):
+    with pytest.raises(InvalidArgument, match=r"vectors must be Profile\(\)"):
+        Encode(wrong)
+
+
 def chunked_sum(rows, size, bound):
     """What is refused: lots cut into micro-batches, each encoded by its mean."""
     pieces = [rows[start : start + size].mean(0, keepdim=True) for start in range(0, len(rows), size)]

@@ -88,10 +88,14 @@ def test_the_published_support_tells_two_neighbours_apart_whatever_the_noise(mul
     """The mean gradients (0.30, 0.29, 0.01) and (0.28, 0.29, 0.01): a third kept, supports {0} and {1}, always."""
     source = SecureSource()
     for mean, support in (([0.30, 0.29, 0.01], 0), ([0.28, 0.29, 0.01], 1)):
+        places = []
         for _ in range(20):
             bounded = BoundedSum({"w": torch.tensor(mean)}, 1.0)
             found = PrunedNoise(multiplier, keep=1 / 3).add(bounded, source.stream(Purpose.NOISE, 0))["w"]
-            assert found.nonzero().flatten().tolist() in ([support], [])
+            places += found.nonzero().flatten().tolist()
+        # On the grid of the noise a release is zero once in some hundred times.
+        assert set(places) == {support}
+        assert len(places) > 15
 
 
 def test_one_example_of_the_past_reaches_every_gradient_of_the_present():

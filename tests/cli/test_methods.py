@@ -37,6 +37,10 @@ def test_one_of_them_is_explained(tacit, one):
         assert part in out
 
 
+def test_what_only_python_can_choose_is_not_offered_as_an_option_of_the_command_line(tacit):
+    assert "Arguments of tacit.methods.directional()" in tacit("methods directional").out
+
+
 def test_what_is_exposed_is_said(tacit):
     assert "Not protected in that form: support, residual." in tacit("methods pruned").out
 

@@ -14,9 +14,7 @@ def printed():
 
 def test_the_table_names_every_law_and_sorts_by_error(tacit):
     out = tacit(LINE).out
-    assert out.startswith(
-        "Error of a release of 1 numbers within epsilon 1 at delta 1e-05 (add/remove one example, PLD"
-    )
+    assert out.startswith("Error of a release of 1 number within epsilon 1 at delta 1e-05 (add/remove one example, PLD")
     rows = [line.strip() for line in out.splitlines()[2:8]]
     assert [row.split()[0] for row in rows] == ["Laplace", "sech", "variance-gamma", "Student-t,", "Gaussian", "Cauchy"]
     assert "infinite" in rows[-1]
@@ -57,6 +55,7 @@ def test_the_picture_is_drawn(tacit, tmp_path):
         ("noise --epsilon 1 --delta 1e-5 --rate 1 --steps 1 --dimension 3", "with --families only"),
         ("noise --epsilon 1 --delta 1e-5 --rate 1 --steps 1 --encoding flat", "with --families only"),
         ("noise --families --epsilon 1 --delta 1e-5 --dimension 0", "dimension must be"),
+        ("noise --families --epsilon 1 --delta 1e-5 --dimension 7e9", "at most 1,000,000. Got 7,000,000,000."),
     ],
 )
 def test_what_means_nothing_is_refused(tacit, line, words):

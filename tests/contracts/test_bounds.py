@@ -20,7 +20,7 @@ from tacit.bounds import (
     ShapedClip,
     Whiten,
 )
-from tacit.noise import GaussianNoise
+from tacit.noise import GaussianNoise, PrunedNoise
 from tacit.randomness import Purpose, SeededSource
 
 BOUNDS = [
@@ -69,9 +69,9 @@ def states_over_time(bound, releases=4):
     state = bound.init(like(), LOT_SIZE)
     yield state
     for step in range(releases):
-        noisy = GaussianNoise(0.5).add(
-            bound.sum(gradients_of(10, seed=step), state), SeededSource(0).stream(Purpose.NOISE, step)
-        )
+        # What FeedbackClip feeds back is handed over by its own noise only.
+        noise = PrunedNoise(0.5, keep=0.3) if isinstance(bound, FeedbackClip) else GaussianNoise(0.5)
+        noisy = noise.add(bound.sum(gradients_of(10, seed=step), state), SeededSource(0).stream(Purpose.NOISE, step))
         _, state = bound.receive(noisy, state)
         yield state
 

@@ -377,6 +377,8 @@ def test_a_run_as_published_resumes_with_its_odometer(tmp_path):
         ({"variant": "w2"}, "variant must be one of 'full'"),
         ({"variant": "floored", "mode": "paper"}, "do not publish the variant 'floored'"),
         ({"mode": "printed"}, "'rigorous' or 'paper'"),
+        ({"variant": "w1", "objective": "l3"}, "objective must be 'l1' or 'l2'"),
+        ({"mode": "paper", "grain": "fine"}, "grain must be"),
     ],
 )
 def test_unknown_forms_are_refused(options, match):

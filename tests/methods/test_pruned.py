@@ -114,9 +114,12 @@ def test_a_published_run_is_saved_and_resumed(tmp_path):
     assert resumed.guarantee().status is Status.REFUTED
 
 
-def test_other_selections_are_refused():
-    with pytest.raises(InvalidArgument, match="select_by must be"):
-        pruned(select_by="magic")
+@pytest.mark.parametrize("mode", ["rigorous", "paper"])
+@pytest.mark.parametrize("wrong", [{"select_by": "magic"}, {"refresh": 0}, {"keep": 2}])
+def test_other_selections_are_refused(mode, wrong):
+    """Also where the form has no use for them."""
+    with pytest.raises(InvalidArgument, match=f"{next(iter(wrong))} must be"):
+        pruned(mode=mode, **wrong)
 
 
 def test_certified_epsilon_of_the_rigorous_form_is_finite():

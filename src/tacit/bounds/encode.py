@@ -22,6 +22,7 @@ from tacit import arguments
 from tacit.accounting.densities import Floats
 from tacit.bounds.rows import dense_rows
 from tacit.bounds.vectors import Profile, Vectors
+from tacit.errors import InvalidArgument
 from tacit.flat import unflattened
 from tacit.randomness import Purpose, SecureSource
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
@@ -102,6 +103,10 @@ class Encode:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "norm", arguments.positive("norm", self.norm))
+        if isinstance(self.vectors, type) or not isinstance(self.vectors, Vectors):
+            raise InvalidArgument(
+                f"vectors must be Profile(), DrawnVectors() or GivenVectors(((0.6, 0.8),)). Got {self.vectors!r}."
+            )
         if self.buckets is not None:
             object.__setattr__(self, "buckets", arguments.count("buckets", self.buckets))
 

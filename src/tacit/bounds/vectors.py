@@ -10,7 +10,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from tacit.errors import InvalidArgument
 _LEAST = 1e-5
 
 
+@runtime_checkable
 class Vectors(Hashable, Protocol):
     """Vectors of norm 1, each with numbers of at least 0 in ascending order."""
 

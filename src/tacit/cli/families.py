@@ -18,6 +18,8 @@ from tacit.errors import InvalidArgument
 from tacit.noise.compare import FamilyError, Setting, compare_families
 from tacit.report.wording import near, neighbours, step_words, up
 
+# More numbers do not fit into memory one by one, and say nothing new.
+_MOST_NUMBERS = 1_000_000
 _VECTORS: dict[str, Vectors] = {"profile": Profile(), "flat": Profile(levels=1), "drawn": DrawnVectors()}
 _ENCODINGS = {
     "profile": "clamped to sorted sizes of normal numbers, in eight levels",
@@ -44,6 +46,11 @@ def setting_for(plan: Plan, by: AccountantName, *, dimension: float | None, enco
     if dimension is None:
         raise InvalidArgument("How many numbers does a release have? Give --dimension, such as the weights of a model.")
     size = arguments.count("dimension", dimension)
+    if size > _MOST_NUMBERS:
+        raise InvalidArgument(
+            f"--dimension must be at most {_MOST_NUMBERS:,}. Got {size:,}. Beyond that multipliers stay as they are: "
+            "L1 errors grow with the number of numbers, L2 errors with its root."
+        )
     sampled = any(value is not None for value in (plan.rate, plan.lot_size, plan.population))
     counted = plan.steps is not None or plan.epochs is not None
     box = EncodingBox(_VECTORS[encoding]).corner(size)
@@ -95,9 +102,10 @@ class Comparison:
     def _headline(self) -> str:
         setting = self.setting
         sampled = "" if setting.rate == 1 else f" at rate {setting.rate:.5g}"
+        numbers = "1 number" if setting.dimension == 1 else f"{setting.dimension:,} numbers"
         return (
-            f"Error of a release of {setting.dimension:,} numbers within epsilon {self.epsilon:g} at delta "
-            f"{self.delta:g} ({neighbours(Adjacency.ADD_REMOVE)}, PLD, {step_words(setting.steps)}{sampled})"
+            f"Error of a release of {numbers} within epsilon {self.epsilon:g} at delta {self.delta:g} "
+            f"({neighbours(Adjacency.ADD_REMOVE)}, PLD, {step_words(setting.steps)}{sampled})"
         )
 
     def _table(self) -> list[str]:

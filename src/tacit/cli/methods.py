@@ -71,7 +71,8 @@ def _explained(one: "Entry") -> list["Paragraph"]:
     ]
     if one.options:
         width = max(len(option) for option, _ in one.options) + 2
-        paragraphs.append(("Options", [f"{option:<{width}}{meaning}" for option, meaning in one.options]))
+        lines = [f"{option:<{width}}{meaning}" for option, meaning in one.options]
+        paragraphs.append((f"Arguments of tacit.methods.{one.name}()", lines))
     return [*paragraphs, ("Use", [_USES[one.kind].format(name=one.name), f"The argument: {one.page}"])]
 
 

@@ -138,12 +138,14 @@ def directional(
     if variant not in _VARIANTS:
         raise InvalidArgument(f"variant must be one of {', '.join(map(repr, _VARIANTS))}. Got {variant!r}.")
     method = _method(mode, variant, rule or TauRule())
+    # Made for every variant, so that what is misspelt is refused by those too that do not use it.
+    whitened = Whiten(clip_norm, objective, grain)
     if variant in ("w1", "minimax"):
         return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), method=method)
     if variant == "floored":
         return Mechanism(ShapedClip(clip_norm), GaussianNoise(multiplier), method=method)
     if mode == "rigorous":
-        return Mechanism(Whiten(clip_norm, objective, grain), GaussianNoise(multiplier), method=method)
+        return Mechanism(whitened, GaussianNoise(multiplier), method=method)
     return Mechanism(
         ShapedClip(clip_norm, floored=False),
         DirectionalNoise(clip_norm, multiplier),

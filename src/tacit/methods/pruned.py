@@ -45,14 +45,15 @@ def pruned(
     >>> pruned(mode="paper").method.unprotected
     ('support', 'residual')
     """
+    # Made for every form, so that what is misspelt is refused by those too that do not use it.
+    masked = MaskedClip(clip_norm, keep, refresh)
+    if select_by not in ("release", "past"):
+        raise InvalidArgument(f"select_by must be 'release' or 'past'. Got {select_by!r}.")
     if mode == "paper":
         leaks = ("support", "residual")
         method = Method("pruned", _PAPER, mode, Status.REFUTED, TauRule(), _BECAUSE, unprotected=leaks)
         return Mechanism(FeedbackClip(clip_norm), PrunedNoise(multiplier, keep), method=method)
     method = Method("pruned", _PAPER, mode)
-    match select_by:
-        case "release":
-            return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (TopK(keep),), method)
-        case "past":
-            return Mechanism(MaskedClip(clip_norm, keep, refresh), GaussianNoise(multiplier), method=method)
-    raise InvalidArgument(f"select_by must be 'release' or 'past'. Got {select_by!r}.")
+    if select_by == "release":
+        return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (TopK(keep),), method)
+    return Mechanism(masked, GaussianNoise(multiplier), method=method)
