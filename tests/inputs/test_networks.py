@@ -8,6 +8,7 @@ from torch import nn
 from tacit.convex.classes import Multinomial, OneVsRest
 from tacit.convex.losses import Huber, Logistic, SmoothHinge, Squared
 from tacit.convex.problem import prepare
+from tacit.errors import NotConverged
 from tacit.inputs.influence import InfluenceRule, LinearModel, contributions, selective_descent
 from tacit.inputs.networks import NetworkModel, descend, example_losses, flat_parameters
 from tacit.inputs.perturb import Descent, PerturbedData, with_rows
@@ -98,3 +99,21 @@ def test_parameters_go_back_where_they_came_from():
     model = NetworkModel(network, problem_of(Logistic(), np.arange(20) % 2), Descent(1), SeededSource(0))
     theta = np.random.default_rng(3).normal(size=flat_parameters(network).size)
     assert np.array_equal(flat_parameters(model.with_parameters(theta)), theta)
+
+
+def test_damping_is_added_to_the_hessian_and_makes_influence_of_any_network_possible(linear_pair):
+    vector = np.random.default_rng(1).normal(size=4)
+    for model in linear_pair:
+        theta = linear_pair[0].pretrained()
+        damped = model.inverse_hessian(theta, 0.7)(vector)
+        # (H + d) u = v says that H u = v - d u.
+        assert model.inverse_hessian(theta)(vector - 0.7 * damped) == pytest.approx(damped, rel=1e-7)
+    torch.manual_seed(0)
+    bent = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
+    problem = problem_of(Logistic(), np.arange(20) % 2, regularisation=1e-6)
+    model = NetworkModel(bent, problem, Descent(1), SeededSource(0))
+    settings = {"epsilon": 0.5, "delta": 1e-5, "lipschitz": 1.0}
+    with pytest.raises(NotConverged, match=r"InfluenceRule\(damping=...\)"):
+        selective_descent(model, InfluenceRule(), **settings, source=SeededSource(4))
+    run = selective_descent(model, InfluenceRule(damping=1.0), **settings, source=SeededSource(4))
+    assert np.isfinite(run.theta).all()

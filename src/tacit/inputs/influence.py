@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -36,7 +36,7 @@ _PRETRAINED = 1e-12
 _LEAST = 1e-12
 _INDEFINITE = (
     "The Hessian is not positive definite, so influence means nothing here. A network's is so only near a minimum: "
-    "train longer before, or raise the regularisation."
+    "train longer before, raise the regularisation, or add to it: InfluenceRule(damping=...)."
 )
 
 
@@ -56,8 +56,8 @@ class Influenceable(Protocol):
     def mixed_norm(self, index: int, theta: Array) -> float:
         """The spectral norm of the second derivative by features and parameters: how noise passes into the gradient."""
 
-    def inverse_hessian(self, theta: Array) -> Times:
-        """What the inverse of the mean loss's Hessian does to a vector."""
+    def inverse_hessian(self, theta: Array, damping: float = 0.0) -> Times:
+        """What the inverse of the mean loss's Hessian, with `damping` added to its diagonal, does to a vector."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +103,9 @@ class LinearModel:
         derivative: Array = mixed.reshape(theta.size, x.size)
         return derivative
 
-    def inverse_hessian(self, theta: Array) -> Times:
-        whole, matrix = self.whole, self._matrix(theta)
+    def inverse_hessian(self, theta: Array, damping: float = 0.0) -> Times:
+        # To the Hessian, damping is as much more regularisation.
+        whole, matrix = replace(self.whole, regularisation=self.problem.regularisation + damping), self._matrix(theta)
         if whole.loss.outputs == 1 and whole.dimension <= _BUILT:
             return _factored(whole.hessian(matrix))
         scores = whole.scores(matrix)
@@ -215,7 +216,8 @@ class InfluenceRule:
     """Algorithm 2's settings: `rounds` of `local_steps` steps on single examples, and what the paper leaves open.
 
     With `normalise` the threshold compares with 1, as it seems to be meant; without, literally. The smaller the steps,
-    the nearer the outcome stays to the model that was trained without noise.
+    the nearer the outcome stays to the model that was trained without noise. `damping` is added to the diagonal of the
+    Hessian, for networks, where it need not be positive definite (Koh and Liang 2017).
     """
 
     rounds: int = 10
@@ -225,8 +227,10 @@ class InfluenceRule:
     consistent: bool = False
     constant: float = 1.0
     lipschitz: float | None = None
+    damping: float = 0.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "damping", arguments.non_negative("damping", self.damping))
         for name in ("rounds", "local_steps"):
             object.__setattr__(self, name, arguments.count(name, getattr(self, name)))
         for name in ("step_size", "constant"):
@@ -261,7 +265,7 @@ def selective_descent(
     Nothing is proven of what comes out: where the threshold lets all examples pass, it is a function of the data.
     """
     start = model.pretrained()
-    inverse = model.inverse_hessian(start)
+    inverse = model.inverse_hessian(start, rule.damping)
     order = draw_below(model.problem.n, rule.steps, source.stream(Purpose.LOT, 0))
     rng = source.stream(Purpose.NOISE, 0)
     x, noised = model.problem.rows.copy(), np.zeros(model.problem.n, dtype=bool)

@@ -122,7 +122,7 @@ class NetworkModel:
         mixed = jacrev(by_features, argnums=0)(torch.from_numpy(theta), torch.from_numpy(self.problem.rows[index]))
         return float(torch.linalg.matrix_norm(mixed, 2))
 
-    def inverse_hessian(self, theta: Array) -> Times:
+    def inverse_hessian(self, theta: Array, damping: float = 0.0) -> Times:
         where = torch.from_numpy(theta)
 
         def times(vector: Array) -> Array:
@@ -131,7 +131,7 @@ class NetworkModel:
                 piece = slice(start, min(start + _PIECE, self.problem.n))
                 share = (piece.stop - piece.start) / self.problem.n
                 total += share * _hessian_times(self._mean_loss(piece), where, torch.from_numpy(np.asarray(vector)))
-            return _numpy(total)
+            return _numpy(total) + damping * vector
 
         return invert(times, theta.size)
 
