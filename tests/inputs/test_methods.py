@@ -311,3 +311,17 @@ def test_nonsense_about_influence_is_refused():
         InfluenceRule(constant=-1)
     with pytest.raises(InvalidArgument, match="target_bound must be"):
         Reporting(target_bound=-1.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_correction_that_leads_far_away_is_followed_as_far_as_numbers_go(seed):
+    rng = np.random.default_rng(seed)
+    x, y = 1e3 * rng.normal(size=(5, 10)), rng.integers(0, 2, 5)
+    settings = {"loss": Logistic(), "regularisation": 0.01, "epsilon": 0.1, "delta": 1e-5, "data_norm": 1e4}
+    local = Reporting(features="k_norm", shuffled=False, debias=True)
+    assert np.isfinite(input_perturbation(x, y, **settings, reporting=local, seed=seed).coef).all()
+
+
+def test_an_epsilon_whose_exponential_is_no_number_leaves_everyone_alone():
+    result = influence_perturbation(X, Y, **{**LOGISTIC, "epsilon": 1e3}, mode="paper", seed=1)
+    assert len(result.curator.for_curator()) == N

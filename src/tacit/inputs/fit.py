@@ -11,7 +11,7 @@ from tacit.arguments import Array
 from tacit.convex.classes import Multinomial
 from tacit.convex.losses import Logistic, Squared
 from tacit.convex.problem import Problem
-from tacit.convex.solver import minimise
+from tacit.convex.solver import minimise, reachable_tolerance
 from tacit.errors import InvalidArgument
 from tacit.inputs.local import Randomizer, keep_probability
 from tacit.inputs.perturb import PerturbedData, with_rows
@@ -130,4 +130,9 @@ def _minimiser(noisy: Problem) -> Array:
     if not math.isfinite(slope):
         slope = float(np.abs(noisy.targets).max()) + 1.0
     given = 0.0 if noisy.linear is None else float(np.linalg.norm(noisy.linear))
-    return minimise(noisy, _TOLERANCE * (slope * noisy.data_norm + given)).theta
+    steepest = slope * noisy.data_norm + given
+    tolerance = _TOLERANCE * steepest
+    if noisy.regularisation > 0:
+        # Large corrections may lead far away, where double precision cannot tell so little apart.
+        tolerance = max(tolerance, reachable_tolerance(noisy, steepest / noisy.regularisation))
+    return minimise(noisy, tolerance).theta

@@ -182,7 +182,7 @@ def ratio(contribution: Array, theta: Array, *, normalise: bool = False) -> floa
 
 def is_left_alone(measure: float, epsilon: float) -> bool:
     """The paper's test: a measure between e^-epsilon and e^epsilon gets no noise."""
-    return math.exp(-epsilon) <= measure <= math.exp(epsilon)
+    return measure > 0 and abs(math.log(measure)) <= epsilon
 
 
 def kang_2021_example_std(
