@@ -287,6 +287,21 @@ def test_mixing_that_hardly_shows_is_seen(model):
         per_example_gradients(model, F.cross_entropy, X, Y)
 
 
+class Gated(nn.Module):
+    def __init__(self, behind) -> None:
+        super().__init__()
+        self.head, self.gate, self.behind = nn.Linear(4, 3), nn.Parameter(torch.zeros(())), behind
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.lerp(x, self.behind(x), self.gate))
+
+
+def test_what_a_gate_hides_until_the_first_step_opens_it_is_seen():
+    with pytest.raises(MixesExamples, match="changes when another example"):
+        per_example_gradients(Gated(lambda x: x.mean(0)), F.cross_entropy, X, Y)
+    assert_right(Gated(lambda x: x[0]))
+
+
 def test_mixing_is_seen_among_examples_that_are_mostly_alike():
     alike = torch.zeros(8, 4)
     alike[5] = 1.0

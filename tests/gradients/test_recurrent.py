@@ -200,6 +200,16 @@ def test_packed_sequences_are_exact_one_by_one(kind):
         torch.testing.assert_close(found.dense()[name], rows)
 
 
+def test_lengths_that_grow_with_the_lot_by_chance_are_told_from_those_that_must():
+    tokens = torch.zeros(4, 6, dtype=torch.int64)
+    for row, length in zip(tokens, (1, 5, 3, 2), strict=True):
+        row[:length] = 5
+    model, targets = Packed(nn.LSTM).double(), torch.tensor([0, 1, 2, 0])
+    found = per_example_gradients(model, F.cross_entropy, tokens, targets).dense()
+    for name, rows in slow_gradients(model, F.cross_entropy, tokens, targets).dense().items():
+        torch.testing.assert_close(found[name], rows)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recurrence_over_the_examples_is_refused(kind):
     """What happens to whoever forgets `batch_first`."""
