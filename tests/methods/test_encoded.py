@@ -18,6 +18,7 @@ from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee, Status
 from tacit.methods.encoded import RenyiOverVectors, encoded, sampled_divergences, vector_moments
 from tacit.noise import FAMILIES, BoxNoise, Normal, StudentT
+from tacit.noise.product import product_event
 from tacit.plan import Plan
 from tacit.post import KSDenoise
 from tacit.spending import Spent, guarantee_of
@@ -234,6 +235,27 @@ def test_a_run_in_pieces_cannot_fill_buckets():
     with pytest.raises(InvalidArgument, match="whole lot"):
         trained(encoded(multiplier=2.0, buckets=5), micro_batch=2)
     assert trained(encoded(multiplier=2.0, buckets=5))[0].step == 6
+
+
+@pytest.mark.parametrize("noise", ["laplace", "student_t"])
+def test_parameters_frozen_since_the_run_began_are_refused(noise):
+    """12 weights are accounted for by a box in which the 8 that are left could move further than in a box of 8."""
+    small, large = Profile().rows(8)[0], Profile().rows(12)[0][-8:]
+    truth = curve(product_event(FAMILIES[noise].density(1.0), large)).epsilon_bounds(1e-5)[0]
+    assert truth > curve(product_event(FAMILIES[noise].density(1.0), small)).epsilon(1e-5)
+    model = torch.nn.Linear(2, 4)
+    run = PrivateRun(
+        model,
+        cross_entropy,
+        data=(torch.randn(50, 2), torch.zeros(50, dtype=torch.long)),
+        mechanism=encoded(1.0, 1.0, noise=noise),
+        sampling=Poisson(10, 50),
+        steps=1,
+        seed=0,
+    )
+    model.bias.requires_grad_(False)
+    with pytest.raises(InvalidArgument, match="8 numbers would be released, but gradients were encoded for 12"):
+        run.backward(next(iter(run)))
 
 
 def test_a_saved_run_goes_on_bit_for_bit(tmp_path):

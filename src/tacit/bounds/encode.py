@@ -130,7 +130,14 @@ class Encode:
         return BoundedSum(unflattened(total, shapes), self.box.sensitivity(dimension), self.box)
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        """The release as it is."""
+        """The release as it is; `InvalidArgument` where some coordinates are missing, whose box is another one."""
+        numbers, dimension = sum(value.numel() for value in noisy.values()), int(state["dimension"])
+        if numbers != dimension:
+            raise InvalidArgument(
+                f"{numbers} numbers would be released, but gradients were encoded for {dimension}: parameters were "
+                "frozen since the run began. The box of fewer numbers is no part of the larger one, so such a release "
+                "would not cost what was accounted for. Freeze parameters before PrivateRun is made."
+            )
         return noisy, state
 
     def encoded(self, rows: Tensor, dimension: int | None = None) -> Tensor:
