@@ -163,6 +163,13 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(tacit, run, tmp_path, 
     assert tacit("audit first --canaries 200 --seed 1 --json").out == whole
 
 
+def test_a_folder_of_a_recipe_is_refused_with_what_to_do(tacit):
+    assert tacit("train iris --epsilon 5 --recipe auto --out by-recipe --seed 0").code == 0
+    done = tacit("audit by-recipe")
+    assert done.code == 2
+    assert "tacit.audit.audit(train, data, delta=...)" in done.err
+
+
 def test_a_folder_without_a_run_is_refused(tacit, tmp_path):
     done = tacit("audit nothing")
     assert done.code == 2

@@ -19,8 +19,10 @@ from tacit.audit.membership import ScoreName, scores
 from tacit.cli.networks import loss_for, network_for, optimizer_for
 from tacit.cli.output import without_infinity
 from tacit.cli.progress import stop_on_interrupt
+from tacit.cli.settings import FILE as SETTINGS
 from tacit.cli.settings import GUARANTEE, Settings
 from tacit.datasets import Data
+from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.plan import Plan, Schedule
 from tacit.run import PrivateRun
@@ -41,6 +43,7 @@ class Subject:
     @staticmethod
     def read(folder: Path, data_path: Path | None) -> Subject:
         """What `tacit train` left in the folder; `CannotResume` where it left nothing that can be read."""
+        _refuse_recipe(folder)
         settings = Settings.read(folder)
         tree = checkpoint.read(folder)
         data = settings.load(data_path)
@@ -101,6 +104,15 @@ class Subject:
         unfinished = path.with_name(f"{path.name}.unfinished")
         unfinished.write_text(recorded(self.guarantee, report).to_json(), encoding="utf-8")
         unfinished.replace(path)
+
+
+def _refuse_recipe(folder: Path) -> None:
+    if (folder / GUARANTEE).exists() and not (folder / SETTINGS).exists():
+        raise InvalidArgument(
+            f"{folder} was not trained step by step (by --recipe auto, for instance), so there are no steps to repeat "
+            "with canaries. Attack the training function instead, with tacit.audit.audit(train, data, delta=...): "
+            "docs/audit.md shows how."
+        )
 
 
 @dataclass(frozen=True, eq=False)
