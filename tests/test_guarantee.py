@@ -50,7 +50,7 @@ def test_nothing_proven_means_infinity_and_one_plain_sentence(event):
     guarantee = Guarantee(event, 1e-5, status=Status.REFUTED, claim=Claim(1.0, 1e-5, "Someone 2020"))
     assert guarantee.epsilon(1e-5) == math.inf
     assert guarantee.bounds(1e-5) == (0.0, math.inf)
-    assert str(guarantee).startswith("Proven: nothing.")
+    assert str(guarantee).startswith("Proven: nothing. No finite epsilon is proven at delta ")
     assert json.loads(guarantee.to_json())["proven"] == {
         "epsilon_upper": None, "kind": "none", "level": "worst_case", "assumptions": []
     }  # fmt: skip

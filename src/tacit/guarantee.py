@@ -183,7 +183,7 @@ class Guarantee:
         if math.isinf(self.epsilon(self.delta)):
             reasons = "; ".join(e.reason for e in self.event.walk() if isinstance(e, Unproven))
             why = f", because {reasons}" if reasons else ""
-            return [f"Proven: nothing. No finite epsilon holds at delta {self.delta:g} ({compared}){why}."]
+            return [f"Proven: nothing. No finite epsilon is proven at delta {self.delta:g} ({compared}){why}."]
         lower, upper = self.bounds(self.delta)
         shown = _up(upper)
         return [
