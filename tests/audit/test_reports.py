@@ -72,6 +72,7 @@ def test_claims_are_drawn_one_beside_the_other_with_attacks_under_what_is_proven
     figure = draw_claims([("one (paper), of a long name indeed", "a pair", broken), ("two", "another", measured)])
     first, second = (axes for axes in figure.axes if axes.axison)
     assert "nothing proven\nshown δ ≥ 0.1" in first.texts[0].get_text()
+    assert "shown ε ≥ 2.000" in second.texts[0].get_text()
     assert first.get_lines()[-1].get_ydata() == pytest.approx(np.full(300, 0.1))
     alarms, found = second.get_lines()[-1].get_data()
     kept = [(one, 1 - other) for one, other in measured.finding.points if one > 0 and other < 1]

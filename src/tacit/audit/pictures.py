@@ -19,6 +19,7 @@ from tacit.audit.reports import AuditReport
 from tacit.audit.separation import Roc
 from tacit.audit.statistics import Floats
 from tacit.report.plots import draw_tradeoff
+from tacit.report.wording import down
 
 _ATTACK: dict[str, Any] = {"color": "#AA4499", "linewidth": 1.6, "marker": "o", "markersize": 2.5}
 _CLAIM: dict[str, Any] = {"color": "#B8860B", "linewidth": 1.8, "linestyle": (0, (3, 1.5, 1, 1.5))}
@@ -148,7 +149,7 @@ def _panel_words(report: AuditReport) -> str:
 def _shown(bound: LowerBound) -> str:
     if math.isinf(bound.epsilon):
         return "no finite ε" if bound.gap is None else f"δ ≥ {bound.gap:.2g}"
-    return f"ε ≥ {math.floor(1e3 * bound.epsilon) / 1e3:.4g}"
+    return f"ε ≥ {down(bound.epsilon, 4)}"
 
 
 def _meanings() -> list[Line2D]:
