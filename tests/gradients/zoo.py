@@ -243,6 +243,7 @@ class Thrice(nn.Module):
 
 
 MODELS = {
+    "group norm of rows": lambda: nn.Sequential(nn.Linear(3, 6), nn.GroupNorm(3, 6), nn.Linear(6, 2)),
     "linear": lambda: nn.Linear(3, 3),
     "mlp on the vector": lambda: nn.Sequential(nn.Linear(3, 6), nn.ReLU(inplace=True), nn.Linear(6, 2, bias=False)),
     "weight norm": weight_normed,
@@ -319,7 +320,7 @@ _SHAPES = {
     "vector": (3,), "image": (4, 9, 9), "sequence": (6, 3), "volume": (2, 4, 5, 3), "wide sequence": (SIZE, 8),
 }  # fmt: skip
 _KINDS = (
-    ("vector", 6), ("image", 14), ("sequence", 20), ("volume", 1), ("wide sequence", 5), ("tokens", 99),
+    ("vector", 7), ("image", 14), ("sequence", 20), ("volume", 1), ("wide sequence", 5), ("tokens", 99),
 )  # fmt: skip
 
 

@@ -6,12 +6,14 @@ import copy
 import inspect
 from collections.abc import Callable
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument, MixesExamples
+from tacit.gradients.recording import replaced
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -21,14 +23,16 @@ def per_example_losses(loss: Loss, outputs: Any, targets: Any, size: int) -> Ten
 
     A loss with a `reduction` (torch's functionals and modules) is asked for none of it. Several values an example are
     averaged, or added up where the reduction is "sum" or "batchmean", as the loss would have done with one example
-    alone. A loss that returns one number for the lot is applied to every example alone, and must be their mean or sum.
+    alone: those whose target is its `ignore_index` do not count. Weights of classes multiply; no sum over the lot is
+    there to divide them by. A loss that returns one number for the lot is applied to every example alone, and must be
+    their mean or sum.
     """
     reduction: str | None = None
     if isinstance(loss, nn.Module) and "reduction" in vars(loss):
         reduction = vars(loss)["reduction"]
         loss = _without_reduction(loss)
         values = loss(outputs, targets)
-    elif (reduction := _reduction(loss)) is not None:
+    elif (reduction := _default(loss, "reduction")) is not None:
         values = loss(outputs, targets, reduction="none")  # type: ignore[call-arg]
     else:
         values = loss(outputs, targets)
@@ -43,25 +47,34 @@ def per_example_losses(loss: Loss, outputs: Any, targets: Any, size: int) -> Ten
         )
     if values.dim() == 1:
         return values
-    return values.flatten(1).sum(1) if reduction in ("sum", "batchmean") else values.flatten(1).mean(1)
+    sums = values.flatten(1).sum(1)
+    return sums if reduction in ("sum", "batchmean") else sums / _counted(loss, values, targets)
 
 
-def _reduction(loss: Loss) -> str | None:
-    """What the loss does with several values unless told otherwise; None if it cannot be told."""
+def _counted(loss: Loss, values: Tensor, targets: Any) -> Tensor | int:
+    """How many values of each example count: all but those whose target says that it is to be ignored."""
+    ignored = vars(loss).get("ignore_index") if isinstance(loss, nn.Module) else _default(loss, "ignore_index")
+    if not isinstance(ignored, int) or not isinstance(targets, Tensor) or targets.shape != values.shape:
+        return values[0].numel() if len(values) else 1
+    return (targets != ignored).flatten(1).sum(1).clamp_min(1)
+
+
+def _default(loss: Loss, option: str) -> Any:
+    """What an option of the loss is unless told otherwise; None if it has none, or it cannot be told."""
     try:
-        return _known_reduction(loss)
+        return _known_default(loss, option)
     except TypeError:
         # Not every callable can be hashed.
-        return _known_reduction.__wrapped__(loss)
+        return _known_default.__wrapped__(loss, option)
 
 
 @lru_cache(maxsize=64)
-def _known_reduction(loss: Loss) -> str | None:
+def _known_default(loss: Loss, option: str) -> Any:
     try:
         parameters = inspect.signature(loss).parameters
     except (TypeError, ValueError):
         return None
-    return str(parameters["reduction"].default) if "reduction" in parameters else None
+    return parameters[option].default if option in parameters else None
 
 
 def _without_reduction(loss: nn.Module) -> nn.Module:
@@ -76,7 +89,12 @@ def _one_by_one(loss: Loss, outputs: Any, targets: Any, total: Tensor, size: int
     def alone(output: Any, target: Any) -> Tensor:
         return loss(_unsqueezed(output), _unsqueezed(target))
 
-    values = torch.func.vmap(alone, randomness="different")(outputs, targets) if size else total.new_zeros(0)
+    try:
+        values = torch.func.vmap(alone, randomness="different")(outputs, targets) if size else total.new_zeros(0)
+    except RuntimeError:
+        # Some of torch's losses look at the numbers, which cannot be vectorised.
+        each = [(replaced(outputs, pick), replaced(targets, pick)) for pick in map(itemgetter, range(size))]
+        values = torch.stack([alone(*example) for example in each])
     if size > 1:
         found = total.detach()
         candidates = torch.stack([values.detach().mean(), values.detach().sum()])

@@ -227,7 +227,7 @@ def _per_channel(call: Call, places: tuple[int, int], grads: Tensor, normal: Ten
         if parameter is not None and parameter.requires_grad:
             values = grads.to(precise(parameter.dtype))
             values = values if factor is None else values * factor.to(values.dtype)
-            pieces[id(parameter)] = DensePiece(values.flatten(2).sum(2))
+            pieces[id(parameter)] = DensePiece(values.flatten(2).sum(2) if values.dim() > 2 else values)
     return pieces
 
 
