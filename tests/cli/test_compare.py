@@ -15,6 +15,7 @@ import pytest
 from report_folders import comparison_of
 from tacit.cli.cells import NON_PRIVATE, Job, _unit_rows, run_job
 from tacit.cli.comparing import methods_that_fit
+from tacit.cli.warned import warnings
 from tacit.datasets import load
 from tacit.errors import CannotResume
 from tacit.methods.registry import METHODS, gradient_names
@@ -144,6 +145,32 @@ def test_a_broken_plan_is_not_overwritten(tmp_path):
 def test_the_model_without_privacy_is_always_there():
     _, comparison = comparison_of(methods=("dpsgd",))
     assert [job.method for job in comparison.jobs()].count(NON_PRIVATE) == 1
+
+
+@pytest.mark.parametrize(("mode", "flag"), [("paper", ""), ("both", " --json")])
+def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, tacit, tmp_path, monkeypatch):
+    names = "dpsgd,noisy_sgd,directional,pruned,input_perturbation"
+    before = []
+
+    def nothing_is_trained(comparison, *_):
+        before.append(comparison.modes)
+        return False
+
+    monkeypatch.setattr("tacit.cli.comparing.run", nothing_is_trained)
+    run = tacit(f"compare iris --methods {names} --mode {mode} --out {tmp_path / 'out'}{flag}")
+    assert len(before) == 1
+    assert (run.code, run.out) == (130, "")
+    warned = [line for line in run.err.splitlines() if line.startswith("WARNING")]
+    assert [line.split(" as published is refuted")[0].rsplit(" ", 1)[1] for line in warned] == names.split(",")[1:]
+    assert run.err.startswith("WARNING: what Bu et al. 2019 claim about noisy_sgd as published is refuted.")
+    assert all("Nothing is proven about these runs." in line for line in warned[:3])
+    assert "Not protected: support, residual." in warned[2]
+    assert all(f"Leave out --mode {mode} for a form with a proof" in line for line in warned)
+
+
+def test_forms_with_a_proof_are_compared_without_a_warning():
+    _, comparison = comparison_of()
+    assert warnings(replace(comparison, modes=("rigorous",))) == []
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from tacit.accounting import curve
 from tacit.cli.balance import standing
 from tacit.cli.statement import Paragraph
 from tacit.cli.training import Training
+from tacit.cli.warned import Doubt, is_doubtful
 from tacit.errors import NotProven
-from tacit.guarantee import Status
 from tacit.report.wording import interval, near, neighbours, step_words, up
 
 _NOT_FOR_RELEASE = "The seed makes this run repeatable, and its noise removable: what it trains is not for release."
@@ -22,15 +22,11 @@ _NOT_FOR_RELEASE = "The seed makes this run repeatable, and its noise removable:
 def warning(training: Training) -> str | None:
     """What to know before a method is trained whose claim does not stand; None for all others."""
     method = training.run.mechanism.method
-    if method.status not in (Status.REFUTED, Status.UNPROVEN):
+    if not is_doubtful(method):
         return None
     proven = _proven(training)
     consequence = "Nothing is proven about this run." if proven is None else f"Proven is epsilon {proven[1]} instead."
-    exposed = f" Not protected: {', '.join(method.unprotected)}." if method.unprotected else ""
-    return (
-        f"WARNING: what {method.source} claim about {method.name} as published is {method.status}. {method.because} "
-        f"{consequence}{exposed} Leave out --mode paper for a form with a proof; tacit methods {method.name} explains."
-    )
+    return Doubt.of(method).line(consequence, "paper")
 
 
 def _proven(training: Training) -> tuple[str, str] | None:
