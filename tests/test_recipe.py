@@ -19,8 +19,8 @@ def test_preparation_and_steps_together_keep_the_budget(kind, epsilon):
     preparation, step = recipe.noise(epsilon, 1e-5)
     whole = Gaussian(step).sampled(recipe.lot_size / 20_000) * recipe.steps
     if preparation is not None:
-        # Of images second moments are released beside the mean.
-        whole = Gaussian(preparation) * (2 if kind == "image" else 1) + whole
+        # For whitening, second moments are released beside the mean.
+        whole = Gaussian(preparation) * (1 if kind == "text" else 2) + whole
     assert 0.999 * epsilon < curve(whole).epsilon(1e-5) <= epsilon
 
 

@@ -19,7 +19,7 @@ from tacit.accounting.events import Event, Gaussian
 from tacit.errors import InvalidArgument
 
 Kind = Literal["image", "table", "text"]
-Preparation = Literal["none", "whitening", "word weights"]
+Preparation = Literal["none", "centring", "whitening", "word weights"]
 
 # By the end, the noise that has gathered in a weight has this standard deviation, for features of norm 1.
 GATHERED: dict[Kind, float] = {"image": 1.5, "table": 1.5, "text": 1.0}
@@ -34,15 +34,15 @@ _MULTIPLIER = 2.0
 _LEAST_LOT = 1024.0
 # The share of the squared budget (in mu) that goes to the preparation, and how many releases, with equal noise, it
 # makes: a mean, and second moments if it whitens.
-_SHARES: dict[Kind, float] = {"image": 0.04, "table": 0.0, "text": 0.05}
-_PREPARATIONS: dict[Kind, Preparation] = {"image": "whitening", "table": "none", "text": "word weights"}
-_RELEASES: dict[Preparation, int] = {"none": 0, "whitening": 2, "word weights": 1}
+_SHARES: dict[Kind, float] = {"image": 0.04, "table": 0.06, "text": 0.05}
+_PREPARATIONS: dict[Kind, Preparation] = {"image": "whitening", "table": "whitening", "text": "word weights"}
+_RELEASES: dict[Preparation, int] = {"none": 0, "centring": 1, "whitening": 2, "word weights": 1}
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What to do with data of one kind. `share` of the squared budget (as mu, in the sense of Gaussian DP) pays for
-    the preparation: a mean that is released once, and for images second moments.
+    the preparation: a mean that is released once, and second moments if rows are whitened.
     """
 
     kind: Kind

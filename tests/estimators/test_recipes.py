@@ -1,5 +1,7 @@
 """PrivateClassifier(recipe="auto"): images, tables and texts to models, with one guarantee for all releases."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -46,7 +48,7 @@ def test_tables_become_hats():
     fitted = clone(model).fit(x, found.target)
     assert fitted.score(x, found.target) > 0.85
     assert fitted.prepared_.features.numbers == 30
-    assert fitted.prepared_.preparation is None
+    assert fitted.prepared_.preparation.axes == (300,)
     assert clone(model).set_params(numbers=3).fit(x, found.target).prepared_.features.numbers == 3
 
 
@@ -80,6 +82,18 @@ def test_the_ledger_is_charged_for_the_preparation_too(tmp_path):
     assert ledger.account("digits").epsilon(1e-5) == pytest.approx(model.guarantee_.epsilon(1e-5), rel=1e-3)
     with pytest.raises(BudgetExceeded):
         model.fit(x[:300], y[:300])
+
+
+@pytest.mark.parametrize(("preparation", "releases"), [("none", 0), ("centring", 1), ("whitening", 2)])
+def test_every_preparation_is_paid_for_within_the_budget(preparation, releases):
+    found = load_breast_cancer()
+    x = Knots(30).fit_transform(found.data / found.data.max(0))
+    recipe = replace(auto("table", population=569, epsilon=4.0, delta=1e-5), preparation=preparation, steps=20)
+    model = PrivateClassifier(recipe=recipe, epsilon=4.0, classes=[0, 1], random_state=0).fit(x, found.target)
+    event = model.guarantee_.event
+    parts = event.parts if isinstance(event, Composed) else ()
+    assert sum(isinstance(part, Gaussian) for part in parts) == releases
+    assert 3.99 < model.guarantee_.epsilon(1e-5) <= 4
 
 
 def test_features_of_images_need_the_shape_of_these():

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from tacit.accounting import Gaussian, curve
 from tacit.errors import InvalidArgument
 from tacit.features import PrivateCentring, PrivateWhitening, Scattering
-from tacit.features.whitening import flattened, root, unflattened
+from tacit.features.whitening import flattened, known, root, unflattened
 
 RNG = np.random.default_rng(2)
 # Tensors of 3 x 5 with one long direction along each axis.
@@ -109,6 +109,15 @@ def test_noise_alone_whitens_nothing():
     found = root(unflattened(noise), -0.25, 1.0)
     values = np.linalg.eigvalsh(found)
     assert values.max() / values.min() < 1.1
+
+
+def test_a_mean_that_is_noise_for_the_most_part_is_not_taken_off():
+    few = ROWS[:20] / np.linalg.norm(ROWS[:20], axis=1, keepdims=True)
+    lost = PrivateWhitening(1000.0, 20, axes=(15,), random_state=0).fit(few)
+    assert not lost.mean_.any()
+    noise = np.random.default_rng(0).normal(size=5000).astype(np.float32)
+    assert not known(noise, 1.0).any()
+    assert np.array_equal(known(2 * noise, 1.0), 2 * noise)
 
 
 def test_flat_moments_keep_their_length_and_come_back():

@@ -89,19 +89,26 @@ def prepare(
     """
     rows = x if features is None else features.fit(x).transform(x)
     made: Preparation | None = None
-    if multiplier is not None and recipe.preparation == "whitening":
-        layout = features_for("image", shape, 0) if features is None else features
-        made = PrivateWhitening(
-            multiplier,
-            recipe.population,
-            axes=layout.axes,
-            along=(len(layout.axes) - 2,),  # Channels: along colours and cells it did not help.
-            columns=layout.columns,
-            random_state=seed,
-        ).fit(rows)
-    elif multiplier is not None:
-        made = PrivateWordWeights(multiplier, recipe.population, random_state=seed).fit(rows)
+    if multiplier is not None:
+        made = _preparation(recipe, rows.shape[1], features, multiplier, seed, shape).fit(rows)
     return Prepared(recipe.kind, features, made), rows
+
+
+def _preparation(
+    recipe: Recipe, columns: int, features: Any, multiplier: float, seed: int | None, shape: tuple[int, ...] | None
+) -> Preparation:
+    """Tables are whitened along their columns; images along channels, as along colours and cells it did not help."""
+    if recipe.preparation == "word weights":
+        return PrivateWordWeights(multiplier, recipe.population, random_state=seed)
+    if recipe.preparation == "centring":
+        return PrivateCentring(multiplier, recipe.population, random_state=seed)
+    if recipe.kind == "table":
+        return PrivateWhitening(multiplier, recipe.population, axes=(columns,), random_state=seed)
+    layout = features_for("image", shape, 0) if features is None else features
+    along = (len(layout.axes) - 2,)
+    return PrivateWhitening(
+        multiplier, recipe.population, axes=layout.axes, along=along, columns=layout.columns, random_state=seed
+    )
 
 
 def features_for(kind: Kind, shape: tuple[int, ...] | None, numbers: int) -> Any:

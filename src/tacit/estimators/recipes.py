@@ -24,13 +24,13 @@ from tacit.sampling import Poisson
 AUTO = "auto"
 COUNTED = "The number of examples, {}, is public: it was counted, not declared."
 PREPARED = (
-    "Before training, the mean of the features (of images also second moments) was released with noise of its own, "
+    "Before training, the mean of the features (for whitening also second moments) was released with noise of its own, "
     "which the guarantee includes."
 )
 _UNTOUCHED = "The model's first weights"
 AFTERWARDS = (
-    "The model's first weights did not depend on the examples, nor did their features, but for the mean (of images "
-    "also second moments) that was released first."
+    "The model's first weights did not depend on the examples, nor did their features, but for the mean (for "
+    "whitening also second moments) that was released first."
 )
 # Examples that are scored at once.
 _PIECE = 4096

@@ -49,7 +49,8 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     does; then the second moments of the centred rows along these axes, together. A centred row has norm 1 or is zero,
     so its second moments along an axis are a positive matrix of trace at most 1, and of Frobenius norm at most 1: one
     example added or removed moves the moments along k axes by at most sqrt(k). `event_` is the cost of both.
-    Eigenvalues below the largest that the noise alone would have are raised to that. Transforming is free. A row that
+    Eigenvalues below the largest that the noise alone would have are raised to that, and a mean that is noise for the
+    most part is not taken off: few examples are better left as they are. Transforming is free. A row that
     is not finite counts zero, and becomes zero.
 
     >>> rows = np.random.default_rng(0).normal(size=(500, 12))
@@ -80,7 +81,10 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Release the mean, then the moments; the roots follow from these."""
         rows = table_of(X)
         self._refuse_other_axes(rows.shape[1])
-        mean, first = private_mean(rows, multiplier=self.multiplier, population=self.population, seed=self.random_state)
+        released, first = private_mean(
+            rows, multiplier=self.multiplier, population=self.population, seed=self.random_state
+        )
+        mean = known(released, self.multiplier / self.population)
         moments, second = self._released_moments(rows, mean)
         self.mean_, self.n_features_in_ = mean, rows.shape[1]
         noise = self.multiplier * math.sqrt(len(self._along())) / self.population
@@ -151,6 +155,12 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return slice(None)
         places: NDArray[np.int64] = np.unique(np.asarray(self.columns), return_index=True)[1]
         return places
+
+
+def known(mean: Row, noise: float) -> Row:
+    """A mean whose entries bear noise of this deviation; zero if half its squared length, or more, is noise."""
+    is_known = float(mean.astype(np.float64) @ mean) > 2 * len(mean) * noise**2
+    return mean if is_known else np.zeros_like(mean)
 
 
 def flattened(symmetric: Matrix) -> Matrix:
