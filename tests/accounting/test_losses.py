@@ -362,3 +362,10 @@ def test_the_loss_of_a_rarely_sampled_step_keeps_its_digits(rate):
 def test_composition_keeps_the_probability_of_an_infinite_loss(mass):
     atoms = LossAtoms(np.zeros(1), np.ones(1), np.ones(1), mass, mass)
     assert convolve(atoms, atoms, "upper", 100).only_p == pytest.approx(2 * mass, rel=1e-9, abs=0)
+
+
+def test_cells_far_beyond_what_exponentials_hold_are_split_without_losing_mass():
+    p, q = np.array([0.0, 1e-300, 0.3, 0.7]), np.array([0.2, 0.3, 0.4, 0.1])
+    atoms = split(Cells(p, q, np.array([-2000.0, -800.0, -680.0, 0.5, 900.0])))
+    assert atoms.p.sum() == pytest.approx(p.sum())
+    assert atoms.q.sum() == pytest.approx(q.sum())

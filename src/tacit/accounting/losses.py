@@ -101,13 +101,15 @@ def split(cells: Cells) -> LossAtoms:
     """Two atoms a cell, at its ends, shared with the neighbours: dominates the true pair."""
     left, right = cells.ends[:-1], cells.ends[1:]
     low, high = np.minimum(left, right), np.maximum(left, right)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # Beyond e^700 by logarithms: where q underflowed, all of p may lie at the upper end.
         least = np.where(low < 700, cells.q * np.exp(np.minimum(low, 700)), np.exp(np.log(cells.q) + low))
         excess = np.maximum(cells.p - least, 0.0)
         up = np.where(high > low, excess / -np.expm1(low - high), 0.0)
-    up = np.clip(np.nan_to_num(up), 0.0, cells.p)
-    q_up = up * np.exp(-high)
+        up = np.clip(np.nan_to_num(up), 0.0, cells.p)
+        # Below e^-700 by logarithms too: zero times infinity would be no number.
+        beyond = np.where(up > 0, np.exp(np.log(up) - high), 0.0)
+        q_up = np.where(high > -700, up * np.exp(np.minimum(-high, 700)), beyond)
     p_down, q_down = cells.p - up, np.maximum(cells.q - q_up, 0.0)
     rising = right >= left
     p, q = np.zeros(cells.ends.size), np.zeros(cells.ends.size)

@@ -120,7 +120,8 @@ def _multiplier(training: Descent, n: int, budget: Allowance, adjacency: Adjacen
         lambda multiplier: training.event(n, multiplier, adjacency),
         epsilon=budget.epsilon,
         delta=budget.delta,
-        guess=1.0 / budget.epsilon,
+        # Rather too much noise than too little, of which the accountant is slow to say how much too little it is.
+        guess=1.0 / float(gdp.mu(budget.epsilon, budget.delta)),
     )
 
 
