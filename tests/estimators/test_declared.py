@@ -117,6 +117,23 @@ def test_a_ledger_without_room_keeps_the_model_back(tmp_path):
         logistic(ledger=ledger).fit(X, Y)
 
 
+@pytest.mark.parametrize("random_state", [np.random.default_rng(0), "seven", 7.5], ids=str)
+def test_a_random_state_of_another_kind_is_explained(random_state):
+    with pytest.raises(InvalidArgument, match=r"random_state must be None .* int\(rng\.integers\(2\*\*31\)\)"):
+        logistic(random_state=random_state).fit(X, Y)
+
+
+def test_a_random_state_of_numpy_is_drawn_from():
+    one, other = (logistic(random_state=np.random.RandomState(5)).fit(X, Y) for _ in range(2))
+    assert (one.coef_ == other.coef_).all()
+
+
+@pytest.mark.parametrize("ledger", [3, {"patients": 1.0}, b"patients"], ids=str)
+def test_a_ledger_of_another_kind_is_explained(ledger):
+    with pytest.raises(InvalidArgument, match=r"ledger must be a tacit\.ledger\.Ledger or the path of its file\. Got"):
+        logistic(ledger=ledger, dataset="patients").fit(X, Y)
+
+
 def test_a_network_says_what_it_counted():
     settings = {"steps": 20, "lot_size": 64, "random_state": 0}
     model = PrivateClassifier(**settings).fit(X, Y)

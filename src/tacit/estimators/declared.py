@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from tacit import arguments
-from tacit.accounting.events import Adjacency, EpsilonDelta, Event
+from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
 from tacit.arguments import Array
 from tacit.convex.noise import k_norm
 from tacit.errors import AdjacencyMismatch, InvalidArgument
@@ -58,7 +57,12 @@ def seed_of(random_state: Any) -> int | None:
         return None
     if isinstance(random_state, (int, np.integer)):
         return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    if not isinstance(random_state, np.random.RandomState):
+        raise InvalidArgument(
+            "random_state must be None (cryptographic noise), a whole number, or a numpy RandomState, as everywhere in "
+            f"scikit-learn. Draw a number from a Generator: int(rng.integers(2**31)). Got {random_state!r}."
+        )
+    return int(random_state.randint(2**31 - 1))
 
 
 def classes_of(declared: Any, y: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
@@ -136,9 +140,20 @@ def charge(ledger: Any, dataset: str | None, guarantee: Guarantee, x: Any, y: An
     """Enter a fit into its ledger before anything of it is handed out; `BudgetExceeded` if there is no room."""
     if ledger is None:
         return
+    if not isinstance(ledger, str | os.PathLike | Ledger):
+        raise InvalidArgument(f"ledger must be a tacit.ledger.Ledger or the path of its file. Got {ledger!r}.")
     book = ledger if isinstance(ledger, Ledger) else Ledger(os.fspath(ledger))
     if dataset is None:
         raise InvalidArgument("A ledger charges data sets by name. Give dataset='patients', or leave the ledger out.")
     # Folds of a cross-validation differ, and are the same people: the name says so, not the numbers.
     about = {"method": guarantee.method, "mode": guarantee.mode, "fingerprint": fingerprint(x, y)}
-    book.spend(dataset, guarantee.event, about=about)
+    book.spend(dataset, _about_examples(guarantee), about=about)
+
+
+def _about_examples(guarantee: Guarantee) -> Event:
+    """What a ledger adds up is about whole examples: of a fit that leaves a part of them open, nothing is proven."""
+    if not guarantee.unprotected:
+        return guarantee.event
+    claim = guarantee.claim
+    said = f"private for each {guarantee.unit}" if claim is None else f"({claim.epsilon:g}, {claim.delta:g})-DP"
+    return Unproven(said, f"{' and '.join(guarantee.unprotected)} have no noise", guarantee.event.adjacency)

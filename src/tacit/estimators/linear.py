@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from importlib import import_module
-from inspect import signature
 from typing import Any, Self
 
 import numpy as np
@@ -30,28 +28,16 @@ from tacit.convex import (
     Squared,
     probabilities,
 )
-from tacit.errors import InvalidArgument
 from tacit.estimators.declared import charge, classes_of, completed, norm_for, refuse_weights, scaled_targets, seed_of
+from tacit.estimators.functions import options_of, perturbation
 from tacit.guarantee import Guarantee
 from tacit.inputs.local import Reporting
-
-_METHODS = ("objective", "output", "gradient", "input", "data", "influence")
-# What `options` may not set: the estimator has arguments of its own for these, or none at all.
-_OWN = ("x", "y", "loss", "regularisation", "epsilon", "delta", "data_norm", "mode", "intercept", "module", "seed")
-
-
-def _method(name: object) -> Callable[..., Any]:
-    if name not in _METHODS:
-        raise InvalidArgument(f"method must be one of {', '.join(map(repr, _METHODS))}. Got {name!r}.")
-    home = f"{name}_perturbation"
-    method: Callable[..., Any] = getattr(import_module(f"tacit.methods.{home}"), home)
-    return method
 
 
 def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[str, ...]) -> None:
     """Run the method, charge the ledger, and only then hand the coefficients out."""
-    method, seed = _method(estimator.method), seed_of(estimator.random_state)
-    options = {**_usual(estimator, loss), **_options(estimator.options, method)}
+    method, seed = perturbation(estimator.method), seed_of(estimator.random_state)
+    options = {**_usual(estimator, loss), **options_of(estimator.options, method)}
     epsilon = arguments.positive("epsilon", estimator.epsilon)
     joint = np.column_stack([x, np.ones(len(x))]) if estimator.fit_intercept else x
     norm, left, estimate = norm_for(estimator.data_norm, joint, epsilon, seed)
@@ -88,19 +74,6 @@ def _usual(estimator: Any, loss: Loss) -> dict[str, Any]:
         bound = 1.0 if isinstance(loss, Huber) else None
         return {"reporting": Reporting(features="k_norm" if pure else "gaussian", target_bound=bound)}
     return {}
-
-
-def _options(given: Any, method: Callable[..., Any]) -> dict[str, Any]:
-    """Further arguments of the method, as they were given; refused where it has none of that name."""
-    if given is None:
-        return {}
-    known = [name for name in signature(method).parameters if name not in _OWN]
-    if not isinstance(given, Mapping) or not set(given) <= set(known):
-        raise InvalidArgument(
-            f"options must map names to values, and {method.__name__} takes {', '.join(known)}. What an estimator has "
-            f"an argument for is set there. Got {given!r}."
-        )
-    return dict(given)
 
 
 def default_strength(

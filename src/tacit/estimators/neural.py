@@ -1,8 +1,9 @@
-"""Networks behind `fit(X, y)`: any torch module, trained by a private gradient method."""
+"""Networks behind `fit(X, y)`: any torch module, trained with noise on its gradients or on its data."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -17,8 +18,12 @@ from torch.nn import functional as F
 
 from tacit import arguments, methods
 from tacit.arguments import Array
+from tacit.convex import Loss as ConvexLoss
+from tacit.convex import Multinomial, Squared
 from tacit.errors import InvalidArgument
 from tacit.estimators.declared import charge, classes_of, completed, refuse_weights, scaled_targets, seed_of
+from tacit.estimators.functions import DATA_METHODS, options_of
+from tacit.estimators.noisy_data import fit_on_noisy_data, refuse_for_gradients
 from tacit.estimators.recipes import fit_by_recipe, scores_by_recipe
 from tacit.gradients.losses import Loss
 from tacit.ledger import Budget
@@ -69,21 +74,52 @@ def _refuse_other_shapes(module: nn.Module, features: int, outputs: int) -> None
         )
 
 
-def _train(estimator: Any, x: Array, y: torch.Tensor, loss: Loss, outputs: int, assumptions: tuple[str, ...]) -> None:
-    """A private run over the rows; the ledger is charged before anything is handed out."""
+@dataclass(frozen=True)
+class _Judged:
+    """The loss of a task: for gradients of single examples, and the same as a method of noisy data knows it."""
+
+    gradients: Loss
+    data: ConvexLoss
+
+
+def _train(
+    estimator: Any, x: Array, y: NDArray[Any], judged: _Judged, outputs: int, assumptions: tuple[str, ...]
+) -> None:
+    """By noise on the data or on the gradients; the ledger is charged before anything is handed out."""
     seed = seed_of(estimator.random_state)
+    model = _network(estimator.module, x.shape[1], outputs, seed)
+    x = _clipped(x, estimator.feature_bound)
+    if estimator.method in list(DATA_METHODS):
+        fit_on_noisy_data(estimator, x, y, judged.data, model=model, seed=seed, assumptions=assumptions)
+        return
+    mechanism = _mechanism(estimator)
+    targets = torch.from_numpy(y) if outputs > 1 else torch.from_numpy(y).float()[:, None]
+    _descend(estimator, (x, targets), judged.gradients, mechanism, model=model, seed=seed, assumptions=assumptions)
+
+
+def _descend(
+    estimator: Any,
+    data: tuple[Array, torch.Tensor],
+    loss: Loss,
+    mechanism: Any,
+    *,
+    model: nn.Module,
+    seed: int | None,
+    assumptions: tuple[str, ...],
+) -> None:
+    """A private run over the rows."""
+    x, y = data
     population = estimator.population
     if population is None:
         population = len(x)
         assumptions = (*assumptions, f"The number of examples, {population}, is public: it was counted, not declared.")
     population = arguments.count("population", population)
     lot_size = min(arguments.positive("lot_size", estimator.lot_size), population)
-    model = _network(estimator.module, x.shape[1], outputs, seed)
     run = PrivateRun(
         model,
         loss,
-        data=(torch.from_numpy(_clipped(x, estimator.feature_bound)).to(next(model.parameters()).dtype), y),
-        mechanism=_mechanism(estimator),
+        data=(torch.from_numpy(x).to(next(model.parameters()).dtype), y),
+        mechanism=mechanism,
         sampling=Poisson(lot_size=lot_size, population=population),
         steps=estimator.steps,
         budget=Budget(epsilon=estimator.epsilon, delta=estimator.delta),
@@ -105,13 +141,14 @@ def _train(estimator: Any, x: Array, y: torch.Tensor, loss: Loss, outputs: int, 
 def _mechanism(estimator: Any) -> Any:
     name = estimator.method
     if name not in list(methods.GRADIENT_METHODS):
-        known = ", ".join(map(repr, methods.GRADIENT_METHODS))
+        known = ", ".join(map(repr, [*methods.GRADIENT_METHODS, *DATA_METHODS]))
         raise InvalidArgument(
-            f"method must be one of {known}: noise on the gradients, which is proven for networks. Noise on the "
-            "objective, the output or the data is for linear models, as in PrivateLogisticRegression (and "
-            f"tacit.methods.input_perturbation takes a module). Got {name!r}."
+            f"method must be one of {known}: noise on the gradients or on the data. Noise on the objective or the "
+            f"output is for linear models, as in PrivateLogisticRegression. Got {name!r}."
         )
-    return methods.GRADIENT_METHODS[name](clip_norm=estimator.clip_norm, mode=estimator.mode)
+    refuse_for_gradients(estimator)
+    method = methods.GRADIENT_METHODS[name]
+    return method(clip_norm=estimator.clip_norm, mode=estimator.mode, **options_of(estimator.options, method))
 
 
 def _clipped(x: Array, bound: float | None) -> Array:
@@ -143,23 +180,33 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A network that tells classes apart, trained privately.
 
     `module` is a torch module, or a function (features, classes) that makes one; one hidden layer of 32 units by
-    default. It gives one score per class. `method` names a gradient method (`tacit methods`). `feature_bound` is
-    declared: features are clipped to [-bound, bound] and divided by it (None: as they are). `population` is the public
-    number of examples, `classes` are the public labels; where they are left out they are taken from the data, and the
-    guarantee says that it takes them for public. Lots are Poisson samples of `lot_size` expected examples.
+    default. It gives one score per class. `feature_bound` is declared: features are clipped to [-bound, bound] and
+    divided by it (None: as they are). `classes` are the public labels; where they are left out they are taken from the
+    data, and the guarantee says that it takes them for public. `options` are further arguments of the method's function
+    in `tacit.methods`.
+
+    `method` names a gradient method (`tacit methods`): lots are then Poisson samples of `lot_size` expected examples
+    out of `population`, the public number of them (counted if left out, and then said to be public), gradients are
+    clipped to `clip_norm`, and the guarantee is about one example added or removed.
+
+    Or it says that the noise goes on the data, once, before any step: "input", "data" or, in paper form only,
+    "influence". Rows are then scaled down to `data_norm`, declared or "estimate" for a tenth of epsilon, and
+    `regularisation` is optional. The guarantee is about one example replaced by another; with `delta=None` it is pure
+    ("input" and "data", rigorous). Steps, lots and step lengths are free of charge (in paper form the noise follows
+    from them); neither `clip_norm` nor `population` plays a part.
 
     With `recipe="auto"` features, lots, steps and step lengths are chosen from public facts (docs/recipes.md): images
     are declared by their `shape`, texts are recognised, and everything else is a table, of which the first `numbers`
     columns (all, by default) lie in [-1, 1]. What the recipe sets is then not read: `method`, `steps`, `lot_size`,
     `clip_norm`, `learning_rate`, `momentum`, `feature_bound`. A `tacit.recipe.Recipe` is for features of norm 1.
 
-    After `fit`: `module_`, `classes_`, and `guarantee_`, about one example added or removed; by a recipe also
-    `prepared_` and `recipe_`. `random_state`, `ledger` and `dataset` as in `PrivateLogisticRegression`.
+    After `fit`: `module_`, `classes_` and `guarantee_`; by a recipe also `prepared_` and `recipe_`, with noise on the
+    data `data_norm_`. `random_state`, `ledger` and `dataset` as in `PrivateLogisticRegression`.
     """
 
     module: Any = None
     epsilon: float = 1.0
-    delta: float = 1e-5
+    delta: float | None = 1e-5
     _: KW_ONLY
     recipe: Any = None
     shape: tuple[int, ...] | None = None
@@ -172,6 +219,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     learning_rate: float = 0.5
     momentum: float = 0.0
     feature_bound: float | None = None
+    data_norm: float | str | None = None
+    regularisation: float | None = None
+    options: Mapping[str, Any] | None = None
     population: int | None = None
     classes: Any = None
     class_weight: None = None
@@ -188,8 +238,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, assumptions = classes_of(self.classes, y)
-        numbers = torch.from_numpy(np.searchsorted(self.classes_, y))
-        _train(self, x, numbers, F.cross_entropy, len(self.classes_), assumptions)
+        outputs = len(self.classes_)
+        judged = _Judged(F.cross_entropy, Multinomial(outputs))
+        _train(self, x, np.searchsorted(self.classes_, y), judged, outputs, assumptions)
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
@@ -219,7 +270,7 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     module: Any = None
     epsilon: float = 1.0
-    delta: float = 1e-5
+    delta: float | None = 1e-5
     _: KW_ONLY
     method: str = "dpsgd"
     mode: str = "rigorous"
@@ -229,6 +280,9 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     learning_rate: float = 0.1
     momentum: float = 0.0
     feature_bound: float | None = None
+    data_norm: float | str | None = None
+    regularisation: float | None = None
+    options: Mapping[str, Any] | None = None
     target_bound: float | None = None
     population: int | None = None
     random_state: Any = None
@@ -240,8 +294,7 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         refuse_weights(None, refused)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         scaled, _ = scaled_targets(y, self.target_bound)
-        targets = torch.from_numpy(scaled).float()[:, None]
-        _train(self, x, targets, F.mse_loss, 1, ())
+        _train(self, x, scaled, _Judged(F.mse_loss, Squared(1.0)), 1, ())
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
