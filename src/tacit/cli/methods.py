@@ -54,8 +54,9 @@ def _listed(entries: tuple["Entry", ...]) -> list["Paragraph"]:
         ]
         paragraphs.append((title, [head, *rows]))
     note = (
-        "'as published' rates the paper's own claim about its own form (--mode paper). Every method runs in a form "
-        "with a proof unless that is asked for: whom it protects then stands at the right."
+        "'as published' rates the paper's own claim about its own form (mode 'paper', with its default settings). "
+        "Every method runs in a form with a proof (mode 'rigorous') unless that is asked for: whom it protects then "
+        "stands at the right."
     )
     return [*paragraphs, ("What the words mean", [note, "tacit methods NAME explains one of them."])]
 
