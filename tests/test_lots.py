@@ -1,5 +1,8 @@
 """Lots: where they come from, in which order they are used, and what is refused."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +11,7 @@ import tacit
 from small_runs import FEATURES, INPUTS, TARGETS, N, gradients_in, noise_of, small_run, train
 from tacit.accounting import Gaussian
 from tacit.errors import InvalidArgument, OutOfOrder
+from tacit.gradients import per_example_gradients
 from tacit.randomness import Purpose, SeededSource
 
 
@@ -30,6 +34,21 @@ def test_a_lot_is_used_once():
     run.backward(lot)
     with pytest.raises(OutOfOrder, match="step 0 was used already"):
         run.backward(lot)
+
+
+def test_a_lot_that_several_threads_give_is_used_once():
+    together = Barrier(4)
+
+    def meet(*given):
+        together.wait()
+        return per_example_gradients(*given)
+
+    run = small_run(gradients=meet)
+    lot = next(iter(run))
+    with ThreadPoolExecutor(4) as pool:
+        failed = [attempt.exception() for attempt in [pool.submit(run.backward, lot) for _ in range(4)]]
+    assert run.step == 1
+    assert [type(error) for error in failed if error is not None] == [OutOfOrder] * 3
 
 
 def test_a_lot_of_another_run_is_refused():

@@ -63,6 +63,12 @@ def refuse_lot(lot: object, step: int, steps: int) -> NoReturn:
     raise OutOfOrder("backward needs the lot that `for lot in run` has just given. Got something else.")
 
 
+def refuse_taken(pending: Lot | None, step: int) -> None:
+    """Raise `OutOfOrder` if the lot of this step is no longer waiting: another thread has released from it."""
+    if pending is None:
+        raise OutOfOrder(f"Another thread has used the lot of step {step}. Give every lot to one thread only.")
+
+
 class Examples(Protocol):
     """Where examples are fetched from."""
 

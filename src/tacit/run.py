@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
 
 import torch
@@ -27,7 +28,7 @@ from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.guide import whole_mean
 from tacit.journal import Journal, lost_steps, notes_in
 from tacit.ledger import Budget, Ledger
-from tacit.lots import Lot, NoGradients, examples_from, on_device, refuse_lot, row_count
+from tacit.lots import Lot, NoGradients, examples_from, on_device, refuse_lot, refuse_taken, row_count
 from tacit.mechanism import Mechanism, MechanismState, with_lot_size
 from tacit.plan import Plan, Schedule
 from tacit.randomness import Indices, Purpose, SeededSource, source_for
@@ -125,11 +126,10 @@ class PrivateRun:
         self._source = source_for(seed)
         self._peers = Peers.found()
         self._peers.join(model, plan, self._examples, adds_up=self._adds_up)
-        self._events: list[Event] = []
-        self._realised: list[Event] = []
-        self._lost: Counter[int] = Counter()
-        self._forgiven = 0
+        self._events, self._realised = list[Event](), list[Event]()
+        self._lost, self._forgiven = Counter[int](), 0
         self._pending: Lot | None = None
+        self._charging = Lock()
         self._journal: Journal | None = None
         self.booking = None
 
@@ -276,12 +276,14 @@ class PrivateRun:
 
     def _charge(self, step: int) -> None:
         """Count the step before its noise is drawn, so that whatever happens then, it has been paid for."""
-        if self.booking is not None:
-            self.booking.begin(step)
-        if self._journal is not None:
-            self._journal.begin(step)
-        self._pending = None
-        self._events.append(self._plan.event_at(step))
+        with self._charging:
+            refuse_taken(self._pending, step)
+            if self.booking is not None:
+                self.booking.begin(step)
+            if self._journal is not None:
+                self._journal.begin(step)
+            self._pending = None
+            self._events.append(self._plan.event_at(step))
 
     def guarantee(self) -> Guarantee:
         """What is proven about everything that was released so far."""
