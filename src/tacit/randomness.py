@@ -31,6 +31,8 @@ Indices = NDArray[np.int64]
 _FEW = 4096
 # Pairs of normal numbers drawn at a time: the scratch space stays in the processor's cache.
 _PAIRS = 24_576
+# Bytes.
+_LINE = 64
 _ZEROS = memoryview(bytes(_PAIRS * 16))
 # Radius bits below this, one in 32,768 in single precision, get 63 more: it is they that make the tails.
 _RARE = 2**16
@@ -167,7 +169,7 @@ class Stream:
             yield self._pool.take(size, self) * np.float32(scale)
             return
         scratch = _Scratch(min(size // 2 + 1, _PAIRS), real is np.float64, scale)
-        out = np.empty(min(size, 2 * _PAIRS), dtype=real)
+        out = _aligned(min(size, 2 * _PAIRS), real)
         for start in range(0, size, 2 * _PAIRS):
             piece = out[: size - start]
             scratch.box_muller(self, piece)
@@ -196,13 +198,21 @@ class _Pool:
             return self._stock[start : self._next]
 
 
+def _aligned(size: int, kind: type[np.number]) -> NDArray[Any]:
+    """Space that begins with a line of the processor's cache: numpy's sine and cosine take two thirds of the time."""
+    width = np.dtype(kind).itemsize
+    space = np.empty(size * width + _LINE, dtype=np.uint8)
+    start = -space.ctypes.data % _LINE
+    return space[start : start + size * width].view(kind)
+
+
 class _Scratch:
     """Space for one piece of a draw. Numpy, because torch would wake its threads for every small piece."""
 
     def __init__(self, pairs: int, wide: bool, scale: float) -> None:
         real, whole, count = (np.float64, np.int64, 63) if wide else (np.float32, np.int32, 31)
-        self._bits = np.empty(2 * pairs, dtype=whole)
-        self._radius, self._angle = np.empty(pairs, dtype=real), np.empty(pairs, dtype=real)
+        self._bits = _aligned(2 * pairs, whole)
+        self._radius, self._angle = _aligned(pairs, real), _aligned(pairs, real)
         self._positive, self._half, self._fraction = whole(2**count - 1), real(0.5), real(2.0**-count)
         self._square, self._turn = real(-2.0 * scale**2), real(math.pi * 2.0**-count)
 
