@@ -21,6 +21,7 @@ from tacit.recipe import auto
 from .data import Featured, read
 from .network import train_network
 from .noiseless import accuracy_without_noise
+from .preparation import PREPARATION, over_seeds, preparation_cells, preparation_table
 
 NO_NOISE = "without noise"
 NETWORK = "network"
@@ -34,6 +35,7 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
             for seed in range(order.settings["seeds"]):
                 fit = partial(_fit, about=about, epsilon=epsilon, delta=order.settings["delta"], seed=seed)
                 yield _cell(order, name, {"epsilon": epsilon, "seed": seed}, fit)
+    yield from preparation_cells(order)
     yield from _networks(order)
 
 
@@ -74,7 +76,11 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
     every = sorted({epsilon for about in order.settings["data"].values() for epsilon in about["epsilons"]})
     head = ("data", *(f"ε = {epsilon:g}" for epsilon in every), NO_NOISE, "minutes a run", "the papers")
     rows = [_row(order, records, name, every) for name in order.settings["data"]]
-    return {"accuracy": markdown_table([head, *rows]), NETWORK: _network_words(records)}
+    return {
+        "accuracy": markdown_table([head, *rows]),
+        PREPARATION: preparation_table(order, records),
+        NETWORK: _network_words(records),
+    }
 
 
 def _network_words(records: list[Record]) -> str:
@@ -106,14 +112,8 @@ def _row(order: Order, records: list[Record], name: str, every: list[float]) -> 
 
 
 def _accuracy(order: Order, records: list[Record], wanted: float | None) -> str:
-    """Mean and standard deviation over seeds, in per cent, with what was asked for."""
-    if not records:
-        return "" if wanted is None else "not run"
-    found = [100 * each.found["accuracy"] for each in records]
-    spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
-    asked = "" if wanted is None else f" (asked: {wanted:g})"
-    so_far = "" if len(found) == order.settings["seeds"] else f", {len(found)} of {order.settings['seeds']} seeds"
-    return f"{statistics.mean(found):.2f}{spread}{asked}{so_far}"
+    """Mean and standard deviation over seeds, in per cent, with what was asked for; nothing where nothing was."""
+    return "" if wanted is None else over_seeds(order, records, f" (asked: {wanted:g})")
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:

@@ -3,6 +3,9 @@
 import dataclasses
 from pathlib import Path
 
+import pytest
+
+from tacit import datasets
 from tacit.experiments import Record, Records
 from tacit.experiments.pages import tables_in
 from tacit.experiments.running import answered, run_missing
@@ -38,6 +41,22 @@ def test_a_small_table_goes_through_all_of_it(tmp_path, monkeypatch):
     table = experiment.tables(order, found)["accuracy"]
     assert f"{100 * private['accuracy']:.2f} (asked: 80)" in table
     assert f"{100 * found[0].found['accuracy']:.1f} %" in table
+
+
+def test_preparations_are_compared_on_training_examples_that_are_held_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path))
+    order, experiment, records = order_for_iris(), TARGET.experiment(), Records(tmp_path / "results.jsonl")
+    compared = {"data": ["Iris"], "epsilon": 8.0, "one_in": 6}
+    order = dataclasses.replace(order, settings={**order.settings, "preparation": compared})
+    assert run_missing(experiment, order, records, ["preparation"], lambda said: None) == ()
+    found = answered(experiment, order, records)
+    assert [each.asked["form"] for each in found] == ["none", "centring", "whitening"]
+    # A sixth of the training examples is scored, so many of which are right.
+    hits = [len(datasets.load("iris").train[1]) // 6 * each.found["accuracy"] for each in found]
+    assert hits == pytest.approx([round(each) for each in hits], abs=1e-6)
+    assert all(7.9 < each.found["certified"] <= 8 for each in found)
+    row = experiment.tables(order, found)["preparation"].splitlines()[-1]
+    assert row == "| Iris | " + " | ".join(f"{100 * each.found['accuracy']:.2f}" for each in found) + " |"
 
 
 def test_seeds_that_are_missing_are_said():
