@@ -257,6 +257,8 @@ _WORDS = {
     "random_denominator": "sums were divided by the size of the lot that came, which is private",
     "noise_by_direction": "the noise is smallest in directions that one example can use in full",
     "doubled_sensitivity_of_w": "the mean gradient moves by twice what its noise is for",
+    "private_support": "which coordinates were kept follows from private data without noise",
+    "private_residual": "what was left out of a release went into the next one as it was",
 }
 _NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "whether or not any one {unit} is in the data",

@@ -21,6 +21,7 @@ _PUBLIC_SIZE = "Sums are divided by the public lot size, never by the number of 
 _NOTHING_LEFT = (
     "{count} lost steps were not charged, as whoever resumed declared that nothing of them left the process."
 )
+_NO_ANSWER = "The formula of {source} has no answer for this run, so that no claim stands beside it."
 _NO_NOISE = "some coordinate had no noise at all"
 
 
@@ -59,7 +60,7 @@ def guarantee_of(
         unprotected=method.unprotected,
         odometer=epsilon_spent(spent.realised, plan.delta) if spent.realised else None,
         violations=(*method.violations, *violations),
-        notes=(*_notes(plan, spent), *method.notes),
+        notes=(*_notes(plan, spent), *_unanswered(plan, spent, claim), *method.notes),
         attained=method.attained,
     )
 
@@ -74,6 +75,13 @@ def _claim(plan: Plan, spent: Spent, event: Event) -> Claim | None:
     if claims is None or not spent.events:
         return None
     return claims.claim(plan.settings(len(spent.events), list(spent.lost.elements())), event)
+
+
+def _unanswered(plan: Plan, spent: Spent, claim: Claim | None) -> list[str]:
+    """Why a method with a formula has no claim; as the steps of a schedule, of which most formulas know nothing."""
+    method = plan.mechanism.method
+    is_silent = method.claims is not None and claim is None and spent.events
+    return [_NO_ANSWER.format(source=method.source)] if is_silent else []
 
 
 def _notes(plan: Plan, spent: Spent) -> list[str]:

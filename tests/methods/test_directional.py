@@ -17,7 +17,7 @@ from tacit import Budget, FullBatch, Poisson, PrivateRun, Schedule, methods
 from tacit.accounting import Gaussian, Unproven, curve, gdp, multiplier_for
 from tacit.bounds import Clip, ShapedClip, Whiten
 from tacit.errors import InvalidArgument, NotAchievable
-from tacit.guarantee import Status
+from tacit.guarantee import FIXED_SEED, Status
 from tacit.mechanism import Mechanism
 from tacit.methods.directional import TauRule, directional, epsilon_of, tau
 from tacit.noise import GaussianNoise, NoisyMean
@@ -299,6 +299,7 @@ def test_the_rule_has_no_answer_where_delta_over_the_rate_is_not_below_one():
 def test_the_rule_knows_one_noise_level_only():
     run = trained(directional(mode="paper", variant="w1"), schedule=Schedule(multiplier=lambda step: 1.0 + (step > 3)))
     assert run.guarantee().claim is None
+    assert "The formula of Xiang et al. 2023 has no answer for this run" in str(run.guarantee())
     assert run.guarantee().epsilon(1e-5) < math.inf
 
 
@@ -324,7 +325,30 @@ def test_every_rigorous_form_keeps_its_budget(options, bound):
     guarantee = run.guarantee()
     assert 2.99 < guarantee.epsilon(1e-5) <= 3
     assert guarantee.odometer is None
-    assert guarantee.status is Status.PROVEN
+    assert guarantee.violations == (FIXED_SEED,)
+    assert guarantee.status is Status.REFUTED
+    lines = str(guarantee).splitlines()
+    assert lines[0].startswith("Proven: epsilon ")
+    assert lines[3].startswith(
+        f"Claimed (Xiang et al. 2023, Theorem 1): epsilon {guarantee.claim.epsilon:.4g} at delta"
+    )
+    assert "Status of this claim: refuted" in lines[3]
+    assert "no theorem" in lines[3]
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        *(directional(1.0, 8.004667755640392, variant=variant) for variant in ("full", "w1", "minimax", "floored")),
+        *(methods.pruned(1.0, 8.004667755640392, select_by=select_by) for select_by in ("release", "past")),
+    ],
+)
+def test_the_rule_says_of_a_proven_form_what_it_says_of_the_same_noise_as_published(mechanism):
+    """MNIST of the paper: the rule gives this multiplier for epsilon 1, and certified is 0.318."""
+    plan = Plan(mechanism, Poisson(512, 55_000), 6445, 61_706, Budget(1.0, 1e-5))
+    claim = mechanism.method.claims.claim(plan.settings(), plan.total(6445))
+    assert claim.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert curve(plan.total(6445)).epsilon(1e-5) == pytest.approx(0.318, abs=1e-3)
 
 
 def test_whitening_costs_what_ordinary_clipping_costs():
@@ -379,6 +403,9 @@ def test_a_run_as_published_resumes_with_its_odometer(tmp_path):
         ({"mode": "printed"}, "'rigorous' or 'paper'"),
         ({"variant": "w1", "objective": "l3"}, "objective must be 'l1' or 'l2'"),
         ({"mode": "paper", "grain": "fine"}, "grain must be"),
+        ({"mode": "paper", "objective": "l2"}, "has objective; the published noise has nothing"),
+        ({"variant": "w1", "objective": "l1", "grain": "parameter"}, "has objective and grain; the variant 'w1'"),
+        ({"rule": TauRule()}, "rule is how the paper finds its noise"),
     ],
 )
 def test_unknown_forms_are_refused(options, match):

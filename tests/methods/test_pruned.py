@@ -62,9 +62,9 @@ def test_only_so_many_weights_move_in_a_step():
     assert run.step == 1
 
 
-@pytest.mark.parametrize("select_by", ["release", "past"])
-def test_pruned_training_learns(select_by):
-    _, model, (x, y) = trained(pruned(1.0, 0.05, keep=0.3, select_by=select_by, refresh=3), steps=60)
+@pytest.mark.parametrize("chosen", [{"select_by": "release"}, {"select_by": "past", "refresh": 3}])
+def test_pruned_training_learns(chosen):
+    _, model, (x, y) = trained(pruned(1.0, 0.05, keep=0.3, **chosen), steps=60)
     assert float((model(x).argmax(1) == y).float().mean()) > 0.9
 
 
@@ -79,6 +79,7 @@ def test_as_published_nothing_is_proven_and_it_is_never_silent():
     assert text.startswith("Proven: nothing.")
     assert "Not protected: support, residual." in text
     assert "refuted" in text
+    assert "NOT FOR RELEASE: which coordinates were kept follows from private data without noise; what was left" in text
     assert Guarantee.from_json(guarantee.to_json()) == guarantee
 
 
@@ -120,6 +121,19 @@ def test_other_selections_are_refused(mode, wrong):
     """Also where the form has no use for them."""
     with pytest.raises(InvalidArgument, match=f"{next(iter(wrong))} must be"):
         pruned(mode=mode, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({"mode": "paper", "select_by": "past"}, "as published private data decide that"),
+        ({"mode": "paper", "refresh": 5}, "as published private data decide that"),
+        ({"refresh": 5}, "refresh is for select_by='past'"),
+    ],
+)
+def test_a_choice_that_would_change_nothing_is_refused(chosen, words):
+    with pytest.raises(InvalidArgument, match=words):
+        pruned(**chosen)
 
 
 def test_certified_epsilon_of_the_rigorous_form_is_finite():

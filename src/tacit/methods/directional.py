@@ -121,14 +121,16 @@ def directional(
     *,
     mode: Mode = "rigorous",
     variant: Variant = "full",
-    objective: Objective = "l1",
-    grain: Grain = "coordinate",
+    objective: Objective | None = None,
+    grain: Grain | None = None,
     rule: TauRule | None = None,
 ) -> Mechanism:
     """Directional noise. Without a multiplier, the budget says how much noise there must be.
 
-    "full" is whitened clipping with the scale from past releases: least noise by `objective`, a scale for each `grain`.
+    "full" is whitened clipping with the scale from past releases: least noise by `objective` ("l1" unless "l2" is
+    given), a scale for each `grain` ("coordinate", or "parameter").
     In paper mode it is Algorithm 1, with a noisy w from all the data before each lot, and `rule` for how much noise.
+    The claim is what that rule says of the same noise, in either mode.
     "w1" is isotropic noise, and "minimax", the correct solution of the paper's problem, is the same.
     "floored" shapes the noise as published, by a w from past releases, but never below the isotropic noise.
 
@@ -137,9 +139,10 @@ def directional(
     """
     if variant not in _VARIANTS:
         raise InvalidArgument(f"variant must be one of {', '.join(map(repr, _VARIANTS))}. Got {variant!r}.")
-    method = _method(mode, variant, rule or TauRule())
-    # Made for every variant, so that what is misspelt is refused by those too that do not use it.
-    whitened = Whiten(clip_norm, objective, grain)
+    method = _method(mode, variant, rule)
+    # Made for every variant, so that what is misspelt is refused as such by those too that do not use it.
+    whitened = Whiten(clip_norm, objective or "l1", grain or "coordinate")
+    _refuse_unused(mode, variant, objective=objective, grain=grain)
     if variant in ("w1", "minimax"):
         return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), method=method)
     if variant == "floored":
@@ -154,9 +157,34 @@ def directional(
     )
 
 
-def _method(mode: Mode, variant: Variant, rule: TauRule) -> Method:
+def repaired(name: str) -> Method:
+    """A method of the paper in a form with a proof, with what the paper's own rule says of the same noise beside it.
+
+    One example moves a release by at most 1 / multiplier standard deviations of its noise, in whatever coordinates it
+    is clipped, and that is all that the rule asks about a release: it has an answer here too. It stays refuted.
+    """
+    return Method(name, _PAPER, status=Status.REFUTED, claims=TauRule(), because=_RULE)
+
+
+def _refuse_unused(mode: Mode, variant: Variant, **shape: str | None) -> None:
+    given = [name for name, value in shape.items() if value is not None]
+    if given and (mode == "paper" or variant != "full"):
+        where = "the published noise" if mode == "paper" else f"the variant {variant!r}"
+        raise InvalidArgument(
+            f"Only the whitened clipping of variant 'full' in mode 'rigorous' has {' and '.join(given)}; {where} has "
+            "nothing of the kind. Leave that out."
+        )
+
+
+def _method(mode: Mode, variant: Variant, rule: TauRule | None) -> Method:
     if mode == "rigorous":
-        return Method("directional", _PAPER)
+        if rule is not None:
+            raise InvalidArgument(
+                "rule is how the paper finds its noise, and in mode 'rigorous' the noise is what the budget needs. "
+                "Leave it out, or ask for mode='paper'."
+            )
+        return repaired("directional")
+    rule = rule or TauRule()
     if variant in ("minimax", "floored"):
         raise InvalidArgument(
             f"{_PAPER} do not publish the variant {variant!r}: it is what their method becomes when it is made right. "

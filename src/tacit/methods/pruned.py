@@ -15,7 +15,7 @@ from tacit.bounds import Clip, FeedbackClip, MaskedClip
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
 from tacit.mechanism import Mechanism, Method, Mode
-from tacit.methods.directional import TauRule
+from tacit.methods.directional import TauRule, repaired
 from tacit.noise import GaussianNoise, PrunedNoise
 from tacit.post import TopK
 
@@ -32,28 +32,47 @@ def pruned(
     multiplier: float | None = None,
     *,
     keep: float = 0.1,
-    select_by: Selection = "release",
-    refresh: int = 10,
+    select_by: Selection | None = None,
+    refresh: int | None = None,
     mode: Mode = "rigorous",
 ) -> Mechanism:
     """Keep the share `keep` of the coordinates. Without a multiplier, the budget says how much noise there must be.
 
-    "release" keeps the largest coordinates of each release, and feeds the rest into the next one; "past" looks only at
-    coordinates that were large in past releases, and at all of them every `refresh`-th step. In paper form, with
-    the published rule for the noise, nothing is proven: support and residual leak.
+    "release" (the default) keeps the largest coordinates of each release, and feeds the rest into the next one; "past"
+    looks only at coordinates that were large in past releases, and at all of them every `refresh`-th step (10). In
+    paper form, with the published rule for the noise, nothing is proven: support and residual leak. The claim is what
+    that rule says of the same noise, in either mode.
 
     >>> pruned(mode="paper").method.unprotected
     ('support', 'residual')
     """
-    # Made for every form, so that what is misspelt is refused by those too that do not use it.
-    masked = MaskedClip(clip_norm, keep, refresh)
-    if select_by not in ("release", "past"):
+    # Made for every form, so that what is misspelt is refused as such by those too that do not use it.
+    masked = MaskedClip(clip_norm, keep, 10 if refresh is None else refresh)
+    if select_by not in (None, "release", "past"):
         raise InvalidArgument(f"select_by must be 'release' or 'past'. Got {select_by!r}.")
     if mode == "paper":
-        leaks = ("support", "residual")
-        method = Method("pruned", _PAPER, mode, Status.REFUTED, TauRule(), _BECAUSE, unprotected=leaks)
-        return Mechanism(FeedbackClip(clip_norm), PrunedNoise(multiplier, keep), method=method)
-    method = Method("pruned", _PAPER, mode)
-    if select_by == "release":
-        return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (TopK(keep),), method)
-    return Mechanism(masked, GaussianNoise(multiplier), method=method)
+        if select_by is not None or refresh is not None:
+            raise InvalidArgument(
+                "select_by and refresh say by which releases coordinates are kept, and as published private data "
+                "decide that. Leave them out, or leave out mode='paper'."
+            )
+        return Mechanism(FeedbackClip(clip_norm), PrunedNoise(multiplier, keep), method=_published())
+    method = repaired("pruned")
+    if select_by == "past":
+        return Mechanism(masked, GaussianNoise(multiplier), method=method)
+    if refresh is not None:
+        raise InvalidArgument("refresh is for select_by='past', which else never looks at the other coordinates again.")
+    return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (TopK(keep),), method)
+
+
+def _published() -> Method:
+    return Method(
+        "pruned",
+        _PAPER,
+        "paper",
+        Status.REFUTED,
+        TauRule(),
+        _BECAUSE,
+        unprotected=("support", "residual"),
+        violations=("private_support", "private_residual"),
+    )
