@@ -19,6 +19,7 @@ from tacit.cli.warned import warnings
 from tacit.datasets import load
 from tacit.errors import CannotResume
 from tacit.methods.registry import METHODS, gradient_names
+from tacit.report.comparison import read_comparison
 
 COMMAND = [sys.executable, "-m", "tacit", "compare", "iris", "--methods", "dpsgd,output_perturbation", "--seeds", "3"]
 WAIT = 120
@@ -168,6 +169,19 @@ def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, t
     assert all(f"Leave out --mode {mode} for a form with a proof" in line for line in warned)
 
 
+def test_a_choice_goes_into_the_cells_and_is_part_of_the_comparison(tmp_path):
+    data, comparison = comparison_of(methods=("directional",), seeds=1)
+    chosen = replace(comparison, modes=("rigorous",), choices={"directional": ("variant=w1",)})
+    (job, _) = chosen.jobs()
+    run_job(job, data, chosen.typed, tmp_path)
+    (cell,) = (json.loads(file.read_text(encoding="utf-8")) for file in tmp_path.glob("cells/*.json"))
+    assert cell["choices"] == ["variant=w1"]
+    chosen.keep(data, tmp_path, "first")
+    assert read_comparison(tmp_path)["rows"][0]["label"] == "directional variant=w1 (repaired)"
+    with pytest.raises(CannotResume, match="choices differ"):
+        replace(chosen, choices={}).keep(data, tmp_path, "second")
+
+
 def test_forms_with_a_proof_are_compared_without_a_warning():
     _, comparison = comparison_of()
     assert warnings(replace(comparison, modes=("rigorous",))) == []
@@ -187,6 +201,9 @@ def test_forms_with_a_proof_are_compared_without_a_warning():
         ("iris --seeds 0", "seeds must be a whole number of at least 1"),
         ("iris --workers 0", "workers must be a whole number of at least 1"),
         ("iris --out /proc/none", "cannot be written to /proc/none"),
+        ("iris --set variant=w1", "Of which method? --set takes METHOD.NAME=VALUE"),
+        ("iris --methods dpsgd --set directional.variant=w1", "compared are dpsgd"),
+        ("iris --methods directional --set directional.variant=w2", "variant must be full, w1"),
         ("missing.csv", "needs --target and --bounds"),
     ],
 )

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tacit.methods.choices import choices_of
 from tacit.methods.registry import METHODS
 
 LISTING = """
@@ -37,8 +38,15 @@ def test_one_of_them_is_explained(tacit, one):
         assert part in out
 
 
-def test_what_only_python_can_choose_is_not_offered_as_an_option_of_the_command_line(tacit):
-    assert "Arguments of tacit.methods.directional()" in tacit("methods directional").out
+def test_choices_are_offered_as_the_command_line_takes_them(tacit):
+    assert "Choices: --set NAME=VALUE, or arguments of tacit.methods.directional()" in tacit("methods directional").out
+    assert "Arguments of tacit.methods.input_perturbation()" in tacit("methods input_perturbation").out
+
+
+@pytest.mark.parametrize("one", [one for one in METHODS if one.kind == "gradient"], ids=lambda one: one.name)
+def test_what_is_offered_can_be_set(one):
+    offered = {name for name, meaning in one.options if not meaning.startswith("in Python only")}
+    assert offered <= set(choices_of(one.name))
 
 
 def test_what_is_exposed_is_said(tacit):

@@ -5,9 +5,12 @@ import math
 
 import pytest
 
+from tacit import checkpoint
 from tacit.accounting import Gaussian, curve
+from tacit.bounds import Whiten
 from tacit.guarantee import Guarantee, Status
 from tacit.methods.registry import METHODS
+from tacit.noise import Laplace
 
 GRADIENT = [one for one in METHODS if one.kind == "gradient"]
 SHORT = "train iris --steps 40 --lot-size 10 --seed 1"
@@ -71,6 +74,13 @@ def test_without_a_finite_epsilon_a_multiplier_has_no_budget(tacit, tmp_path):
     assert json.loads((tmp_path / "run" / "settings.json").read_text(encoding="utf-8"))["epsilon"] is None
 
 
+def test_noise_that_only_a_budget_gives_is_asked_for_by_its_option(tacit):
+    run = tacit(f"{SHORT} --multiplier 2 --method directional --mode paper")
+    assert run.code == 2
+    assert "Give --epsilon in place of --multiplier." in run.err
+    assert "PrivateRun" not in run.err
+
+
 def test_a_finished_run_of_any_method_can_be_read_back(tacit):
     tacit(f"{SHORT} --epsilon 3 --method encoded --out run")
     assert tacit("train --resume run").code == 0
@@ -88,3 +98,41 @@ def test_other_names_are_refused(tacit, line, words):
     run = tacit(f"{SHORT} --epsilon 3 {line}")
     assert run.code == 2
     assert words in run.err
+
+
+def test_a_choice_is_trained_kept_reported_and_resumed(tacit, tmp_path):
+    run = tacit(f"{SHORT} --epsilon 3 --method directional --set objective=l2 --set grain=parameter --out run")
+    assert run.code == 0, run.err
+    assert run.out.startswith("Plan: directional objective=l2 grain=parameter on iris\n")
+    chosen = {"objective": "l2", "grain": "parameter"}
+    assert json.loads((tmp_path / "run" / "settings.json").read_text(encoding="utf-8"))["choices"] == chosen
+    assert checkpoint.read(tmp_path / "run")["plan"].mechanism.bound == Whiten(1.0, "l2", "parameter")
+    assert tacit("report run").code == 0
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "objective l2, grain parameter" in page
+    assert "--set objective=l2 --set grain=parameter" in page
+    assert tacit("train --resume run").code == 0
+    assert "--set came with it" in tacit("train --resume run --set objective=l1").err
+
+
+def test_the_chosen_noise_is_the_one_that_is_accounted_for(tacit, tmp_path):
+    assert tacit(f"{SHORT} --epsilon 3 --method encoded --set noise=laplace --out run").code == 0
+    assert checkpoint.read(tmp_path / "run")["plan"].mechanism.noise.family == Laplace()
+    assert 2.9 < guarantee_in(tmp_path / "run").epsilon(1e-5) <= 3
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--method directional --set variant=w2", "variant must be full, w1, minimax or floored"),
+        ("--method directional --set keep=0.2", "directional has no choice 'keep'"),
+        ("--method directional --mode paper --set objective=l2", "the published noise has nothing"),
+        ("--method encoded --set noise=white", "noise must be one of 'gaussian'"),
+        ("--recipe auto --set variant=w1", "--set would say. Leave out one or the other"),
+    ],
+)
+def test_choices_that_mean_nothing_are_refused_before_anything_is_made(tacit, tmp_path, line, words):
+    run = tacit(f"{SHORT} --epsilon 3 {line} --out run")
+    assert (run.code, run.out) == (2, "")
+    assert words in run.err
+    assert not (tmp_path / "run").exists()

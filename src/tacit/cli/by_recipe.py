@@ -29,6 +29,7 @@ from tacit.report.wording import up
 _CHOSEN_BY_RECIPE = (
     "--method",
     "--mode",
+    "--set",
     "--model",
     "--multiplier",
     "--lot-size",

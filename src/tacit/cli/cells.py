@@ -36,6 +36,7 @@ class Job:
     mode: ModeName
     epsilon: float | None
     seeds: tuple[int, ...]
+    choices: tuple[str, ...] = ()
 
     def file(self, seed: int) -> str:
         """The name of a cell's file."""
@@ -58,7 +59,9 @@ def run_job(job: Job, data: Data, typed: Typed, folder: Path) -> int:
             found = cells.train(seed)
         except TacitError as error:
             found = {"refused": " ".join(str(error).split())}
-        asked = {"method": job.method, "mode": job.mode, "epsilon": job.epsilon, "seed": seed}
+        asked: dict[str, Any] = {"method": job.method, "mode": job.mode, "epsilon": job.epsilon, "seed": seed}
+        if job.choices:
+            asked["choices"] = list(job.choices)
         write_cell(folder / CELLS / job.file(seed), {**asked, **found})
     return len(job.seeds)
 
@@ -68,7 +71,7 @@ def _cells(job: Job, data: Data, typed: Typed) -> _Cells:
 
     is_gradient = job.method != NON_PRIVATE and entry(job.method).kind == "gradient"
     method, epsilon = (job.method, job.epsilon) if is_gradient else ("dpsgd", 1.0)
-    settings = settle(data, replace(typed, method=method, mode=job.mode, epsilon=epsilon))
+    settings = settle(data, replace(typed, method=method, mode=job.mode, epsilon=epsilon, set=job.choices))
     if job.method == NON_PRIVATE:
         return _Plain(data, settings)
     return _Gradient(data, settings) if is_gradient else _Linear(data, settings, job)

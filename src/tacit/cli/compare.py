@@ -26,6 +26,10 @@ def compare(
     mode: Annotated[
         Modes, typer.Option("--mode", help="rigorous has a proof; paper is as published, at equal claimed epsilon.")
     ] = "rigorous",
+    chosen: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A choice of one of the methods; repeatable."),
+    ] = None,
     model: options.Model = None,
     seeds: Annotated[float, options.numeric("How often each cell is repeated.")] = 3,
     delta: Annotated[float | None, options.numeric("Probability with which epsilon may fail.")] = None,
@@ -54,6 +58,7 @@ def compare(
     tacit compare iris
     tacit compare breast-cancer --epsilon 0.5,1,3 --seeds 5
     tacit compare digits --methods dpsgd,adaclip --mode both
+    tacit compare digits --methods dpsgd,directional --set directional.variant=w1
     """
     from tacit.cli.settings import Typed
 
@@ -78,7 +83,13 @@ def compare(
         target=target,
         bounds=bounds,
     )
-    asked = (_epsilons(epsilon), _names(methods), ("rigorous", "paper") if mode == "both" else (mode,), seeds)
+    asked = (
+        _epsilons(epsilon),
+        _names(methods),
+        ("rigorous", "paper") if mode == "both" else (mode,),
+        seeds,
+        chosen or [],
+    )
     loaded, comparison = _planned(data, typed, asked)
     folder = out or Path("comparisons") / loaded.name
     _compare(loaded, comparison, folder, workers, json)
@@ -113,7 +124,7 @@ def _planned(name: str, typed: "Typed", asked: tuple[Any, ...]) -> tuple["Data",
     from tacit.cli.settings import load_typed, settle
     from tacit.errors import InvalidArgument
 
-    epsilons, methods, modes, seeds = asked
+    epsilons, methods, modes, seeds, chosen = asked
     if not epsilons:
         raise InvalidArgument("Which budgets? Give --epsilon 0.5,1,3.")
     with working("Reading data"):
@@ -128,7 +139,29 @@ def _planned(name: str, typed: "Typed", asked: tuple[Any, ...]) -> tuple["Data",
             f"{data.name}. Fitting are {', '.join(fitting)}."
         )
     count = arguments.count("seeds", seeds)
-    return data, Comparison(typed, settings, methods or fitting, modes, epsilons, count)
+    choices = _choices(chosen, methods or fitting)
+    for method, texts in choices.items():
+        for mode in modes:
+            # What a method does not take is refused now, and not in every one of its cells.
+            settle(data, replace(typed, epsilon=epsilons[0], method=method, mode=mode, set=texts))
+    return data, Comparison(typed, settings, methods or fitting, modes, epsilons, count, choices)
+
+
+def _choices(texts: list[str], methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """What was chosen of each method; of those only that are compared."""
+    from tacit.errors import InvalidArgument
+
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        method, dot, choice = text.partition(".")
+        if not dot or "=" in method:
+            raise InvalidArgument(
+                f"Of which method? --set takes METHOD.NAME=VALUE here, such as directional.variant=w1. Got {text!r}."
+            )
+        if method not in methods:
+            raise InvalidArgument(f"--set {text} is for {method!r}, and compared are {', '.join(methods)}.")
+        found[method] = (*found.get(method, ()), choice)
+    return found
 
 
 def _compare(data: "Data", comparison: "Comparison", folder: Path, workers: float | None, json: bool) -> None:

@@ -9,9 +9,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,10 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, with the options that all cells share. Another epsilon, method or seed can be added later."""
+    """What is compared, with the options that all cells share. Another epsilon, method or seed can be added later.
+
+    `choices` holds, by method, what `--set` chose of it: NAME=VALUE.
+    """
 
     typed: Typed
     settings: Settings
@@ -47,12 +51,13 @@ class Comparison:
     modes: tuple[ModeName, ...]
     epsilons: tuple[float, ...]
     seeds: int
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def jobs(self) -> list[Job]:
         """Everything there is to train, what takes longest first, so that no core waits for another at the end."""
         seeds = tuple(range(self.seeds))
         private = [
-            Job(method, mode, epsilon, seeds)
+            Job(method, mode, epsilon, seeds, self.choices.get(method, ()))
             for method in self.methods
             for mode in self.modes
             for epsilon in self.epsilons
@@ -81,7 +86,8 @@ class Comparison:
         """What all cells have in common, and what may be told of it; a learning rate only if it was given."""
         of_one_cell = ("epsilon", "method", "mode", "multiplier", "learning_rate")
         shared = {name: value for name, value in self.settings.public().items() if name not in of_one_cell}
-        return {**shared, "learning_rate": self.typed.learning_rate}
+        chosen = {method: list(texts) for method, texts in self.choices.items()}
+        return {**shared, "learning_rate": self.typed.learning_rate, "choices": chosen}
 
     def _model(self) -> str:
         """The name of the model, or what the user's file with it says."""
@@ -121,7 +127,7 @@ def _refuse_another(folder: Path, values: dict[str, Any]) -> None:
         return
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
-        was, now = ({**each["settings"], **each["same"]} for each in (before, values))
+        was, now = ({"choices": {}, **each["settings"], **each["same"]} for each in (before, values))
     except (ValueError, KeyError, TypeError) as error:
         raise CannotResume(f"{path} was not written by tacit compare: {error!r}. Choose another --out.") from error
     changed = [name for name in now if was.get(name) != now[name]]

@@ -16,6 +16,11 @@ _USES = {
     "linear": "tacit.methods.{name}(x, y, ...); by name in tacit.estimators.",
 }
 
+_CHOICES = {
+    "gradient": "Choices: --set NAME=VALUE, or arguments of tacit.methods.{name}()",
+    "linear": "Arguments of tacit.methods.{name}()",
+}
+
 
 def methods(
     name: Annotated[
@@ -73,7 +78,7 @@ def _explained(one: "Entry") -> list["Paragraph"]:
     if one.options:
         width = max(len(option) for option, _ in one.options) + 2
         lines = [f"{option:<{width}}{meaning}" for option, meaning in one.options]
-        paragraphs.append((f"Arguments of tacit.methods.{one.name}()", lines))
+        paragraphs.append((_CHOICES[one.kind].format(name=one.name), lines))
     return [*paragraphs, ("Use", [_USES[one.kind].format(name=one.name), f"The argument: {one.page}"])]
 
 

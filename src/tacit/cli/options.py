@@ -81,6 +81,12 @@ Plot = Annotated[
 PublishedPopulation = Annotated[
     float | None, numeric("Public number of examples that lots are drawn from (the published size).")
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="A choice of the method, as tacit methods NAME lists; repeatable."
+    ),
+]
 ClipNorm = Annotated[float | None, numeric("Largest norm of one example's gradient (1).")]
 LearningRate = Annotated[float | None, numeric("Step length of the optimizer.")]
 MicroBatch = Annotated[float | None, numeric("At most so many examples go through the model at once.")]

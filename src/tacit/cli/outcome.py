@@ -14,6 +14,7 @@ from tacit.cli.statement import Paragraph
 from tacit.cli.training import Training
 from tacit.cli.warned import Doubt, is_doubtful
 from tacit.errors import NotProven
+from tacit.methods.choices import as_texts
 from tacit.report.wording import interval, near, neighbours, step_words, up
 
 _NOT_FOR_RELEASE = "The seed makes this run repeatable, and its noise removable: what it trains is not for release."
@@ -63,7 +64,8 @@ def plan(training: Training) -> Paragraph:
     if settings.seed is not None:
         lines.append(_NOT_FOR_RELEASE)
     published = " as published" if settings.mode == "paper" else ""
-    return f"Plan: {settings.method}{published} on {settings.data}", lines
+    named = " ".join([settings.method, *as_texts(settings.choices)])
+    return f"Plan: {named}{published} on {settings.data}", lines
 
 
 def _cost(training: Training) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tacit.datasets import Data, is_table, load_table
 from tacit.datasets.bounds import EXAMPLE, Bounds
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.ledger.storage import storage_at
+from tacit.methods.choices import Value, as_texts, read_choices
 from tacit.methods.registry import entry, gradient_names
 
 FILE = "settings.json"
@@ -48,10 +49,11 @@ class Typed:
     ledger: str | None
     target: str | None = None
     bounds: Path | None = None
+    set: tuple[str, ...] | None = None
 
     def given(self) -> list[str]:
         """The options that were typed, as they are spelt."""
-        return [f"--{field.name.replace('_', '-')}" for field in fields(self) if getattr(self, field.name) is not None]
+        return [f"--{one.name.replace('_', '-')}" for one in fields(self) if getattr(self, one.name) is not None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Settings:
     more than was announced; None until that is known, and where nothing finite is proven. In paper mode it is
     what the paper claims to keep. `is_declared` says that the population was declared, and is not the published one.
     `table` is where a user's own table lies, its target and its bounds. `salt` is a secret: with it, whoever trained
-    can show which data the fingerprint in the report is of.
+    can show which data the fingerprint in the report is of. `choices` are those of the method that `--set` made.
     """
 
     data: str
@@ -84,6 +86,7 @@ class Settings:
     mode: ModeName = "rigorous"
     table: dict[str, str] | None = None
     salt: str | None = None
+    choices: dict[str, Value] = field(default_factory=dict)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -96,7 +99,8 @@ class Settings:
 
     def public(self) -> dict[str, Any]:
         """What may be given away: a seed or the salt would take secrets along, and a path says who trained."""
-        kept = {name: value for name, value in asdict(self).items() if name not in _SECRET}
+        hidden = _SECRET if self.choices else (*_SECRET, "choices")
+        kept = {name: value for name, value in asdict(self).items() if name not in hidden}
         return {**kept, "model": Path(self.model).name}
 
     def load(self, data_path: Path | None = None) -> Data:
@@ -143,7 +147,8 @@ def _sound(settings: Settings) -> Settings:
     if not all(isinstance(text, str) for text in texts) or settings.mode not in ("rigorous", "paper"):
         raise InvalidArgument("a name, a path or the mode is something else than text")
     bytes.fromhex(settings.salt or "")
-    entry(settings.method)
+    if read_choices(entry(settings.method).name, as_texts(settings.choices)) != settings.choices:
+        raise InvalidArgument("a choice is nothing that the method takes")
     return settings
 
 
@@ -176,7 +181,7 @@ def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | N
 def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Settings:
     """What was typed with what the data set's recipe adds; `InvalidArgument` for what means nothing."""
     recipe = recipe_for(data)
-    method = _method(typed.method)
+    method, mode = _method(typed.method), typed.mode or "rigorous"
     population = arguments.count("population", _either(typed.population, data.population))
     # Smaller than the recipe's lots, a declared population is drawn from in tenths.
     lot_size = _either(typed.lot_size, recipe.lot_size if recipe.lot_size <= population else population / 10)
@@ -202,10 +207,20 @@ def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Set
         micro_batch=None if typed.micro_batch is None else arguments.count("micro_batch", typed.micro_batch),
         seed=None if typed.seed is None else arguments.count("seed", typed.seed, at_least=0),
         ledger=None if typed.ledger is None else storage_at(typed.ledger).saved_place,
-        mode=typed.mode or "rigorous",
+        mode=mode,
         table=table,
         salt=_salt(typed.seed),
+        choices=_choices(method, mode, typed.set or ()),
     )
+
+
+def _choices(method: str, mode: ModeName, texts: tuple[str, ...]) -> dict[str, Value]:
+    """What was chosen of the method, made once so that what does not fit together is refused before anything else."""
+    if not texts:
+        return {}
+    chosen = read_choices(method, texts)
+    entry(method).load()(mode=mode, **chosen)
+    return chosen
 
 
 def _salt(seed: float | None) -> str:

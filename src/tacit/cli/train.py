@@ -38,6 +38,7 @@ def train(
     mode: Annotated[
         Mode | None, typer.Option("--mode", help="rigorous has a proof (the default); paper is as published.")
     ] = None,
+    chosen: options.Set = None,
     model: options.Model = None,
     epsilon: Annotated[
         float | None, options.numeric("The epsilon that the run may cost; the noise is found from it.")
@@ -78,7 +79,7 @@ def train(
     tacit train mnist --data-path ~/mnist --multiplier 1.1 --epochs 15
     tacit train patients.csv --target outcome --bounds bounds.toml --epsilon 1
     tacit train wine --epsilon 1 --ledger wine.ledger
-    tacit train digits --epsilon 3 --method adaclip
+    tacit train digits --epsilon 3 --method directional --set objective=l2 --set grain=parameter
     tacit train --resume runs/first
     """
     from tacit.cli.settings import Typed
@@ -103,6 +104,7 @@ def train(
         ledger,
         target,
         bounds,
+        tuple(chosen) if chosen else None,
     )
     if recipe is not None and resume is None:
         from tacit.cli.by_recipe import train_as_typed

@@ -22,7 +22,7 @@ from tacit.cli.networks import Score, loss_for, lot_loss, network_for, optimizer
 from tacit.cli.progress import Display, Every, stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
 from tacit.datasets import Data
-from tacit.errors import NotProven, TacitError
+from tacit.errors import InvalidArgument, NotProven, TacitError
 from tacit.guarantee import Guarantee
 from tacit.ledger import Budget, Ledger, fingerprint
 from tacit.lots import Lot
@@ -213,7 +213,8 @@ class Training:
 
 def mechanism_of(settings: Settings) -> Mechanism:
     """The method of the settings, with the noise that was given; without one it is still to be found."""
-    made: Mechanism = entry(settings.method).load()(settings.clip_norm, settings.multiplier, mode=settings.mode)
+    method = entry(settings.method).load()
+    made: Mechanism = method(settings.clip_norm, settings.multiplier, mode=settings.mode, **settings.choices)
     return made
 
 
@@ -221,9 +222,15 @@ def _budget(settings: Settings, model: nn.Module) -> Budget | None:
     """What was typed, or what the typed multiplier costs. None where it costs no finite epsilon."""
     if settings.epsilon is not None:
         return Budget(settings.epsilon, settings.delta)
+    mechanism = mechanism_of(settings)
+    if mechanism.guide is not None:
+        raise InvalidArgument(
+            f"--multiplier says how much noise gradients get, but {settings.method} as published also has noise on a "
+            "direction w, and its rule finds both from a budget. Give --epsilon in place of --multiplier."
+        )
     weights = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     sampling = Poisson(settings.lot_size, settings.population)
-    planned = Plan(mechanism_of(settings), sampling, settings.steps, weights).total(settings.steps)
+    planned = Plan(mechanism, sampling, settings.steps, weights).total(settings.steps)
     try:
         epsilon = curve(planned).epsilon(settings.delta)
     except NotProven:

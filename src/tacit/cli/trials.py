@@ -28,6 +28,7 @@ from tacit.cli.training import mechanism_of, written
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument
 from tacit.ledger import Budget, Ledger
+from tacit.methods.choices import as_texts
 from tacit.noise import GaussianNoise
 from tacit.plan import Plan
 from tacit.report.wording import neighbours, up
@@ -190,7 +191,8 @@ class Trials:
         ]
         if settings.seed is not None:
             lines.append("The seed makes this search repeatable, and its noise removable: it is not for release.")
-        return f"Plan: tune {settings.method} on {settings.data}", lines
+        named = " ".join([settings.method, *as_texts(settings.choices)])
+        return f"Plan: tune {named} on {settings.data}", lines
 
     def outcome(self, folder: Path, tuned: Tuned[Made]) -> list[Paragraph]:
         """The best settings, their score and the guarantee of the whole search."""

@@ -35,6 +35,7 @@ def tune(
         options.numeric("1: after each trial a coin says whether another follows. Less costs less, and tries less."),
     ] = 1,
     method: Annotated[str | None, typer.Option(metavar="NAME", help="As for tacit train (dpsgd).")] = None,
+    chosen: options.Set = None,
     model: options.Model = None,
     population: options.PublishedPopulation = None,
     micro_batch: options.MicroBatch = None,
@@ -85,6 +86,7 @@ def tune(
         ledger=ledger,
         target=target,
         bounds=bounds,
+        set=tuple(chosen) if chosen else None,
     )
     varied = {
         "learning_rate": learning_rate,

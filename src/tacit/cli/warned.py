@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tacit.accounting.events import Unproven
 from tacit.cli.training import mechanism_of
 from tacit.guarantee import Status
+from tacit.methods.choices import read_choices
 from tacit.methods.registry import entry
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def _is_gradient(name: str) -> bool:
 
 
 def _gradient(name: str, comparison: Comparison, mode: str) -> str | None:
-    mechanism = mechanism_of(replace(comparison.settings, method=name, mode="paper", multiplier=1.0))
+    chosen = read_choices(name, comparison.choices.get(name, ()))
+    mechanism = mechanism_of(replace(comparison.settings, method=name, mode="paper", multiplier=1.0, choices=chosen))
     if not is_doubtful(mechanism.method):
         return None
     # Whether there is a proof follows from the law of the noise, whatever its size and the model's.

@@ -133,7 +133,7 @@ def _row(cells: list[Facts], data: Facts) -> Facts:
     first = cells[0]
     row = {
         "method": first["method"],
-        "label": _label(first["method"], first["mode"]),
+        "label": _label(first["method"], first["mode"], first.get("choices", [])),
         "mode": first["mode"],
         "epsilon": first["epsilon"],
         "seeds": len(cells),
@@ -151,12 +151,13 @@ def _row(cells: list[Facts], data: Facts) -> Facts:
     return {**row, "measure": measure, "mean": mean, "half": half, "is_idle": is_idle, **about}
 
 
-def _label(method: str, mode: str) -> str:
+def _label(method: str, mode: str, choices: list[str]) -> str:
     if method == NON_PRIVATE:
         return "without privacy"
+    named = " ".join([method, *choices])
     if mode == "paper":
-        return f"{method} (as published)"
-    return f"{method} (repaired)" if entry(method).status == "refuted" else method
+        return f"{named} (as published)"
+    return f"{named} (repaired)" if entry(method).status == "refuted" else named
 
 
 def _is_repaired(row: Facts) -> bool:
@@ -220,7 +221,8 @@ def _words(rows: list[Facts], measure: str, data: Facts) -> list[str]:
         "The same ε means different things for an example added or removed and for one replaced: do not compare across."
     )
     words.append(
-        "Every method has its defaults, and none was tuned. Seeds were fixed, so nothing trained here is for release; "
+        "Every method has its defaults, but for what stands beside its name, and none was tuned. Seeds were fixed, so "
+        "nothing trained here is for release; "
         "and whoever chooses by these scores has used the "
         + ("private rows held out, which no guarantee here covers." if data["test"] == "held out" else "test examples.")
     )

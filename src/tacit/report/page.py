@@ -128,11 +128,13 @@ def _percent(share: float | None) -> str:
 def _shown(value: Any) -> str:
     """A setting, with as many digits as anyone can use.
 
-    >>> _shown(2.4534010630), _shown(True), _shown(337)
-    ('2.4534', 'yes', '337')
+    >>> _shown(2.4534010630), _shown(True), _shown(337), _shown({"variant": "w1", "keep": 0.2})
+    ('2.4534', 'yes', '337', 'variant w1, keep 0.2')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(inner)}" for name, inner in value.items()) or "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import tacit
 from tacit.errors import InvalidArgument, TacitError
 from tacit.guarantee import FIXED_SEED, Guarantee
+from tacit.methods.choices import as_texts
 from tacit.report.facts import Facts, certified_curve, epsilon_over_steps, finite, guarantee_facts, tradeoff_facts
 
 SCHEMA = "tacit-report/1"
@@ -232,4 +233,6 @@ def command_of(settings: Facts) -> str:
         if value is not None:
             shown = f"{value:.10g}" if isinstance(value, float) else str(value)
             words += [f"--{name.replace('_', '-')}", shown]
+    for text in as_texts(settings.get("choices") or {}):
+        words += ["--set", text]
     return shlex.join(words)

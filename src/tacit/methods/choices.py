@@ -1,0 +1,95 @@
+"""What a method can be told beside clip norm, noise and mode, as text: NAME=VALUE, read by the type of the argument."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tacit.errors import InvalidArgument
+from tacit.methods.registry import entry
+
+Value = str | int | float | bool
+_OPTIONS_OF_THEIR_OWN = ("clip_norm", "multiplier", "mode", "return")
+_EXAMPLE = "--set takes NAME=VALUE, such as --set variant=w1 with --method directional"
+_WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An argument that text can give: one of `allowed`, if there are any, or else whatever `kind` reads."""
+
+    name: str
+    kind: type
+    allowed: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What it may be."""
+        return _or(self.allowed) if self.allowed else _WORDS[self.kind]
+
+    def read(self, text: str) -> Value:
+        """The value that the text means; `InvalidArgument` with what it may be."""
+        refusal = InvalidArgument(f"--set {self.name} must be {self.words}. Got {text!r}.")
+        if self.allowed or self.kind is bool:
+            known: dict[str, Value] = dict(zip(self.allowed, self.allowed, strict=True))
+            known = known or {"true": True, "false": False}
+            if text not in known:
+                raise refusal
+            return known[text]
+        try:
+            value: Value = self.kind(text)
+        except ValueError:
+            raise refusal from None
+        return value
+
+
+def choices_of(method: str) -> dict[str, Choice]:
+    """Every choice of the method, by name. Arguments that are objects, such as a rule, are for Python only."""
+    hints = get_type_hints(entry(method).load())
+    found = (_choice(name, hint) for name, hint in hints.items() if name not in _OPTIONS_OF_THEIR_OWN)
+    return {choice.name: choice for choice in found if choice is not None}
+
+
+def read_choices(method: str, texts: Iterable[str]) -> dict[str, Value]:
+    """What the texts NAME=VALUE choose; names and values that the method does not have are refused.
+
+    >>> read_choices("pruned", ["keep=0.2", "select_by=past", "refresh=5"])
+    {'keep': 0.2, 'select_by': 'past', 'refresh': 5}
+    """
+    chosen: dict[str, Value] = {}
+    known = choices_of(method)
+    for text in texts:
+        name, is_given, value = (part.strip() for part in text.partition("="))
+        if not is_given or not name:
+            raise InvalidArgument(f"{_EXAMPLE}. Got {text!r}.")
+        if name not in known:
+            offered = "; ".join(f"{choice.name} ({choice.words})" for choice in known.values())
+            raise InvalidArgument(f"{method} has no choice {name!r}. --set takes: {offered}.")
+        if name in chosen:
+            raise InvalidArgument(f"--set {name} was given twice, for {method}. Leave one out.")
+        chosen[name] = known[name].read(value)
+    return chosen
+
+
+def as_texts(chosen: Mapping[str, Value]) -> list[str]:
+    """The texts that `read_choices` would read back.
+
+    >>> as_texts({"keep": 0.2, "denoise": True})
+    ['keep=0.2', 'denoise=true']
+    """
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in chosen.items()]
+
+
+def _choice(name: str, hint: Any) -> Choice | None:
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for kind in kinds:
+        if get_origin(kind) is Literal:
+            return Choice(name, str, get_args(kind))
+    # A bool is an int, and an int a float: the narrowest is meant.
+    return next((Choice(name, kind) for kind in (bool, int, float, str) if kind in kinds), None)
+
+
+def _or(names: tuple[str, ...]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
