@@ -364,8 +364,8 @@ class PrivateRun:
         that were begun after the save are charged again, at the cost of as many steps at the end where there is a
         budget. `nothing_left=True` declares that no number of those steps (weights, losses, accuracies) was seen by
         anyone or written anywhere: then they were no release and cost nothing. `stages` names classes of your own.
-        A run that is charged to a ledger finds it again where it was; `ledger` says where it is now. A process that
-        still went on with the run is stopped before its next step.
+        A run that is charged to a ledger finds it again where it was; `ledger` says where it is now. If a
+        process still goes on with the run, whoever of the two steps first may go on, and the other one is stopped.
         """
         folder = Path(path)
         tree = checkpoint.read(folder, stages, needs=checkpoint.RUN)

@@ -251,7 +251,8 @@ def _budget(typed: Typed) -> float | None:
     if (typed.epsilon is None) == (typed.multiplier is None):
         both = typed.epsilon is not None
         raise InvalidArgument(
-            f"{'Both' if both else 'Neither'} of --epsilon and --multiplier were given, and one of them says how much "
+            f"{'Both' if both else 'Neither'} of --epsilon and --multiplier {'were' if both else 'was'} given, and one "
+            "of them says how much "
             "noise there is. Give a budget (--epsilon, and --delta) to have the multiplier found, or --multiplier."
         )
     if typed.multiplier is not None:
