@@ -257,7 +257,7 @@ def test_training_learns(tacit):
         ("mnist --epsilon 1 --data-path .", "Looked for mnist.npz, or else for all of train-images-idx3-ubyte[.gz]"),
         ("adult --epsilon 1 --data-path .", "adult.data[.gz] with adult.test[.gz], and for a9a[.gz] with a9a.t[.gz]"),
         ("iris --epsilon 1 --multiplier 1", "Both of --epsilon and --multiplier were given"),
-        ("iris", "Neither of --epsilon and --multiplier were given"),
+        ("iris", "Neither of --epsilon and --multiplier was given"),
         ("iris --epsilon 1 --clip-norm -1", "clip_norm must be a finite number above 0. Got -1."),
         ("iris --epsilon 0", "epsilon must be a finite number above 0. Got 0."),
         ("iris --epsilon 1 --delta 2", "delta must be a number strictly between 0 and 1. Got 2."),
