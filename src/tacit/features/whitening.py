@@ -34,6 +34,8 @@ EXPONENT = -0.25
 _STREAM = 2**32 + 1
 # Rows that are summed, or transformed, at a time: few enough to stay in the processor's own memory.
 _PIECE = 256
+# By how much rows of norm 1 in single precision, and what is made of them, may be longer than that.
+_ROUNDED = 1 + 1e-5
 # Where next to no noise was added: no direction counts for more than if it held this share of an even one's length.
 _LEAST = 1e-3
 
@@ -117,7 +119,7 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         noise = GaussianNoise(arguments.positive("multiplier", self.multiplier))
         rng = source_for(self.random_state).stream(Purpose.NOISE, _STREAM)
         sums = {str(axis): torch.from_numpy(flattened(total)) for axis, total in totals.items()}
-        noisy = noise.add(BoundedSum(sums, sensitivity=math.sqrt(len(totals))), rng)
+        noisy = noise.add(BoundedSum(sums, sensitivity=math.sqrt(len(totals)) * _ROUNDED), rng)
         found = [unflattened(noisy[str(axis)].numpy()) / self.population for axis in totals]
         return found, noise.event(sum(values.numel() for values in sums.values()))
 
