@@ -205,3 +205,23 @@ def test_a_forked_process_shares_no_small_draw_with_its_parent():
     assert theirs != source.stream(Purpose.NOISE, 0).normal(8).tobytes()
     os.close(reader)
     os.close(writer)
+
+
+def test_draws_that_go_on_side_by_side_do_not_overwrite_each_other():
+    size = 120_000
+    streams = (SeededSource(seed).stream(Purpose.NOISE, 0) for seed in (1, 2))
+    first, second = (stream.normal_pieces(size, np.float32, 1.0) for stream in streams)
+    both = zip(first, second, strict=True)
+    found = np.concatenate([np.stack(pieces) for pieces in both], axis=1)
+    alone = [SeededSource(seed).stream(Purpose.NOISE, 0).normal(size) for seed in (1, 2)]
+    np.testing.assert_array_equal(found, alone)
+
+
+def test_threads_do_not_overwrite_each_others_large_draws():
+    def draw(seed):
+        return SeededSource(seed).stream(Purpose.NOISE, 0).normal(120_000)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(draw, range(16)))
+    for seed, numbers in enumerate(found):
+        np.testing.assert_array_equal(numbers, draw(seed))

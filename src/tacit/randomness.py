@@ -14,6 +14,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from functools import cached_property
 from threading import Lock
@@ -168,12 +169,9 @@ class Stream:
         if self._pool is not None and size <= _FEW and real is np.float32:
             yield self._pool.take(size, self) * np.float32(scale)
             return
-        scratch = _Scratch(min(size // 2 + 1, _PAIRS), real is np.float64, scale)
-        out = _aligned(min(size, 2 * _PAIRS), real)
-        for start in range(0, size, 2 * _PAIRS):
-            piece = out[: size - start]
-            scratch.box_muller(self, piece)
-            yield piece
+        with _lent(real) as scratch:
+            for start in range(0, size, 2 * _PAIRS):
+                yield scratch.box_muller(self, min(size - start, 2 * _PAIRS), scale)
 
 
 class _Pool:
@@ -206,34 +204,56 @@ def _aligned(size: int, kind: type[np.number]) -> NDArray[Any]:
     return space[start : start + size * width].view(kind)
 
 
+# Spaces that nobody uses just now. Two draws at a time never get the same one: noise would overwrite noise.
+_SPARE: dict[type[np.floating], list[_Scratch]] = {np.float32: [], np.float64: []}
+_KEPT = 4
+
+
+@contextmanager
+def _lent(real: type[np.floating]) -> Iterator[_Scratch]:
+    """Space for as long as a draw takes: new one costs the time that the system takes to map its pages."""
+    spare = _SPARE[real]
+    try:
+        scratch = spare.pop()
+    except IndexError:
+        scratch = _Scratch(wide=real is np.float64)
+    try:
+        yield scratch
+    finally:
+        if len(spare) < _KEPT:
+            spare.append(scratch)
+
+
 class _Scratch:
     """Space for one piece of a draw. Numpy, because torch would wake its threads for every small piece."""
 
-    def __init__(self, pairs: int, wide: bool, scale: float) -> None:
+    def __init__(self, *, wide: bool) -> None:
         real, whole, count = (np.float64, np.int64, 63) if wide else (np.float32, np.int32, 31)
-        self._bits = _aligned(2 * pairs, whole)
-        self._radius, self._angle = _aligned(pairs, real), _aligned(pairs, real)
+        self._real, self._bits, self._out = real, _aligned(2 * _PAIRS, whole), _aligned(2 * _PAIRS, real)
+        self._radius, self._angle = _aligned(_PAIRS, real), _aligned(_PAIRS, real)
         self._positive, self._half, self._fraction = whole(2**count - 1), real(0.5), real(2.0**-count)
-        self._square, self._turn = real(-2.0 * scale**2), real(math.pi * 2.0**-count)
+        self._turn = real(math.pi * 2.0**-count)
 
-    def box_muller(self, stream: Stream, out: NDArray[Any]) -> None:
-        """Fill `out` with normal numbers."""
-        pairs = (len(out) + 1) // 2
+    def box_muller(self, stream: Stream, size: int, scale: float) -> NDArray[Any]:
+        """Normal numbers of standard deviation `scale`, in place of those that it gave before."""
+        pairs = (size + 1) // 2
         radius, angle, bits = self._radius[:pairs], self._angle[:pairs], self._bits[: 2 * pairs]
         stream.fill(bits)
         self._uniform(stream, bits[:pairs], radius)
         # -2 log of a number that is even in (0, 1] is the squared radius.
         np.log(radius, out=radius)
-        np.multiply(radius, self._square, out=radius)
+        np.multiply(radius, self._real(-2.0 * scale**2), out=radius)
         np.sqrt(radius, out=radius)
         angle[:] = bits[pairs:]
         np.multiply(angle, self._turn, out=angle)
+        out = self._out[:size]
         first, second = out[:pairs], out[pairs:]
         np.cos(angle, out=first)
         np.multiply(first, radius, out=first)
         other = len(second)
         np.sin(angle[:other], out=second)
         np.multiply(second, radius[:other], out=second)
+        return out
 
     def _uniform(self, stream: Stream, bits: NDArray[Any], out: NDArray[Any]) -> None:
         """Fill `out` with (k + 1/2) / 2^31, which lies in (0, 1], for k of 31 bits; 63 bits in double precision."""
