@@ -60,6 +60,11 @@ class Recipe:
         """The probability with which an example enters a lot."""
         return self.lot_size / self.population
 
+    @property
+    def releases(self) -> int:
+        """How many releases, with equal noise, prepare."""
+        return _RELEASES[self.preparation]
+
     def noise(self, epsilon: float, delta: float) -> tuple[float | None, float]:
         """The multipliers of each release that prepares (None if none does) and of every step, to keep the budget."""
         preparation = self.preparation_multiplier(epsilon, delta)
@@ -73,7 +78,7 @@ class Recipe:
         """The noise on each release of the preparation; None if there is none."""
         if self.preparation == "none":
             return None
-        return math.sqrt(_RELEASES[self.preparation] / self.share) / float(gdp.mu(epsilon, delta))
+        return math.sqrt(self.releases / self.share) / float(gdp.mu(epsilon, delta))
 
     def with_steps(self, steps: int, epsilon: float, delta: float) -> Recipe:
         """By the same rule, with another number of steps."""
@@ -82,7 +87,7 @@ class Recipe:
     def event(self, preparation: float | None, step: float) -> Event:
         """What everything costs together, with these multipliers."""
         training = Gaussian(step).sampled(self.rate) * self.steps
-        return training if preparation is None else Gaussian(preparation) * _RELEASES[self.preparation] + training
+        return training if preparation is None else Gaussian(preparation) * self.releases + training
 
 
 def auto(kind: Kind, *, population: int, epsilon: float, delta: float) -> Recipe:

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from tacit.accounting import Gaussian
+from tacit.accounting import Gaussian, curve
 from tacit.accounting.events import Composed
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.estimators import PrivateClassifier
+from tacit.estimators.prepared import features_for, prepare, released, restored
 from tacit.features import Knots
 from tacit.ledger import Budget, Ledger
 from tacit.recipe import auto
@@ -110,3 +112,21 @@ def test_what_contradicts_a_recipe_is_refused():
         PrivateClassifier(recipe="best").fit(x, y)
     with pytest.raises(InvalidArgument, match="one class"):
         PrivateClassifier(recipe="auto").fit(x[:5], np.zeros(5, dtype=int))
+
+
+@pytest.mark.parametrize("kind", ["table", "text", "image"])
+def test_a_preparation_is_restored_from_what_it_released(kind):
+    rng = np.random.default_rng(0)
+    x = {
+        "table": rng.uniform(-1, 1, (300, 4)),
+        "text": [GOOD, BAD] * 150,
+        "image": images()[0][:300],
+    }[kind]
+    features = features_for(kind, (16, 16), 4)
+    recipe = auto(kind, population=300, epsilon=50.0, delta=1e-5)
+    multiplier = recipe.preparation_multiplier(50.0, 1e-5)
+    prepared, _ = prepare(recipe, x, features, multiplier, 0)
+    again = restored(recipe, features, multiplier, released(prepared.preparation))
+    assert torch.equal(again.tensor(x[:20]), prepared.tensor(x[:20]))
+    assert again.event is not None
+    assert curve(again.event).epsilon(1e-5) == pytest.approx(curve(prepared.event).epsilon(1e-5), rel=1e-6)

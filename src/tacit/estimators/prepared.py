@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from tacit.accounting.events import Event
+from tacit.accounting.events import Event, Gaussian
 from tacit.errors import InvalidArgument
 from tacit.features import HashedWords, Knots, PrivateCentring, PrivateWhitening, PrivateWordWeights, Scattering
 from tacit.features.text import padded
@@ -92,6 +93,31 @@ def prepare(
     if multiplier is not None:
         made = _preparation(recipe, rows.shape[1], features, multiplier, seed, shape).fit(rows)
     return Prepared(recipe.kind, features, made), rows
+
+
+def released(preparation: Preparation | None) -> dict[str, NDArray[np.float32]]:
+    """What was released by a preparation, or follows from that, by name: enough for `restored`."""
+    found: dict[str, NDArray[np.float32]] = {}
+    for name, value in ({} if preparation is None else vars(preparation)).items():
+        if name.endswith("_") and isinstance(value, np.ndarray):
+            found[name[:-1]] = value
+        elif name.endswith("_") and isinstance(value, list):
+            found |= {f"{name[:-1]} {place}": each for place, each in enumerate(value)}
+    return found
+
+
+def restored(
+    recipe: Recipe, features: Any, multiplier: float | None, arrays: Mapping[str, NDArray[np.float32]]
+) -> Prepared:
+    """What `prepare` made, from what it released: nothing is released again."""
+    if multiplier is None:
+        return Prepared(recipe.kind, features, None)
+    made: Any = _preparation(recipe, len(arrays["mean"]), features, multiplier, None, None)
+    for name in sorted(arrays, key=lambda each: (len(each), each)):
+        several, _, place = name.partition(" ")
+        setattr(made, f"{several}_", [*getattr(made, f"{several}_", []), arrays[name]] if place else arrays[name])
+    made.n_features_in_, made.event_ = len(arrays["mean"]), Gaussian(multiplier) * recipe.releases
+    return Prepared(recipe.kind, features, made)
 
 
 def _preparation(

@@ -17,6 +17,7 @@ from tacit.estimators.declared import charge, classes_of, completed, seed_of
 from tacit.estimators.prepared import Prepared, features_for, kind_of, prepare
 from tacit.guarantee import Guarantee
 from tacit.ledger import Budget
+from tacit.lots import Lot
 from tacit.recipe import Recipe, auto
 from tacit.run import PrivateRun
 from tacit.sampling import Poisson
@@ -32,6 +33,7 @@ AFTERWARDS = (
     "The model's first weights did not depend on the examples, nor did their features, but for the mean (for "
     "whitening also second moments) that was released first."
 )
+LOSS = F.cross_entropy
 # Examples that are scored at once.
 _PIECE = 4096
 
@@ -83,6 +85,63 @@ class Trained:
         self.model, self.prepared, self.guarantee = model, prepared, guarantee
 
 
+class RecipeRun:
+    """A training by a recipe, after the release that prepares it: its steps, and one guarantee for both."""
+
+    def __init__(self, prepared: Prepared, run: PrivateRun, optimizer: torch.optim.Optimizer) -> None:
+        self.prepared, self.run, self.optimizer = prepared, run, optimizer
+
+    def step(self, lot: Lot) -> None:
+        """One noisy gradient, and one step along it."""
+        self.run.backward(lot)
+        self.optimizer.step()
+
+    def guarantee(self) -> Guarantee:
+        """What is proven about the preparation and all steps so far."""
+        proven = self.run.guarantee()
+        if self.prepared.event is None:
+            return proven
+        assumed = tuple(AFTERWARDS if each.startswith(_UNTOUCHED) else each for each in proven.assumptions)
+        event = self.prepared.event + proven.event
+        return replace(proven, event=event, claim=None, assumptions=assumed, notes=(*proven.notes, PREPARED))
+
+
+def begin_by_recipe(
+    recipe: Recipe,
+    x: Any,
+    labels: NDArray[np.int64],
+    *,
+    features: Any,
+    classes: int,
+    budget: tuple[float, float],
+    seed: int | None,
+    shape: tuple[int, ...] | None = None,
+) -> RecipeRun:
+    """Release what prepares; the steps are left to be made, and both are within the budget.
+
+    Without `features`, `x` holds them already; for images `shape` then says of what pictures.
+    """
+    preparation, multiplier = recipe.noise(*budget)
+    prepared, rows = prepare(recipe, x, features, preparation, seed, shape=shape)
+    model = prepared.model(rows.shape[1], classes)
+    run = PrivateRun(
+        model,
+        LOSS,
+        data=(prepared.of_features(rows), torch.from_numpy(labels)),
+        mechanism=methods.dpsgd(clip_norm=recipe.clip_norm, multiplier=multiplier),
+        sampling=Poisson(lot_size=recipe.lot_size, population=recipe.population),
+        steps=recipe.steps,
+        budget=Budget(*budget),
+        seed=seed,
+    )
+    return RecipeRun(prepared, run, optimizer_of(recipe, model))
+
+
+def optimizer_of(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """Gradient steps with the momentum of the recipe."""
+    return torch.optim.SGD(model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
+
+
 def train_by_recipe(
     recipe: Recipe,
     x: Any,
@@ -94,33 +153,13 @@ def train_by_recipe(
     seed: int | None,
     shape: tuple[int, ...] | None = None,
 ) -> Trained:
-    """The whole of it: one guarantee for the preparation and for every step, both within the budget.
-
-    Without `features`, `x` holds them already; for images `shape` then says of what pictures.
-    """
-    preparation, multiplier = recipe.noise(*budget)
-    prepared, rows = prepare(recipe, x, features, preparation, seed, shape=shape)
-    model = prepared.model(rows.shape[1], classes)
-    run = PrivateRun(
-        model,
-        F.cross_entropy,
-        data=(prepared.of_features(rows), torch.from_numpy(labels)),
-        mechanism=methods.dpsgd(clip_norm=recipe.clip_norm, multiplier=multiplier),
-        sampling=Poisson(lot_size=recipe.lot_size, population=recipe.population),
-        steps=recipe.steps,
-        budget=Budget(*budget),
-        seed=seed,
+    """`begin_by_recipe`, and every step."""
+    begun = begin_by_recipe(
+        recipe, x, labels, features=features, classes=classes, budget=budget, seed=seed, shape=shape
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
-    for lot in run:
-        run.backward(lot)
-        optimizer.step()
-    proven = run.guarantee()
-    if prepared.event is not None:
-        assumed = tuple(AFTERWARDS if each.startswith(_UNTOUCHED) else each for each in proven.assumptions)
-        event = prepared.event + proven.event
-        proven = replace(proven, event=event, claim=None, assumptions=assumed, notes=(*proven.notes, PREPARED))
-    return Trained(model.eval(), prepared, proven)
+    for lot in begun.run:
+        begun.step(lot)
+    return Trained(begun.run.model.eval(), begun.prepared, begun.guarantee())
 
 
 def scores_by_recipe(prepared: Prepared, model: torch.nn.Module, x: Any) -> NDArray[np.float64]:
