@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
-from tacit.networks import Tempered, tempered_cnn
+from tacit.networks import Tempered, standardised, tempered_cnn
 
 
 def test_tempered_units_are_bounded_and_scaled():
@@ -33,3 +33,17 @@ def test_gradients_are_those_of_single_passes(groups):
 def test_images_that_are_too_small_are_refused():
     with pytest.raises(InvalidArgument, match="at least 12 x 12"):
         tempered_cnn((1, 8, 8), 10)
+
+
+def test_standardised_filters_are_the_same_at_any_length_and_offset():
+    plain = torch.nn.Conv2d(2, 3, 4)
+    shifted = torch.nn.Conv2d(2, 3, 4)
+    shifted.load_state_dict({"weight": 5 * plain.weight + 7, "bias": plain.bias})
+    images = torch.randn(2, 2, 9, 9)
+    assert torch.allclose(standardised(plain)(images), standardised(shifted)(images), atol=1e-4)
+
+
+def test_only_layers_with_a_matrix_can_be_standardised():
+    for layer in (torch.nn.GroupNorm(2, 4), torch.nn.Tanh()):
+        with pytest.raises(InvalidArgument, match="two dimensions"):
+            standardised(layer)

@@ -1,7 +1,8 @@
 """Small networks that take noise well: bounded units, tempered; no layer that mixes examples.
 
 Units that are bounded keep activations and gradients within reach of a small clip norm (Papernot et al. 2021). Group
-normalisation works within one example; batch normalisation would mix examples, and is refused by every run.
+normalisation works within one example, and standardising weights looks at no example; batch normalisation would mix
+examples, and is refused by every run.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from tacit import arguments
 from tacit.errors import InvalidArgument
 
 _SMALLEST = 12
+_MATRIX = 2
+_CONSTANT = 1e-8
 
 
 class Tempered(nn.Module):
@@ -27,6 +31,30 @@ class Tempered(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """Between -scale and scale."""
         return self.scale * torch.tanh(self.slope * values)
+
+
+class _Standardised(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        rest = tuple(range(1, weight.dim()))
+        centred = weight - weight.mean(rest, keepdim=True)
+        # Noise never makes a filter constant; a constant one gives zeros and not a division by zero.
+        return centred / (centred.square().sum(rest, keepdim=True) + _CONSTANT).sqrt()
+
+
+def standardised(layer: nn.Module) -> nn.Module:
+    """The layer, with each of its filters used less its mean and at norm 1 (weight standardisation, Qiao et al. 2019).
+
+    What is trained is the filter before that, so a private run releases noisy gradients of it like of any parameter.
+    Right before a normalisation: standardised filters have no length of their own.
+
+    >>> filters = standardised(nn.Conv2d(1, 4, 3)).weight.detach().flatten(1)
+    >>> torch.allclose(filters.norm(dim=1), torch.ones(4)), torch.allclose(filters.mean(1), torch.zeros(4), atol=1e-6)
+    (True, True)
+    """
+    weight = getattr(layer, "weight", None)
+    if not isinstance(weight, nn.Parameter) or weight.dim() < _MATRIX:
+        raise InvalidArgument(f"Only a layer with a weight of two dimensions or more can be standardised. Got {layer}.")
+    return parametrize.register_parametrization(layer, "weight", _Standardised())
 
 
 def tempered_cnn(

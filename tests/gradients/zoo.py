@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit.networks import standardised
+
 SIZE = 5
 
 
@@ -265,6 +267,9 @@ MODELS = {
     "conv2d one by one": lambda: _image(nn.Conv2d(4, 140, 1), nn.Conv2d(140, 8, 3, groups=2)),
     "conv transpose 2d": lambda: _image(nn.ConvTranspose2d(4, 6, 3, stride=2, output_padding=1, groups=2)),
     "group norm": lambda: _image(nn.Conv2d(4, 6, 3), nn.GroupNorm(3, 6), nn.ReLU(inplace=True)),
+    "standardised weights": lambda: _image(
+        standardised(nn.Conv2d(4, 6, 3, stride=2)), nn.GroupNorm(2, 6), nn.Tanh(), standardised(nn.Conv2d(6, 5, 2))
+    ),
     "instance norm": lambda: _image(nn.Conv2d(4, 6, 3, bias=False), nn.InstanceNorm2d(6, affine=True)),
     "prelu": lambda: _image(nn.Conv2d(4, 6, 3), nn.PReLU(6)),
     "in place": InPlace,
@@ -320,7 +325,7 @@ _SHAPES = {
     "vector": (3,), "image": (4, 9, 9), "sequence": (6, 3), "volume": (2, 4, 5, 3), "wide sequence": (SIZE, 8),
 }  # fmt: skip
 _KINDS = (
-    ("vector", 7), ("image", 14), ("sequence", 20), ("volume", 1), ("wide sequence", 5), ("tokens", 99),
+    ("vector", 7), ("image", 15), ("sequence", 20), ("volume", 1), ("wide sequence", 5), ("tokens", 99),
 )  # fmt: skip
 
 

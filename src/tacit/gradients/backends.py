@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.gradients.chains import chain_gradients, chain_of
+from tacit.gradients.derived import leaves_of, parameters_of, pulled, replay, to_parameters
 from tacit.gradients.engine import Unclear, full_precision, precise
 from tacit.gradients.entropy import losses_and_gradients
 from tacit.gradients.layout import CallLayout, Layout, apply, layout_of
@@ -20,7 +21,7 @@ from tacit.gradients.memory import undone
 from tacit.gradients.models import eagerly
 from tacit.gradients.pieces import DensePiece, Piece
 from tacit.gradients.proof import refuse_unless_proven
-from tacit.gradients.recording import Call, Derived, Record, Recorder, replaced, tensors_in
+from tacit.gradients.recording import Call, Record, Recorder, replaced, tensors_in
 from tacit.gradients.recurrent import two_linears
 from tacit.gradients.rules import RULES, Batched
 
@@ -115,8 +116,7 @@ def _collect(
     rule = RULES.get(call.function)
     found: dict[int, Piece] = {}
     place = layout.outputs[0]
-    is_plain = not record.derived or not any(id(t) in record.derived for t in call.tensors)
-    if rule is not None and is_plain and place is not None and len(grads) == 1 and grads[0] is not None:
+    if rule is not None and place is not None and len(grads) == 1 and grads[0] is not None:
         x = layout.arguments[0]
         if x is not None and (place.axis == x.axis == 0 or call.function in _ANY_AXIS):
             found = rule(call, place.front(grads[0]), x.front)
@@ -124,18 +124,26 @@ def _collect(
         for key, piece in found.items():
             if key in record.names:
                 pieces.setdefault(record.names[key], []).append(piece)
+            elif key in record.derived:
+                derived = record.derived[key].value
+                _add_dense(_vectorised(call, to_parameters, record, derived, piece.dense()), pieces)
         return
     by_example = _by_vmap if any(place is not None for place in layout.arguments) else _by_cotangent
-    for name, values in _vectorised(by_example, record, call, layout, grads, size).items():
+    _add_dense(_vectorised(call, by_example, record, call, layout, grads, size), pieces)
+
+
+def _add_dense(found: Tensors, pieces: dict[str, list[Piece]]) -> None:
+    for name, values in found.items():
         pieces.setdefault(name, []).append(DensePiece(values.to(precise(values.dtype))))
 
 
-def _vectorised(by_example: Callable[..., Tensors], record: Record, call: Call, *rest: Any) -> Tensors:
+def _vectorised(call: Call, by_example: Callable[..., Tensors], *rest: Any) -> Tensors:
     # The recurrent cells of oneDNN cannot be vectorised, those of torch can.
     is_enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
-        return by_example(record, call, *rest)
+        with _quiet():
+            return by_example(*rest)
     except RuntimeError as error:
         raise Unclear(f"{call.function} cannot be vectorised") from error
     finally:
@@ -148,7 +156,7 @@ _ANY_AXIS = {torch.nn.functional.linear, torch.nn.functional.embedding, two_line
 
 def _by_vmap(record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int) -> Tensors:
     """Per-example gradients of any operation: its own vector-Jacobian product, vectorised over the examples."""
-    leaves = _leaves(record, call)
+    leaves = leaves_of(record, call.tensors)
     places = dict(zip((id(t) for t in call.tensors), layout.arguments, strict=True))
     batched = {id(t): t for t in call.tensors if places[id(t)] is not None}
     cotangents = [(i, g, layout.outputs[i]) for i, g in enumerate(grads) if g is not None]
@@ -161,29 +169,28 @@ def _by_vmap(record: Record, call: Call, layout: CallLayout, grads: list[Tensor 
 
         def run(given: Tensors) -> tuple[Tensor, ...]:
             swap = {key: given[name] for name, key in leaves.items()} | lot
-            result = list(tensors_in(_replay(record, call.function, call.args, call.kwargs, swap)))
+            result = list(tensors_in(replay(record, call.function, call.args, call.kwargs, swap)))
             return tuple(result[i] for i, _, _ in cotangents)
 
-        return _pulled(run, _values(record, call, leaves), tuple(wanted))
+        return pulled(run, parameters_of(record, call.tensors), tuple(wanted))
 
     stacked = {key: _front(value.detach(), places[key]) for key, value in batched.items()}
     cotangent = tuple(_front(g, place) for _, g, place in cotangents)
-    with _quiet():
-        gradients: Tensors = torch.func.vmap(alone, randomness="same")(stacked, cotangent)
+    gradients: Tensors = torch.func.vmap(alone, randomness="same")(stacked, cotangent)
     return gradients
 
 
 def _by_cotangent(record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int) -> Tensors:
     """A parameter spread over the examples: each example's share of the output's gradient, pulled back by itself."""
-    leaves = _leaves(record, call)
+    leaves = leaves_of(record, call.tensors)
     cotangents = [(i, g, layout.outputs[i]) for i, g in enumerate(grads) if g is not None]
 
     def run(given: Tensors) -> tuple[Tensor, ...]:
         swap = {key: given[name] for name, key in leaves.items()}
-        result = list(tensors_in(_replay(record, call.function, call.args, call.kwargs, swap)))
+        result = list(tensors_in(replay(record, call.function, call.args, call.kwargs, swap)))
         return tuple(result[i] for i, _, _ in cotangents)
 
-    values = _values(record, call, leaves)
+    values = parameters_of(record, call.tensors)
 
     def alone(example: Tensor) -> Tensors:
         masked = []
@@ -193,59 +200,10 @@ def _by_cotangent(record: Record, call: Call, layout: CallLayout, grads: list[Te
             shape = [-1 if axis == place.axis else 1 for axis in range(grad.dim())]
             # Not a product: another example's gradient may be NaN.
             masked.append(torch.where(example.view(shape), grad, 0.0))
-        return _pulled(run, values, tuple(masked))
+        return pulled(run, values, tuple(masked))
 
-    with _quiet():
-        gradients: Tensors = torch.func.vmap(alone)(torch.eye(size, dtype=torch.bool))
+    gradients: Tensors = torch.func.vmap(alone)(torch.eye(size, dtype=torch.bool))
     return gradients
-
-
-def _values(record: Record, call: Call, leaves: dict[str, int]) -> Tensors:
-    """The tracked parameters behind this call, by name."""
-    found = {id(tensor): tensor.detach() for tensor in _ancestors(record, call)}
-    return {name: found[key] for name, key in leaves.items()}
-
-
-def _pulled(run: Callable[[Tensors], tuple[Tensor, ...]], values: Tensors, cotangents: tuple[Tensor, ...]) -> Tensors:
-    """The vector-Jacobian product of `run`."""
-    pull = torch.func.vjp(run, values)[1]
-    gradients: Tensors = pull(cotangents)[0]
-    return gradients
-
-
-def _ancestors(record: Record, call: Call) -> list[Tensor]:
-    """The tracked parameters from which this call's arguments come."""
-    found: dict[int, Tensor] = {}
-    waiting = list(call.tensors)
-    while waiting:
-        tensor = waiting.pop()
-        if id(tensor) in record.names:
-            found[id(tensor)] = tensor
-        elif id(tensor) in record.derived:
-            source = record.derived[id(tensor)]
-            waiting += list(tensors_in((source.args, source.kwargs)))
-    return list(found.values())
-
-
-def _leaves(record: Record, call: Call) -> dict[str, int]:
-    return {record.names[id(tensor)]: id(tensor) for tensor in _ancestors(record, call)}
-
-
-def _replay(
-    record: Record, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], swap: dict[int, Tensor]
-) -> Any:
-    """The same operation on other values; derived tensors are derived anew."""
-
-    def change(tensor: Tensor) -> Any:
-        if id(tensor) in swap:
-            return swap[id(tensor)]
-        source: Derived | None = record.derived.get(id(tensor))
-        if source is None:
-            return tensor.detach()
-        value = _replay(record, source.function, source.args, source.kwargs, swap)
-        return value if source.index is None else value[source.index]
-
-    return function(*replaced(args, change), **replaced(kwargs, change))
 
 
 def _front(value: Tensor, place: Batched | None) -> Tensor:
