@@ -127,6 +127,15 @@ def test_data_of_different_lengths_is_refused():
         small_run(data=(INPUTS[:-1], TARGETS))
 
 
-def test_a_stream_of_examples_is_refused():
+class Endless(torch.utils.data.IterableDataset):
+    def __len__(self):
+        return N
+
+    def __iter__(self):
+        return iter(Pairs())
+
+
+@pytest.mark.parametrize("data", [iter([(INPUTS[0], 1)]), Endless()], ids=["iterator", "iterable data set"])
+def test_a_stream_of_examples_is_refused(data):
     with pytest.raises(InvalidArgument, match="drawn by index"):
-        small_run(data=iter([(INPUTS[0], 1)]))
+        small_run(data=data)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, final
 
 import torch
@@ -37,6 +38,8 @@ from tacit.sampling import FullBatch, Poisson, Shuffled
 from tacit.types import BoundedSum, Release
 
 Released = tuple[Release, MechanismState]
+# Larger than every number that a process says when all is well.
+_FAILED = 2**62
 _SAME_EXAMPLES = "Each of {size} processes held the same examples in the same order, and summed those that it owns."
 
 
@@ -115,11 +118,30 @@ class Peers:
         """Those of the lot that this process owns."""
         return lot if self.size == 1 else lot[lot % self.size == self.rank]
 
-    def own_draws(self, source: Source, step: int) -> AbstractContextManager[Any]:
-        """With a seed, what torch draws in here (dropout) depends on seed, process and step only."""
-        if self.size == 1 or not isinstance(source, SeededSource):
-            return nullcontext()
-        return _reseeded(f"{source.seed} {self.rank} {step}")
+    def by_itself(self, source: Source, step: int) -> AbstractContextManager[None]:
+        """What each process does with its part. If one fails, the others, who wait for its part of the sum, fail too.
+
+        With a seed, what torch draws in here (dropout) depends on seed, process and step only.
+        """
+        return nullcontext() if self.size == 1 else self._by_itself(source, step)
+
+    @contextmanager
+    def _by_itself(self, source: Source, step: int) -> Iterator[None]:
+        seed = _number(f"{source.seed} {self.rank} {step}") if isinstance(source, SeededSource) else None
+        try:
+            with nullcontext() if seed is None else _reseeded(seed):
+                yield
+        except Exception:
+            # In place of what all compare before they add up.
+            with suppress(TacitError):
+                self._compared("the step", [_FAILED, _FAILED])
+            raise
+
+    def seeds(self, source: Source, first: int, what: str = "lot") -> Iterator[int] | None:
+        """With a seed, one for the random transforms of each lot from `first` on, in this process."""
+        if not isinstance(source, SeededSource):
+            return None
+        return (_number(f"{what} {source.seed} {self.rank} {step}") for step in count(first))
 
     def total(self, bounded: BoundedSum, step: int) -> BoundedSum:
         """On the first process, the sum over all parts of the lot. Elsewhere nothing is learnt about other parts."""
@@ -199,15 +221,26 @@ class Peers:
         return None, Debt(plan, debt.done, Counter(dict(known["lost"])), known["forgiven"])
 
     def _refuse_unless_alike(self, what: str, said: str) -> None:
-        mine = int.from_bytes(hashlib.sha256(said.encode()).digest()[:7], "big")
-        ends = torch.tensor([mine, -mine], dtype=torch.int64, device=self.device)
-        with _together(f"compare {what}"):
-            distributed.all_reduce(ends, op=distributed.ReduceOp.MAX)
-        if int(ends[0]) != -int(ends[1]):
+        mine = _number(said)
+        most, least = self._compared(what, [mine, -mine])
+        if _FAILED in (most, least):
+            raise OutOfOrder(
+                "Another process of this run has failed on its part of the lot, so there is no whole sum, and nothing "
+                "was released for this step. Its own error says why."
+            )
+        if most != -least:
             raise OutOfOrder(
                 f"The processes of this run differ in {what} and so would not make one run. Start all of them with the "
                 "same script, data and settings, and let all of them resume from the same save."
             )
+
+    def _compared(self, what: str, numbers: list[int]) -> list[int]:
+        """The largest that any process says, for each number."""
+        ends = torch.tensor(numbers, dtype=torch.int64, device=self.device)
+        with _together(f"compare {what}"):
+            distributed.all_reduce(ends, op=distributed.ReduceOp.MAX)
+        largest: list[int] = ends.tolist()
+        return largest
 
     def _tell(self, about: dict[str, Any], tensors: dict[str, Tensor] | None = None) -> None:
         plain = {name: value.detach().cpu().clone().contiguous() for name, value in (tensors or {}).items()}
@@ -243,9 +276,13 @@ def _together(what: str) -> Iterator[None]:
         ) from error
 
 
+def _number(text: str) -> int:
+    """56 bits that say whether two texts are the same."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+
+
 @contextmanager
-def _reseeded(text: str) -> Iterator[None]:
-    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+def _reseeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,19 +21,20 @@ def whole_mean(
     examples: Examples,
     gradients: Callable[[Any, Any], PerExampleGradients],
     like: Tensors,
-    *,
     population: int,
+    *,
     micro_batch: int | None,
+    seeds: Iterator[int] | None,
 ) -> BoundedSum:
     """The sum of all gradients over the public population. Nothing bounds what one example does to it.
 
-    An example whose gradient is not finite counts zero.
+    An example whose gradient is not finite counts zero. `seeds`, one a piece, are for random transforms of the data.
     """
     size = micro_batch or _AT_ONCE
     device = next(iter(like.values())).device
     total = {name: torch.zeros_like(value) for name, value in like.items()}
     pieces = (np.arange(start, min(start + size, len(examples))) for start in range(0, len(examples), size))
-    for inputs, targets in examples.fetch(pieces):
+    for inputs, targets in examples.fetch(pieces, seeds):
         found = gradients(*on_device((inputs, targets), device))
         norms = found.norms()
         for name, value in found.weighted_sum(finite_only(norms, torch.ones_like(norms))).items():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.randomness import Indices
@@ -70,10 +73,10 @@ def refuse_taken(pending: Lot | None, step: int) -> None:
 
 
 class Examples(Protocol):
-    """Where examples are fetched from."""
+    """Where examples are fetched from. With `seeds`, one a lot, transforms that draw at random draw the same again."""
 
     def __len__(self) -> int: ...
-    def fetch(self, lots: Iterator[Indices]) -> Iterator[tuple[Any, Any]]: ...
+    def fetch(self, lots: Iterator[Indices], seeds: Iterator[int] | None = None) -> Iterator[tuple[Any, Any]]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +100,8 @@ class TensorExamples:
     def __len__(self) -> int:
         return len(leaves(self.targets)[0])
 
-    def fetch(self, lots: Iterator[Indices]) -> Iterator[tuple[Any, Any]]:
-        """The rows of each lot."""
+    def fetch(self, lots: Iterator[Indices], seeds: Iterator[int] | None = None) -> Iterator[tuple[Any, Any]]:
+        """The rows of each lot. Nothing is drawn here."""
         for indices in lots:
             rows = torch.from_numpy(indices)
             yield _rows(self.inputs, rows), _rows(self.targets, rows)
@@ -114,14 +117,18 @@ class DatasetExamples:
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
-    def fetch(self, lots: Iterator[Indices]) -> Iterator[tuple[Any, Any]]:
-        """The examples of each lot, collated as torch does; workers read ahead."""
+    def fetch(self, lots: Iterator[Indices], seeds: Iterator[int] | None = None) -> Iterator[tuple[Any, Any]]:
+        """The examples of each lot, collated as torch does; workers read ahead.
+
+        With `seeds`, what transforms draw from the global generators of torch, numpy and Python is a function of the
+        lot's own seed, however many workers there are. What a data set draws from a generator of its own is not.
+        """
         # Left alone, a loader would take its seed from torch's global generator, and change what dropout draws.
         generator = torch.Generator()
         generator.seed()
         yield from DataLoader(
-            self.dataset,
-            batch_sampler=_Sampler(lots),
+            _ByLot(self.dataset),
+            batch_sampler=_Sampler(lots, repeat(None) if seeds is None else seeds),
             num_workers=self.workers,
             collate_fn=_collate,
             generator=generator,
@@ -130,12 +137,50 @@ class DatasetExamples:
 
 @dataclass(frozen=True, eq=False)
 class _Sampler:
-    """Lots of indices, as a loader wants them."""
+    """Lots of indices, each with the seed of its transforms, as a loader wants them."""
 
     lots: Iterator[Indices]
+    seeds: Iterator[int | None]
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return (indices.tolist() for indices in self.lots)
+    def __iter__(self) -> Iterator[list[Any]]:
+        return ([indices.tolist(), seed] for indices, seed in zip(self.lots, self.seeds, strict=False))
+
+
+@dataclass(frozen=True, eq=False)
+class _ByLot(Dataset[Any]):
+    """The data set, asked for a whole lot at a time."""
+
+    dataset: Dataset[Any]
+
+    def __getitems__(self, lot: list[Any]) -> list[Any]:
+        """What a loader calls, in whichever process it fetches."""
+        indices, seed = lot
+        if seed is None:
+            return self._examples(indices)
+        with _seeded(seed):
+            return self._examples(indices)
+
+    def _examples(self, indices: list[int]) -> list[Any]:
+        together = getattr(self.dataset, "__getitems__", None)
+        if together is not None and indices:
+            return list(together(indices))
+        return [self.dataset[index] for index in indices]
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """What torch (on the CPU), numpy and Python draw in here depends on the seed only, and changes nothing outside."""
+    # The old generator, because it is the one that transforms share.
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed([seed >> 32, seed % 2**32])  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        torch.set_rng_state(before[2])
 
 
 def _collate(examples: list[Any]) -> tuple[Any, Any]:
@@ -157,7 +202,8 @@ def examples_from(data: Any, *, workers: int, dtype: torch.dtype) -> Examples:
         return TensorExamples(inputs, targets)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         return TensorExamples(*data.tensors)
-    is_alone = isinstance(data, (dict, str, Tensor, np.ndarray))
+    # An iterable data set may have a length, but no example by its index.
+    is_alone = isinstance(data, (dict, str, Tensor, np.ndarray, IterableDataset))
     if not is_alone and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return DatasetExamples(data, workers)
     raise InvalidArgument(

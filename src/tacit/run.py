@@ -6,7 +6,7 @@ import operator
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
@@ -47,10 +47,10 @@ class PrivateRun:
 
     Every privacy parameter is fixed here. `data` is a pair of tensors or arrays, or a map-style data set
     of (input, target) pairs that `workers` processes may fetch. Without a `seed` the noise is cryptographic;
-    with one it can be drawn again, and the guarantee says that it is not for release. `micro_batch` bounds how
-    many examples go through the model at once. `schedule` varies noise and lot size over the steps. `gradients` makes
-    the gradients of a lot, one row an example; audits give one that knows examples which are nothing but a gradient.
-    A `ledger` is charged before the first lot is released, under the name `dataset` of the examples.
+    with one it can be drawn again, like lots and random transforms, and the guarantee says that it is not for release.
+    `micro_batch` bounds how many examples go through the model at once. `schedule` varies noise and lot size over the
+    steps. `gradients` makes the gradients of a lot, one row an example; audits give one that knows examples which are
+    nothing but a gradient. A `ledger` is charged before the first lot is released, under the name `dataset`.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> data = (torch.randn(100, 3), torch.randint(2, (100,)))
@@ -172,7 +172,7 @@ class PrivateRun:
     def __iter__(self) -> Iterator[Lot]:
         """The lots of the remaining steps. Each must be given to `backward` before the next one comes."""
         following = self.step + (self._pending is not None)
-        drawn = self._examples.fetch(self._draw(following))
+        drawn = self._examples.fetch(self._draw(following), self._peers.seeds(self._source, following))
         while self.step < self.steps:
             if self._pending is None:
                 if self.step != following:
@@ -211,8 +211,9 @@ class PrivateRun:
         if mechanism.guide is not None:
             self._charge(lot.step)
             state = mechanism.guided(self._whole_mean(parameters), state, stream)
-        with self._peers.own_draws(self._source, lot.step):
-            bounded = self._peers.total(self._sum(lot, mechanism, state, parameters), lot.step)
+        with self._peers.by_itself(self._source, lot.step):
+            part = self._sum(lot, mechanism, state, parameters)
+        bounded = self._peers.total(part, lot.step)
         with self._peers.telling():
             if mechanism.guide is None:
                 self._charge(lot.step)
@@ -268,11 +269,9 @@ class PrivateRun:
         return self._gradients(self.model, self.loss, inputs, targets)
 
     def _whole_mean(self, like: Tensors) -> BoundedSum:
-        def gradients(inputs: Any, targets: Any) -> PerExampleGradients:
-            return self._gradients_of(inputs, targets, like)
-
-        population = self.sampling.population
-        return whole_mean(self._examples, gradients, like, population=population, micro_batch=self._micro_batch)
+        gradients = partial(self._gradients_of, like=like)
+        seeds, size = self._peers.seeds(self._source, 0, f"guide {self.step}"), self._micro_batch
+        return whole_mean(self._examples, gradients, like, self.sampling.population, micro_batch=size, seeds=seeds)
 
     def _charge(self, step: int) -> None:
         """Count the step before its noise is drawn, so that whatever happens then, it has been paid for."""
@@ -360,12 +359,13 @@ class PrivateRun:
     ) -> Self:
         """Go on with a run from where it was saved; model, optimizer and scheduler get their saved states.
 
-        A seeded run goes on bit for bit as if it had never stopped. Otherwise noise and lots are fresh, and steps
-        that were begun after the save are charged again, at the cost of as many steps at the end where there is a
-        budget. `nothing_left=True` declares that no number of those steps (weights, losses, accuracies) was seen by
-        anyone or written anywhere: then they were no release and cost nothing. `stages` names classes of your own.
-        A run that is charged to a ledger finds it again where it was; `ledger` says where it is now. If a
-        process still goes on with the run, whoever of the two steps first may go on, and the other one is stopped.
+        A seeded run goes on bit for bit as if it had never stopped, on a processor, as far as the model draws at random
+        from torch's global generator, and transforms from that, numpy's or Python's. Otherwise lots and noise are fresh
+        and steps that were begun after the save are charged again, at the cost of as many steps at the end where there
+        is a budget. `nothing_left=True` declares that no number of those steps (weights, losses, accuracies) was seen
+        by anyone or written anywhere: then they were no release and cost nothing. `stages` names classes of your own. A
+        run that is charged to a ledger finds it again where it was; `ledger` says where it is now. If a process still
+        goes on with the run, whoever of the two steps first may go on, and the other one is stopped.
         """
         folder = Path(path)
         tree = checkpoint.read(folder, stages, needs=checkpoint.RUN)

@@ -62,8 +62,8 @@ def mechanism(case: Case) -> Mechanism:
     return getattr(tacit.methods, case.method)(clip_norm=1.0, multiplier=4.0)
 
 
-def go(case: Case, rank: int, stop: Callable[[int, int], None] = lambda rank, step: None) -> None:
-    """Begin the run, or go on with it, and finish it. `stop` is asked before every step."""
+def go(case: Case, rank: int, before: Callable[[int, int, tacit.PrivateRun], None] = lambda *_: None) -> None:
+    """Begin the run, or go on with it, and finish it. `before` is called before every step."""
     network = model(case)
     if rank:
         # The first process's weights are those of all.
@@ -87,7 +87,7 @@ def go(case: Case, rank: int, stop: Callable[[int, int], None] = lambda rank, st
         run.save(case.saves, optimizer)
     witness(case, rank)
     for lot in run:
-        stop(rank, lot.step)
+        before(rank, lot.step, run)
         run.backward(lot)
         note(case, rank, "owned", len(lot))
         note(case, rank, "gradient", flat(p.grad for p in network.parameters()))
@@ -234,8 +234,8 @@ def test_secret_lots_and_noise_have_the_law_of_one_machine(folder: Path) -> None
     assert abs(float(torch.corrcoef(sizes)[0, 1])) < 0.29
 
 
-def die_at(step: int, victim: int) -> Callable[[int, int], None]:
-    def stop(rank: int, at: int) -> None:
+def die_at(step: int, victim: int) -> Callable[[int, int, tacit.PrivateRun], None]:
+    def stop(rank: int, at: int, _: tacit.PrivateRun) -> None:
         if (rank, at) == (victim, step):
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -269,6 +269,34 @@ def test_the_loss_of_a_process_is_survived(folder: Path) -> None:
             assert abs(epsilon - curve(charge.event).epsilon(1e-5)) < 1e-9
 
 
+def test_a_process_that_fails_on_its_part_leaves_nobody_waiting(folder: Path) -> None:
+    """Everybody gets an error, nothing is released, and all can try the same lot again."""
+    case = Case(folder / "failing", 2, is_charged=False)
+    case.folder.mkdir()
+
+    def fail(rank: int, step: int, run: tacit.PrivateRun) -> None:
+        victim = step - 2
+        if victim not in (0, 1):
+            return
+        lot, sound = next(iter(run)), run.loss
+        run.loss = sound if rank != victim else lambda outputs, targets: 1 / 0
+        try:
+            run.backward(lot)
+        except (ZeroDivisionError, tacit.errors.OutOfOrder) as error:
+            note(case, rank, "failed", [str(error), run.step])
+        run.loss = sound
+
+    assert start(case, lambda rank: go(case, rank, fail)) == [0, 0]
+    for victim in range(2):
+        assert notes(case, victim, "failed")[victim] == ["division by zero", victim + 2]
+        [said, step] = notes(case, 1 - victim, "failed")[victim]
+        assert "Another process of this run has failed" in said
+        assert step == victim + 2
+    whole = ran(folder, 2, is_charged=False)
+    assert all(torch.equal(value, finished(whole)[name]) for name, value in finished(case).items())
+    assert notes(case, 0, "epsilon") == notes(whole, 0, "epsilon")
+
+
 def test_a_refusal_of_the_first_is_everybodys(folder: Path) -> None:
     case = Case(folder, 2)
     Ledger(case.ledger).set_budget("data", Budget(0.1, 1e-5))
@@ -283,7 +311,7 @@ def test_a_ledger_that_says_stop_stops_all(folder: Path) -> None:
     """Settled from outside in the middle: nobody gets a gradient for a step that is not charged."""
     case = Case(folder, 2)
 
-    def settle(rank: int, step: int) -> None:
+    def settle(rank: int, step: int, _: tacit.PrivateRun) -> None:
         if (rank, step) == (0, 2):
             ledger = Ledger(case.ledger)
             ledger.settle(ledger.account("data").charges[0].run)

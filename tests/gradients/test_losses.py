@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slow_gradients import slow_gradients
+from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
 
 TOKENS = torch.randint(9, (5, 7), generator=torch.Generator().manual_seed(0))
@@ -63,3 +64,86 @@ def test_a_loss_that_cannot_be_vectorised_is_taken_example_by_example():
         return F.gaussian_nll_loss(output, target, torch.ones_like(output))
 
     assert_as_alone(nn.Linear(4, 3).double(), loss, torch.randn(6, 4).double(), torch.randn(6, 3).double())
+
+
+def detached(outputs, targets):
+    return F.cross_entropy(outputs.detach(), targets)
+
+
+def mistakes(outputs, targets):
+    return outputs.argmax(1) != targets
+
+
+def nothing(outputs, targets):
+    return torch.tensor(0.0)
+
+
+class ByRows(nn.Module):
+    """Examples that only torch.func can follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([row @ self.weight for row in x])
+
+
+class Cut(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.detach()
+
+
+class Blocked(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("build", "loss"),
+    [
+        *((build, loss) for build in (lambda: nn.Linear(4, 3), ByRows) for loss in (detached, mistakes, nothing)),
+        (lambda: nn.Sequential(nn.Linear(4, 3), Cut()), nn.CrossEntropyLoss()),
+        (lambda: Blocked(4, 3), F.cross_entropy),
+    ],
+)
+def test_a_loss_that_no_parameter_leads_to_is_refused(build, loss):
+    with pytest.raises(InvalidArgument, match="no example depends on a trainable parameter"):
+        per_example_gradients(build(), loss, torch.randn(6, 4), torch.arange(6) % 3)
+
+
+class Cases(nn.Module):
+    """Negative examples are nobody's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([row @ self.weight if bool(row[0] > 0) else row.sum() for row in x])
+
+
+def test_an_example_whose_loss_is_a_constant_adds_nothing():
+    inputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    found = per_example_gradients(Cases(), F.mse_loss, inputs, torch.zeros(6)).dense()["weight"]
+    expected = torch.where(inputs[:, :1] > 0, 2 * inputs.sum(1, keepdim=True) * inputs, 0.0)
+    torch.testing.assert_close(found, expected)
+
+
+def test_gradients_are_refused_in_inference_mode_and_taken_without_grad():
+    model, inputs, targets = nn.Linear(4, 3), torch.randn(6, 4), torch.arange(6) % 3
+    expected = per_example_gradients(model, F.cross_entropy, inputs, targets).dense()
+    with torch.no_grad():
+        assert_same(per_example_gradients(model, F.cross_entropy, inputs, targets).dense(), expected)
+    with torch.inference_mode(), pytest.raises(InvalidArgument, match="inference_mode keeps no record"):
+        per_example_gradients(model, F.cross_entropy, inputs, targets)
+    with torch.inference_mode():
+        inputs, made = inputs.clone(), nn.Linear(4, 3)
+    for one, given in ((model, inputs), (made, torch.randn(6, 4))):
+        with pytest.raises(InvalidArgument, match="inference_mode keeps no record"):
+            per_example_gradients(one, F.cross_entropy, given, targets)
+
+
+def assert_same(found, expected):
+    assert all(torch.equal(found[name], value) for name, value in expected.items())

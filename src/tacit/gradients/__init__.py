@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument
 from tacit.gradients.backends import bookkeeping, by_vmap, lot_size_of, one_by_one
-from tacit.gradients.engine import Unclear
+from tacit.gradients.engine import Unclear, outside_inference
 from tacit.gradients.layout import Layout, layout_of
 from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients
@@ -23,6 +23,7 @@ Backend = Literal["auto", "bookkeeping", "vmap"]
 _KEPT, _FEWEST = 2**23, 16
 
 
+@outside_inference
 def in_pieces(model: nn.Module, inputs: Any, parameters: dict[str, Tensor]) -> tuple[int | None, Layout | None]:
     """How many examples to take at a time so that a step needs about as much memory as an ordinary one; and what was
     found out about the model on the way.
@@ -40,6 +41,7 @@ def in_pieces(model: nn.Module, inputs: Any, parameters: dict[str, Tensor]) -> t
     return max(_FEWEST, _KEPT // max(layout.weight, 1)), layout
 
 
+@outside_inference
 def per_example_gradients(
     model: nn.Module,
     loss: Loss,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tacit.gradients.chains import chain_gradients, chain_of
 from tacit.gradients.derived import leaves_of, parameters_of, pulled, replay, to_parameters
-from tacit.gradients.engine import Unclear, full_precision, precise
+from tacit.gradients.engine import Unclear, full_precision, precise, refuse_constant
 from tacit.gradients.entropy import losses_and_gradients
 from tacit.gradients.layout import CallLayout, Layout, apply, layout_of
 from tacit.gradients.losses import Loss, per_example_losses
@@ -233,6 +233,7 @@ def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters:
             model, {**rest, **given}, arguments, lot if isinstance(lot, dict) else None
         )
         result = per_example_losses(loss, outputs, wanted, 1)[0]
+        refuse_constant(result)
         return result, result.detach()
 
     gradient = torch.func.grad(value, has_aux=True)
@@ -261,7 +262,10 @@ def one_by_one(model: nn.Module, loss: Loss, inputs: Any, targets: Any, paramete
         with torch.enable_grad():
             outputs = apply(model, replaced(inputs, pick))
             value = per_example_losses(loss, outputs, replaced(targets, pick), 1)[0]
-            found: tuple[Tensor | None, ...] = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
+            # The loss of an example may be a constant, where the model or the loss has cases: its gradient is zero.
+            found: tuple[Tensor | None, ...] = (None,) * len(parameters)
+            if value.requires_grad:
+                found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
         losses.append(value.detach())
         for (name, parameter), grad in zip(parameters.items(), found, strict=True):
             rows[name].append(torch.zeros_like(parameter) if grad is None else grad)

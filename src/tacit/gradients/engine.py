@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import Variable
 from torch.autograd.graph import GradientEdge
+
+from tacit.errors import InvalidArgument
 
 
 class Unclear(Exception):  # noqa: N818 - never leaves this package
@@ -23,10 +27,46 @@ def pulled_back(
     What torch.autograd.grad would do in the end; what it does before takes longer than the pass of a small model.
     """
     grads = torch.ones_like(values) if grads is None else grads
-    found: tuple[Tensor | None, ...] = Variable._execution_engine.run_backward(
-        (values,), (grads,), keep_graph, False, tuple(edges), True, accumulate_grad=False
-    )
+    try:
+        found: tuple[Tensor | None, ...] = Variable._execution_engine.run_backward(
+            (values,), (grads,), keep_graph, False, tuple(edges), True, accumulate_grad=False
+        )
+    except RuntimeError:
+        refuse_constant(values)
+        raise
     return found
+
+
+def refuse_constant(values: Tensor) -> None:
+    """Raise `InvalidArgument` for losses, or outputs, to which no trainable parameter leads."""
+    if not values.requires_grad:
+        raise InvalidArgument(
+            "The loss of no example depends on a trainable parameter, so there is nothing to learn from. Look for "
+            ".detach(), .item(), argmax or torch.no_grad() in the model and in the loss, and use the model's outputs."
+        )
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def outside_inference(function: Callable[P, R]) -> Callable[P, R]:
+    """The function; where it fails because of torch.inference_mode, the error says so."""
+
+    @wraps(function)
+    def explained(*args: P.args, **named: P.kwargs) -> R:
+        try:
+            return function(*args, **named)
+        except RuntimeError as error:
+            if torch.is_inference_mode_enabled() or "nference tensor" in str(error):
+                raise InvalidArgument(
+                    "torch.inference_mode keeps no record of what is done with tensors, so there are no gradients in "
+                    "it, nor of a model or a lot that was made in it. Make the model, draw lots and call run.backward "
+                    "outside of it, and use torch.no_grad where you only want outputs."
+                ) from error
+            raise
+
+    return explained
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import MixesExamples
-from tacit.gradients.engine import Unclear
+from tacit.gradients.engine import Unclear, refuse_constant
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.gradients.lot import LotGradients
 from tacit.gradients.recording import replaced, tensors_in
@@ -36,6 +36,7 @@ def refuse_unless_proven(loss: Loss, outputs: Any, targets: Any, values: Tensor,
 
 
 def _refuse_unless_sums(values: Tensor, gradients: LotGradients) -> None:
+    refuse_constant(values)
     weights = _weights(gradients.norms())
     wanted: tuple[Tensor | None, ...] = torch.autograd.grad(
         values, list(gradients.parameters.values()), weights.to(values), allow_unused=True
