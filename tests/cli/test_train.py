@@ -176,13 +176,34 @@ def test_a_stop_costs_nothing_of_the_budget(tacit, tmp_path, interrupted_at):
 
 def test_a_second_ctrl_c_stops_at_once_and_its_steps_are_paid_for(tacit, tmp_path, interrupted_at):
     interrupted_at(step=6, times=2)
-    assert tacit("train iris --multiplier 3 --delta 1e-5 --steps 10 --out first").code == 130
+    stopped = tacit("train iris --multiplier 3 --delta 1e-5 --steps 10 --out first")
+    assert stopped.code == 130
+    assert stopped.err.startswith("Stopped at once. Steps since the last save are charged")
+    assert stopped.err.endswith(": tacit train --resume first\n")
     said = tacit("train --resume first").out
     planned = curve(Gaussian(3.0).sampled(32 / 119) * 10).epsilon(1e-5)
     guarantee = Guarantee.from_json((tmp_path / "first/guarantee.json").read_text())
     assert "6 steps fewer than planned, to pay for those lost" in said
     assert "6 lost steps were drawn again and are charged twice." in said
     assert guarantee.epsilon(1e-5) == pytest.approx(planned)
+
+
+@pytest.mark.parametrize("part", ["load_typed", "settle"])
+def test_a_ctrl_c_before_the_first_step_says_that_nothing_was_spent(tacit, tmp_path, monkeypatch, part):
+    monkeypatch.setattr(f"tacit.cli.settings.{part}", lambda *_: signal.raise_signal(signal.SIGINT))
+    stopped = tacit("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first")
+    assert (stopped.code, stopped.out) == (130, "")
+    assert stopped.err == "Stopped before the first step: nothing was released, and nothing was spent.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ctrl_c_before_a_resumed_run_steps_says_that_nothing_more_was_spent(tacit, monkeypatch, interrupted_at):
+    interrupted_at(step=1)
+    assert tacit("train iris --multiplier 3 --steps 10 --out first").code == 130
+    monkeypatch.setattr("tacit.cli.training._read_scores", lambda _: signal.raise_signal(signal.SIGINT))
+    stopped = tacit("train --resume first")
+    assert stopped.code == 130
+    assert stopped.err == "Stopped before the first step: nothing more was released, and nothing more was spent.\n"
 
 
 def test_an_interrupt_from_outside_saves_and_says_how_to_go_on(tmp_path):

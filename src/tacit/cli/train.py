@@ -1,6 +1,8 @@
 """`tacit train`: a private model, with its guarantee beside it."""
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -111,8 +113,22 @@ def train(
 
         train_as_typed(data, typed, json)
         return
-    training = _begun(data, typed) if resume is None else _resumed(data, typed, resume)
+    with _before_the_first_step(is_resumed=resume is not None):
+        training = _begun(data, typed) if resume is None else _resumed(data, typed, resume)
+        _announce(training, json)
     _finish(training, json)
+
+
+@contextmanager
+def _before_the_first_step(is_resumed: bool) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        from tacit.cli.output import note
+
+        more = "more " if is_resumed else ""
+        note(f"Stopped before the first step: nothing {more}was released, and nothing {more}was spent.")
+        raise typer.Exit(130) from None
 
 
 def _begun(data: str | None, typed: "Typed") -> "Training":
@@ -148,17 +164,28 @@ def _resumed(data: str | None, typed: "Typed", folder: Path) -> "Training":
         return Training.resume(folder, typed.data_path, typed.ledger)
 
 
-def _finish(training: "Training", json: bool) -> None:
-    from tacit.cli.outcome import as_json, outcome, plan, stopped, warning
-    from tacit.cli.output import note, say, say_json
+def _announce(training: "Training", json: bool) -> None:
+    from tacit.cli.outcome import plan, warning
+    from tacit.cli.output import note, say
 
     warned = warning(training)
     if warned is not None:
         note(warned)
     if not json:
         say([plan(training)])
-    if not training.go():
-        command = shlex.join(["tacit", "train", "--resume", str(training.folder), *(["--json"] if json else [])])
+
+
+def _finish(training: "Training", json: bool) -> None:
+    from tacit.cli.outcome import as_json, outcome, stopped
+    from tacit.cli.output import note, say, say_json
+
+    command = shlex.join(["tacit", "train", "--resume", str(training.folder), *(["--json"] if json else [])])
+    try:
+        is_finished = training.go()
+    except KeyboardInterrupt:
+        note(f"Stopped at once. Steps since the last save are charged when the run goes on: {command}")
+        raise typer.Exit(130) from None
+    if not is_finished:
         note(stopped(training, command))
         raise typer.Exit(130)
     if json:
