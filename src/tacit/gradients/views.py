@@ -7,10 +7,12 @@ is one contribution, and the sensitivity is what it was.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tacit import arguments
 from tacit.errors import InvalidArgument
@@ -18,9 +20,36 @@ from tacit.gradients.backends import lot_size_of
 from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients
 from tacit.gradients.models import trainable
-from tacit.gradients.pieces import DensePiece, Piece
+from tacit.gradients.pieces import DensePiece, EmbeddingPiece, GramPiece, OuterPiece, Piece, TiedPiece, merged
 
 Augment = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """Views of images [B, channels, height, width]: each moved by up to so many pixels along both axes, at random.
+
+    What moves out is lost, and zeros move in. Draws come from torch's generator, and hide nothing: whoever knows them
+    is still faced with the noise on the sum.
+
+    >>> Shifts(2)(torch.ones(5, 1, 28, 28)).shape
+    torch.Size([5, 1, 28, 28])
+    """
+
+    pixels: int = 2
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pixels", arguments.count("pixels", self.pixels))
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """A new draw for each of the images."""
+        size, channels, height, width = images.shape
+        by = self.pixels
+        padded = functional.pad(images, (by, by, by, by))
+        down, right = torch.randint(2 * by + 1, (2, size, 1), device=images.device)
+        rows, columns = (start + torch.arange(n, device=images.device) for start, n in ((down, height), (right, width)))
+        each, channel = (torch.arange(n, device=images.device) for n in (size, channels))
+        return padded[each[:, None, None, None], channel[:, None, None], rows[:, None, :, None], columns[:, None, None]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +57,7 @@ class Views:
     """Gradients for `PrivateRun(gradients=...)`: of each example, the mean over `count` views that `augment` makes.
 
     `augment` is given the inputs of some examples and returns as many, each made of one example alone, and a new draw
-    at every call. Every gradient is held at once, so give `micro_batch` to a run with a large model.
+    at every call. Give `micro_batch` to the run: all views of so many examples are held at once.
 
     >>> import torch
     >>> views = Views(lambda images: images + torch.randn_like(images), count=4)
@@ -49,15 +78,17 @@ class Views:
 
         parameters = trainable(model)
         size = lot_size_of(inputs)
-        total: dict[str, Tensor] = {}
-        losses: Tensor | None = None
-        for _ in range(self.count):
-            found = per_example_gradients(model, loss, self._view(inputs, size), targets, parameters=parameters)
-            for name, value in found.dense().items():
-                total[name] = value / self.count + total.get(name, 0.0)
-            losses = found.losses / self.count + (0.0 if losses is None else losses)
-        assert losses is not None
-        pieces: dict[str, list[Piece]] = {name: [DensePiece(value)] for name, value in total.items()}
+        each = [
+            per_example_gradients(model, loss, self._view(inputs, size), targets, parameters=parameters)
+            for _ in range(self.count)
+        ]
+        # An example uses its parameters once for every view: several uses are added up, and not all of them formed.
+        pieces: dict[str, list[Piece]] = {
+            name: [_scaled(merged(uses, parameter.shape), 1 / self.count)]
+            for name, parameter in parameters.items()
+            if (uses := [found.pieces[name] for found in each if name in found.pieces])
+        }
+        losses = torch.stack([found.losses for found in each]).mean(0)
         return LotGradients.of(parameters, pieces, losses)
 
     def _view(self, inputs: Any, size: int) -> Any:
@@ -68,3 +99,14 @@ class Views:
                 "augment must return one view for each example that it is given. It changed how many there are."
             )
         return view
+
+
+def _scaled(piece: Piece, factor: float) -> Piece:
+    """The same contributions times a number."""
+    match piece:
+        case OuterPiece() | GramPiece() | EmbeddingPiece():
+            return replace(piece, grads=piece.grads * factor)
+        case TiedPiece():
+            table = replace(piece.table, grads=piece.table.grads * factor)
+            return TiedPiece(table, replace(piece.product, grads=piece.product.grads * factor))
+    return DensePiece(piece.dense() * factor)
