@@ -17,10 +17,10 @@ def test_tempered_units_are_bounded_and_scaled():
         Tempered(slope=0)
 
 
-@pytest.mark.parametrize("groups", [0, 4])
-def test_gradients_are_those_of_single_passes(groups):
+@pytest.mark.parametrize(("groups", "is_standardised"), [(0, False), (4, False), (4, True)])
+def test_gradients_are_those_of_single_passes(groups, is_standardised):
     torch.manual_seed(0)
-    model = tempered_cnn((1, 16, 16), 3, slope=0.7, groups=groups)
+    model = tempered_cnn((1, 16, 16), 3, slope=0.7, groups=groups, is_standardised=is_standardised)
     images, labels = torch.randn(3, 1, 16, 16), torch.tensor([0, 1, 2])
     found = per_example_gradients(model, F.cross_entropy, images, labels).dense()
     for index in range(3):
@@ -33,6 +33,11 @@ def test_gradients_are_those_of_single_passes(groups):
 def test_images_that_are_too_small_are_refused():
     with pytest.raises(InvalidArgument, match="at least 12 x 12"):
         tempered_cnn((1, 8, 8), 10)
+
+
+def test_standardised_filters_need_a_normalisation_behind_them():
+    with pytest.raises(InvalidArgument, match="groups must be 1 or more"):
+        tempered_cnn((1, 28, 28), 10, is_standardised=True)
 
 
 def test_standardised_filters_are_the_same_at_any_length_and_offset():

@@ -58,12 +58,18 @@ def standardised(layer: nn.Module) -> nn.Module:
 
 
 def tempered_cnn(
-    shape: tuple[int, int, int], classes: int, *, scale: float = 1.0, slope: float = 1.0, groups: int = 0
+    shape: tuple[int, int, int],
+    classes: int,
+    *,
+    scale: float = 1.0,
+    slope: float = 1.0,
+    groups: int = 0,
+    is_standardised: bool = False,
 ) -> nn.Module:
     """Two convolutions and two layers with tempered units, for images of shape (channels, height, width).
 
     For MNIST these are the 26,010 weights of Papernot et al. 2021. With `groups`, activations are normalised in so
-    many groups of channels after each convolution.
+    many groups of channels after each convolution; filters can be standardised then, too.
 
     >>> sum(parameter.numel() for parameter in tempered_cnn((1, 28, 28), 10).parameters())
     26010
@@ -71,13 +77,19 @@ def tempered_cnn(
     channels, height, width = shape
     if min(height, width) < _SMALLEST:
         raise InvalidArgument(f"Images must be at least {_SMALLEST} x {_SMALLEST} pixels. Got {height} x {width}.")
+    if is_standardised and not groups:
+        raise InvalidArgument("Standardised filters have no length of their own, so groups must be 1 or more. Got 0.")
     layers: list[nn.Module] = []
     for before, after, kernel, padding in ((channels, 16, 8, 2), (16, 32, 4, 0)):
-        layers.append(nn.Conv2d(before, after, kernel, stride=2, padding=padding))
+        filters = nn.Conv2d(before, after, kernel, stride=2, padding=padding)
+        layers.append(standardised(filters) if is_standardised else filters)
         if groups:
             layers.append(nn.GroupNorm(groups, after))
-        layers += [Tempered(scale, slope), nn.MaxPool2d(2, stride=1)]
+        # The largest of several before a unit is the largest behind it, as units are increasing: fewer to compute.
+        layers += [nn.MaxPool2d(2, stride=1), Tempered(scale, slope)]
     front = nn.Sequential(*layers, nn.Flatten())
     with torch.no_grad():
         width_after = math.prod(front(torch.zeros(1, *shape)).shape[1:])
-    return nn.Sequential(front, nn.Linear(width_after, 32), Tempered(scale, slope), nn.Linear(32, classes))
+    model = nn.Sequential(front, nn.Linear(width_after, 32), Tempered(scale, slope), nn.Linear(32, classes))
+    # Channels side by side in memory: the same weights, and on a processor half as fast again.
+    return model.to(memory_format=torch.channels_last)
