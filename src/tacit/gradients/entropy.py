@@ -3,6 +3,7 @@ several times as long."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -73,12 +74,17 @@ def cross_entropy(scores: Reals, classes: NDArray[np.int64]) -> tuple[Reals, Rea
         return None
     # Classes are few and examples many, so a row is a class here.
     rows = np.array(scores.T, order="C")
-    rows -= rows.max(axis=0)
+    rows -= np.maximum.reduce(rows, axis=0)
     flat, places = rows.reshape(-1), classes * size
-    places += np.arange(size)
+    places += _counted(size)
     wanted = flat[places]
     np.exp(rows, out=rows)
-    totals = rows.sum(axis=0)
+    totals = np.add.reduce(rows, axis=0)
     rows /= totals
     flat[places] -= 1
     return np.log(totals) - wanted, rows.T
+
+
+@lru_cache(maxsize=8)
+def _counted(size: int) -> NDArray[np.int64]:
+    return np.arange(size)

@@ -23,13 +23,14 @@ Tensors = dict[str, Tensor]
 class LotGradients:
     """The gradients of one lot, example by example: private.
 
-    Made of pieces, one for every parameter that was used, or of the layers of a small perceptron.
+    Made of pieces, one for every parameter that was used, or of the layers of a small perceptron. `few` names the
+    parameters whose pieces are summed in numpy.
     """
 
     parameters: Tensors
     given: dict[str, Piece]
     losses: Tensor
-    is_small: bool = False
+    few: frozenset[str] = frozenset()
     layers: tuple[small.Layer, ...] = ()
     _norms: Tensor | None = field(default=None, repr=False)
     _squares: Tensors | None = field(default=None, repr=False)
@@ -40,7 +41,8 @@ class LotGradients:
         single = {
             name: each[0] if len(each) == 1 else merged(each, parameters[name].shape) for name, each in pieces.items()
         }
-        return LotGradients(parameters, single, losses, small.are_small(single))
+        few = frozenset(name for name, piece in single.items() if small.is_small(piece))
+        return LotGradients(parameters, single, losses, few)
 
     def __len__(self) -> int:
         return self.losses.shape[0]
@@ -59,7 +61,7 @@ class LotGradients:
                 self._norms = small.layer_norms(self.layers)
             elif not self.pieces:
                 self._norms = self.losses.new_zeros(len(self))
-            elif self.is_small:
+            elif len(self.few) == len(self.pieces):
                 self._norms = small.norms(self.pieces)
             else:
                 self._norms = torch.stack(list(self._by_parameter().values())).sum(0).sqrt_()
@@ -120,11 +122,9 @@ class LotGradients:
                     continue
                 if not is_finite:
                     piece = piece.without((weights[name] == 0) & ~norms.isfinite())
-                if self.is_small:
-                    result[name] = small.weighted_sum(piece, weights[name])
-                else:
-                    found = piece.weighted_sum(weights[name])
-                    result[name] = found if found.shape == parameter.shape else found.view_as(parameter)
+                by = weights[name]
+                found = small.weighted_sum(piece, by) if name in self.few else piece.weighted_sum(by)
+                result[name] = found if found.shape == parameter.shape else found.view_as(parameter)
         return result
 
     def dense(self) -> Tensors:

@@ -29,64 +29,80 @@ _ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Reals], Reals], Callable[[Re
 }
 
 
+# The weight and the bias of a Linear; None stands for a layer without parameters.
+_Affine = tuple[Tensor, Tensor | None]
+
+
 def perceptron_gradients(
     chain: list[nn.Module], loss: Loss, inputs: Tensor, targets: Any, parameters: Tensors
 ) -> LotGradients | None:
     """The gradients of such a model; None where it takes autograd to find them."""
-    if not (_is_simple(chain, inputs) and is_cross_entropy(loss, targets, inputs.shape[0])):
+    affine = _affine(chain, inputs) if is_cross_entropy(loss, targets, inputs.shape[0]) else None
+    if affine is None:
         return None
-    linears = {layer: layer.weight.detach().numpy() for layer in chain if type(layer) is nn.Linear}
     names = {id(parameter): name for name, parameter in parameters.items()}
+    back: list[tuple[Reals, Any]] = []
     layers: list[Layer] = []
+    x = inputs.numpy()
     with np.errstate(all="ignore"):
-        outputs = _outputs(chain, linears, inputs.numpy())
-        found = cross_entropy(outputs[-1], targets.numpy())
+        for layer, linear in zip(chain, affine, strict=True):
+            given = x
+            if linear is None:
+                activate, slope = _ACTIVATIONS[type(layer)]
+                x = activate(given)
+                back.append((x, slope))
+            else:
+                weight, bias = linear
+                matrix = weight.detach().numpy()
+                x = given @ matrix.T
+                if bias is not None:
+                    x += bias.detach().numpy()
+                back.append((given, matrix))
+        found = cross_entropy(x, targets.numpy())
         if found is None:
             return None
         losses, grad = found
-        for layer, given, output in zip(reversed(chain), outputs[-2::-1], reversed(outputs), strict=True):
-            if type(layer) is not nn.Linear:
-                grad = grad * _ACTIVATIONS[type(layer)][1](output)
+        count = sum(linear is not None for linear in affine)
+        for linear, (known, pull) in zip(reversed(affine), reversed(back), strict=True):
+            if linear is None:
+                grad = grad * pull(known)
                 continue
-            layers.append(Layer(names.get(id(layer.weight)), names.get(id(layer.bias)), given, grad.T))
-            if len(layers) == len(linears):
+            layers.append(Layer(names.get(id(linear[0])), names.get(id(linear[1])), known, grad.T))
+            if len(layers) == count:
                 break
-            grad = grad @ linears[layer]
+            grad = grad @ pull
     return LotGradients(parameters, {}, torch.from_numpy(losses), layers=tuple(layers))
 
 
-def _outputs(chain: list[nn.Module], linears: dict[nn.Linear, Reals], x: Reals) -> list[Reals]:
-    """What goes into the first layer and comes out of each."""
-    outputs = [x]
-    for layer in chain:
-        if type(layer) is nn.Linear:
-            x = x @ linears[layer].T
-            if layer.bias is not None:
-                x += layer.bias.detach().numpy()
-        else:
-            x = _ACTIVATIONS[type(layer)][0](x)
-        outputs.append(x)
-    return outputs
-
-
-def _is_simple(chain: list[nn.Module], inputs: Tensor) -> bool:
-    """Whether all is small, on a CPU, of one precision and used once."""
-    dtype = inputs.dtype
+def _affine(chain: list[nn.Module], inputs: Tensor) -> list[_Affine | None] | None:
+    """The parameters of each layer, if all is small, on a CPU, of one precision and used once; otherwise None."""
+    dtype, size = inputs.dtype, inputs.shape[0]
     if dtype not in (torch.float32, torch.float64) or inputs.dim() != 2 or not inputs.is_cpu or inputs.requires_grad:
-        return False
+        return None
     if not 0 < inputs.numel() <= FEW or torch.is_autocast_enabled("cpu"):
-        return False
+        return None
+    found: list[_Affine | None] = []
     known: set[int] = set()
     for layer in chain:
         if type(layer) is nn.Linear:
-            weight, bias = layer.weight, layer.bias
-            if id(weight) in known or id(bias) in known:
-                return False
+            # Looked up by itself: asking the module takes as long as a small sum.
+            held = layer._parameters
+            weight, bias = held.get("weight"), held.get("bias")
+            if (
+                weight is None
+                or "bias" not in held
+                or weight.dtype != dtype
+                or not weight.is_cpu
+                or weight.shape[0] * size > FEW
+            ):
+                return None
+            found.append((weight, bias))
             known.add(id(weight))
             if bias is not None:
                 known.add(id(bias))
-            if weight.dtype != dtype or not weight.is_cpu or weight.shape[0] * inputs.shape[0] > FEW:
-                return False
         elif type(layer) not in _ACTIVATIONS or is_hooked(layer) or "forward" in layer.__dict__:
-            return False
-    return True
+            return None
+        else:
+            found.append(None)
+    uses = sum(1 if bias is None else 2 for _, bias in filter(None, found))
+    return found if len(known) == uses else None

@@ -166,6 +166,11 @@ class EmbeddingPiece:
     rows: int
     padding: int
 
+    @property
+    def is_one_row(self) -> bool:
+        """Whether every example adds to one row, whatever its token is."""
+        return self.grads.shape[1] == 1 and self.padding < 0
+
     def squares(self, known: dict[int, Tensor]) -> Tensor:
         return self._squares(None)
 
@@ -183,13 +188,9 @@ class EmbeddingPiece:
             return self.grads.new_zeros(size)
         if count == 1 and scale is None:
             squares = row_norms(self.grads[:, 0]).square_()
-            return squares * (self.tokens[:, 0] != self.padding) if self.padding >= 0 else squares
+            return squares if self.is_one_row else squares * (self.tokens[:, 0] != self.padding)
         at_a_time = max(1, _ADDED // (count * width))
         return torch.cat([self._several_squares(slice(i, i + at_a_time), scale) for i in range(0, size, at_a_time)])
-
-    def _is_in_numpy(self) -> bool:
-        """Whether numpy can do it, whose calls cost half of torch's."""
-        return self.grads.is_cpu and self.grads.dtype in (torch.float32, torch.float64)
 
     def _several_squares(self, part: slice, scale: Tensor | None) -> Tensor:
         """The squared norms of some examples: the gradients of equal tokens of an example are added up first."""
@@ -209,7 +210,8 @@ class EmbeddingPiece:
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         _, count, width = self.grads.shape
-        if self._is_in_numpy():
+        if self.grads.is_cpu and self.grads.dtype in (torch.float32, torch.float64):
+            # In numpy, whose calls cost half of torch's.
             result = _scattered(self.grads, self.tokens, weights, self.rows)
         else:
             weights = weights.to(self.grads.dtype).repeat_interleave(count)

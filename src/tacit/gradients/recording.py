@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, Node
 from torch.overrides import TorchFunctionMode
 
 from tacit.gradients.attention import self_attention
@@ -63,17 +63,25 @@ def _tensors_among(values: Iterable[Any]) -> list[Tensor]:
 
 
 def _call(
-    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor], outs: list[Tensor]
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[Tensor],
+    outputs: list[Tensor],
+    nodes: list[Node | None],
 ) -> Call:
     return Call(
         func,
         args,
         kwargs,
         tensors,
-        shapes=[tensor.shape for tensor in tensors],
-        versions=[tensor._version for tensor in tensors],
-        outputs=[out.shape for out in outs],
-        edges=[None if out.grad_fn is None else GradientEdge(out.grad_fn, out.output_nr) for out in outs],
+        [tensor.shape for tensor in tensors],
+        [tensor._version for tensor in tensors],
+        [output.shape for output in outputs],
+        [
+            None if node is None else GradientEdge(node, output.output_nr)
+            for node, output in zip(nodes, outputs, strict=True)
+        ],
     )
 
 
@@ -154,7 +162,7 @@ class Recorder(TorchFunctionMode):
         tensors = _tensors_among(args)
         if kwargs:
             tensors += _tensors_among(kwargs.values())
-        is_derived = self._is_only_tracked(tensors)
+        is_derived = self._tracked.issuperset([id(tensor) for tensor in tensors])
         if isinstance(result, Tensor):
             if not is_derived and result._is_view():
                 # An operation in place on a view would rewrite the history that the gradient edge points into.
@@ -162,10 +170,11 @@ class Recorder(TorchFunctionMode):
             outputs = [result]
         else:
             outputs = list(tensors_in(result))
-        if not outputs or (torch.is_grad_enabled() and all(out.grad_fn is None for out in outputs)):
+        nodes = [output.grad_fn for output in outputs]
+        if not any(nodes) and (not nodes or torch.is_grad_enabled()):
             return result
         if not is_derived or self._derive(func, args, kwargs, result):
-            self.record.calls.append(_call(func, args, kwargs, tensors, outputs))
+            self.record.calls.append(_call(func, args, kwargs, tensors, outputs, nodes))
         return result
 
     def note(self, function: Callable[..., Any], args: tuple[Any, ...], result: Tensor) -> Tensor:
@@ -176,10 +185,6 @@ class Recorder(TorchFunctionMode):
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         result: Tensor = self.__torch_function__(F.linear, (), (x, weight, bias))
         return result
-
-    def _is_only_tracked(self, tensors: list[Tensor]) -> bool:
-        tracked = self._tracked
-        return all(id(tensor) in tracked for tensor in tensors)
 
     def is_tracked(self, values: Iterable[Any]) -> bool:
         """Whether a parameter, or something that is made of parameters only, is among them."""

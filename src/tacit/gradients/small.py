@@ -11,59 +11,72 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.gradients.pieces import DensePiece, OuterPiece, Piece
+from tacit.gradients.pieces import DensePiece, EmbeddingPiece, OuterPiece, Piece
 
 Reals = NDArray[np.floating]
 
 # Above this many numbers in a tensor arithmetic outweighs calls.
 FEW = 100_000
-_TINY = {torch.float32: np.finfo(np.float32).tiny, torch.float64: np.finfo(np.float64).tiny}
+_KINDS = (np.dtype(np.float32), np.dtype(np.float64))
+# The least number that is not rounded off, which takes a while to ask for.
+_TINY = {kind: np.finfo(kind).tiny for kind in _KINDS}
+# Rows no longer than this are squared all at once, and summed by a product with ones.
+_SHORT = 128
+_ONES = {kind: np.ones(_SHORT, dtype=kind) for kind in _KINDS}
 
 
-def are_small(pieces: Mapping[str, Piece]) -> bool:
-    """Whether every piece is of a simple kind, small, and on a CPU."""
-    for piece in pieces.values():
-        if isinstance(piece, OuterPiece):
-            largest = piece.inputs if piece.inputs.numel() > piece.grads.numel() else piece.grads
-        elif isinstance(piece, DensePiece) and piece.values.dim() == 2:
-            largest = piece.values
-        else:
-            return False
-        if largest.numel() > FEW or not largest.is_cpu or largest.dtype not in _TINY:
-            return False
-    return True
+def is_small(piece: Piece) -> bool:
+    """Whether a piece is of a simple kind, small, and on a CPU."""
+    if isinstance(piece, OuterPiece):
+        largest = piece.inputs if piece.inputs.numel() > piece.grads.numel() else piece.grads
+    elif isinstance(piece, DensePiece) and piece.values.dim() == 2:
+        largest = piece.values
+    elif isinstance(piece, EmbeddingPiece) and piece.is_one_row:
+        largest = piece.grads
+    else:
+        return False
+    return largest.numel() <= FEW and largest.is_cpu and largest.dtype in (torch.float32, torch.float64)
 
 
 def norms(pieces: Mapping[str, Piece]) -> Tensor:
     """[B]: each example's norm over all pieces. A weight and its bias share an output gradient, and its norms."""
     known: dict[int, Reals] = {}
     total: Reals | None = None
-    for piece in pieces.values():
-        if isinstance(piece, OuterPiece):
-            with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
+        for piece in pieces.values():
+            if isinstance(piece, OuterPiece):
                 squares: Reals = _squares(piece.inputs, known) * _squares(piece.grads, known)
-        else:
-            assert isinstance(piece, DensePiece)
-            squares = _squares(piece.values, known)
-        total = squares if total is None else total + squares
-    assert total is not None
-    return torch.from_numpy(np.sqrt(total))
+            elif isinstance(piece, EmbeddingPiece):
+                squares = _row_squares(piece.grads.numpy()[:, 0])
+            else:
+                assert isinstance(piece, DensePiece)
+                squares = _squares(piece.values, known)
+            total = squares if total is None else total + squares
+        assert total is not None
+        return torch.from_numpy(np.sqrt(total))
 
 
 def _squares(values: Tensor, known: dict[int, Reals]) -> Reals:
     found = known.get(id(values))
     if found is None:
         rows = values.numpy()
-        with np.errstate(all="ignore"):
-            squares: Reals = np.vecdot(rows, rows)
         # Squares that vanish would show where they are multiplied by huge ones.
-        least = rows.shape[1] * _TINY[values.dtype]
-        found = known[id(values)] = np.maximum(squares, least)
+        least = rows.shape[1] * _TINY[rows.dtype]
+        found = known[id(values)] = np.maximum(_row_squares(rows), least)
     return found
+
+
+def _row_squares(rows: Reals) -> Reals:
+    """The squared norm of each row."""
+    width = rows.shape[1]
+    squares: Reals = (rows * rows) @ _ONES[rows.dtype][:width] if width <= _SHORT else np.vecdot(rows, rows)
+    return squares
 
 
 def weighted_sum(piece: Piece, weights: Tensor) -> Tensor:
     """Sum over examples of weight times contribution."""
+    if isinstance(piece, EmbeddingPiece):
+        return piece.weighted_sum(weights)
     by = weights.numpy()
     with np.errstate(all="ignore"):
         if isinstance(piece, OuterPiece):
@@ -96,11 +109,11 @@ class Layer:
 
     def squares(self) -> Reals:
         """[B]: each example's squared norm over weight and bias, a little more where squares vanish."""
-        tiny, columns = np.finfo(self.grads.dtype).tiny, self.grads.T
-        bias = np.maximum(np.vecdot(columns, columns), columns.shape[1] * tiny)
+        tiny, columns = _TINY[self.grads.dtype], self.grads.T
+        bias = np.maximum(_row_squares(columns), columns.shape[1] * tiny)
         if self.weight is None:
             return bias if self.bias is not None else np.zeros_like(bias)
-        inputs: Reals = np.vecdot(self.inputs, self.inputs)
+        inputs = _row_squares(self.inputs)
         if self.bias is not None:
             inputs += 1
         else:
