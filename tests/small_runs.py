@@ -4,7 +4,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import tacit
+from slow_gradients import slow_gradients
 from tacit import methods
+from tacit.bounds import Clip
 from tacit.noise import GaussianNoise
 from tacit.randomness import Purpose, SeededSource
 from tacit.types import BoundedSum
@@ -52,3 +54,13 @@ def noise_of(step, like, multiplier, clip_norm, seed=0):
     """The noise that a seeded run draws at a step, from the stage itself."""
     empty = BoundedSum({name: torch.zeros_like(value) for name, value in like.items()}, clip_norm)
     return GaussianNoise(multiplier).add(empty, SeededSource(seed).stream(Purpose.NOISE, step))
+
+
+def assert_noisy_mean(run, lot, multiplier, lot_size, clip_norm=0.5):
+    """What `run.backward` releases of its first lot: the clipped sum of a slow loop, its noise, over the lot size."""
+    expected = Clip(clip_norm).sum(slow_gradients(run.model, cross_entropy, lot.inputs, lot.targets), {}).values
+    noise, grid = noise_of(0, expected, multiplier, clip_norm), multiplier * clip_norm / 2**5
+    run.backward(lot)
+    for name, value in gradients_in(run.model).items():
+        wanted = (expected[name] + noise[name]) / lot_size
+        torch.testing.assert_close(value, wanted, atol=grid / lot_size, rtol=1e-5)

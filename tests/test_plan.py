@@ -1,15 +1,11 @@
 """Budgets and schedules: fixed before the first step, and kept."""
 
 import pytest
-import torch
-from torch.nn.functional import cross_entropy
 
 import tacit
-from slow_gradients import slow_gradients
-from small_runs import N, gradients_in, noise_of, small_run, train
+from small_runs import N, assert_noisy_mean, small_run, train
 from tacit import methods
 from tacit.accounting import Gaussian, curve
-from tacit.bounds import Clip
 from tacit.errors import BudgetExceeded, InvalidArgument
 
 
@@ -57,12 +53,7 @@ def test_a_schedule_is_fixed_in_advance_and_every_step_has_its_own_event():
 
 def test_a_scheduled_step_has_its_own_noise_and_normaliser():
     run = small_run(schedule=tacit.Schedule(multiplier=[3.0] * 5, lot_size=[2.0] * 5))
-    lot = next(iter(run))
-    expected = Clip(0.5).sum(slow_gradients(run.model, cross_entropy, lot.inputs, lot.targets), {})
-    noise, grid = noise_of(0, expected.values, 3.3, 0.5), 3.3 * 0.5 / 2**5
-    run.backward(lot)
-    for name, value in gradients_in(run.model).items():
-        torch.testing.assert_close(value, (expected.values[name] + noise[name]) / 40, atol=grid / 40, rtol=1e-5)
+    assert_noisy_mean(run, next(iter(run)), multiplier=3.3, lot_size=40)
 
 
 def test_the_budget_is_kept_by_a_schedule():

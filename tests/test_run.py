@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch.nn.functional import cross_entropy
 
 import tacit
-from slow_gradients import slow_gradients
 from small_runs import (
     CLASSES,
     FEATURES,
     INPUTS,
     TARGETS,
     N,
+    assert_noisy_mean,
     gradients_in,
-    noise_of,
     small_model,
     small_run,
     train,
@@ -32,12 +30,7 @@ from tacit.guarantee import Status
 
 def test_backward_gives_the_clipped_noisy_sum_over_the_public_lot_size():
     run = small_run()
-    lot = next(iter(run))
-    expected = Clip(0.5).sum(slow_gradients(run.model, cross_entropy, lot.inputs, lot.targets), {})
-    noise, grid = noise_of(0, expected.values, 1.1, 0.5), 1.1 * 0.5 / 2**5
-    run.backward(lot)
-    for name, value in gradients_in(run.model).items():
-        torch.testing.assert_close(value, (expected.values[name] + noise[name]) / 20, atol=grid / 20, rtol=1e-5)
+    assert_noisy_mean(run, next(iter(run)), multiplier=1.1, lot_size=20)
 
 
 def test_a_run_learns_what_there_is_to_learn():

@@ -12,21 +12,23 @@ from tacit.accounting import (
     Adjacency,
     EpsilonDelta,
     Gaussian,
-    GaussianDensity,
     Laplace,
-    LaplaceDensity,
     ProductNoise,
     RandomizedResponse,
-    SechDensity,
     StudentT,
-    StudentTDensity,
     Unproven,
-    VarianceGammaDensity,
-    cauchy,
     from_json,
     register_density,
 )
-from tacit.accounting.densities import FAMILIES
+from tacit.accounting.densities import (
+    FAMILIES,
+    GaussianDensity,
+    LaplaceDensity,
+    SechDensity,
+    StudentTDensity,
+    VarianceGammaDensity,
+    cauchy,
+)
 from tacit.errors import AdjacencyMismatch, InvalidArgument
 
 REPLACE = Adjacency.REPLACE_ONE

@@ -98,22 +98,25 @@ def small_game(**settings):
     return model, data, CanaryGame.draw(model, data, count=40, length=50.0, seed=1, **settings)
 
 
-def test_canaries_come_after_the_real_examples_and_are_drawn_like_them():
-    model, _, game = small_game()
-    included = int(game.included.sum())
-    assert 8 < included < 32
-    numbers = game.data[0]
-    assert len(numbers) == 60 + included
-    run = PrivateRun(
+def watched_run(model, game, **settings):
+    return PrivateRun(
         model,
         F.cross_entropy,
         data=game.data,
         gradients=game.gradients,
         mechanism=game.watched(dpsgd(1.0, 1.0)),
         sampling=Poisson(30, 60),
-        steps=60,
-        seed=0,
+        **settings,
     )
+
+
+def test_canaries_come_after_the_real_examples_and_are_drawn_like_them():
+    model, _, game = small_game()
+    included = int(game.included.sum())
+    assert 8 < included < 32
+    numbers = game.data[0]
+    assert len(numbers) == 60 + included
+    run = watched_run(model, game, steps=60, seed=0)
     drawn = np.zeros(len(numbers))
     for lot in run:
         drawn[lot.inputs.numpy()] += 1
@@ -152,17 +155,7 @@ def test_micro_batches_change_nothing_but_rounding():
     scores = []
     for micro_batch in (None, 7):
         model, _, game = small_game()
-        run = PrivateRun(
-            model,
-            F.cross_entropy,
-            data=game.data,
-            gradients=game.gradients,
-            mechanism=game.watched(dpsgd(1.0, 1.0)),
-            sampling=Poisson(30, 60),
-            steps=5,
-            seed=3,
-            micro_batch=micro_batch,
-        )
+        run = watched_run(model, game, steps=5, seed=3, micro_batch=micro_batch)
         watch = game.watch(run)
         for lot in run:
             run.backward(lot)

@@ -7,6 +7,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
+from tacit.convex import Loss
 from tacit.errors import InvalidArgument
 
 # Noise on the objective, the output, the gradients or the data of a model that the function itself trains.
@@ -40,3 +41,20 @@ def options_of(given: Any, method: Callable[..., Any]) -> dict[str, Any]:
             f"estimator has an argument for is set there. Got {given!r}."
         )
     return dict(given)
+
+
+def called(
+    estimator: Any, x: Any, y: Any, loss: Loss, *, regularisation: float, epsilon: float, data_norm: float, **more: Any
+) -> Any:
+    """What the estimator's method makes of the data; `more` is what not all methods take."""
+    return perturbation(estimator.method)(
+        x,
+        y,
+        loss=loss,
+        regularisation=regularisation,
+        epsilon=epsilon,
+        delta=estimator.delta,
+        data_norm=data_norm,
+        mode=estimator.mode,
+        **more,
+    )

@@ -29,34 +29,23 @@ from tacit.convex import (
     probabilities,
 )
 from tacit.estimators.declared import charge, classes_of, completed, norm_for, refuse_weights, scaled_targets, seed_of
-from tacit.estimators.functions import options_of, perturbation
+from tacit.estimators.functions import called, options_of, perturbation
 from tacit.guarantee import Guarantee
 from tacit.inputs.local import Reporting
 
 
 def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[str, ...]) -> None:
     """Run the method, charge the ledger, and only then hand the coefficients out."""
-    method, seed = perturbation(estimator.method), seed_of(estimator.random_state)
-    options = {**_usual(estimator, loss), **options_of(estimator.options, method)}
+    seed = seed_of(estimator.random_state)
+    options = {**_usual(estimator, loss), **options_of(estimator.options, perturbation(estimator.method))}
     epsilon = arguments.positive("epsilon", estimator.epsilon)
     joint = np.column_stack([x, np.ones(len(x))]) if estimator.fit_intercept else x
     norm, left, estimate = norm_for(estimator.data_norm, joint, epsilon, seed)
     strength = estimator.regularisation
     if strength is None:
         strength = default_strength(estimator.method, x.shape, norm, left, estimator.delta)
-    result = method(
-        x,
-        y,
-        loss=loss,
-        regularisation=strength,
-        epsilon=left,
-        delta=estimator.delta,
-        data_norm=norm,
-        mode=estimator.mode,
-        intercept=estimator.fit_intercept,
-        seed=seed,
-        **options,
-    )
+    settings = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
+    result = called(estimator, x, y, loss, **settings, intercept=estimator.fit_intercept, **options)
     guarantee: Guarantee = completed(result.guarantee, estimate, assumptions)
     charge(estimator.ledger, estimator.dataset, guarantee, x, y)
     estimator.coef_, estimator.intercept_, estimator.guarantee_ = result.coef, result.intercept, guarantee

@@ -13,7 +13,7 @@ from tacit.arguments import Array
 from tacit.convex import Loss
 from tacit.errors import InvalidArgument
 from tacit.estimators.declared import charge, completed, norm_for
-from tacit.estimators.functions import options_of, perturbation
+from tacit.estimators.functions import called, options_of, perturbation
 from tacit.guarantee import Guarantee
 from tacit.inputs.local import Reporting
 from tacit.inputs.perturb import Descent
@@ -31,8 +31,7 @@ def fit_on_noisy_data(
 ) -> None:
     """Run the method of `tacit.methods`, charge the ledger, and only then hand the network out."""
     _refuse_what_is_not_read(estimator)
-    method = perturbation(estimator.method)
-    options = {**_usual(estimator, len(x)), **options_of(estimator.options, method)}
+    options = {**_usual(estimator, len(x)), **options_of(estimator.options, perturbation(estimator.method))}
     epsilon = arguments.positive("epsilon", estimator.epsilon)
     norm, left, estimate = norm_for(estimator.data_norm, x, epsilon, seed)
     strength = 0.0 if estimator.regularisation is None else estimator.regularisation
@@ -40,19 +39,8 @@ def fit_on_noisy_data(
         # What is random within the network, such as dropout, is drawn again with the rest.
         if seed is not None:
             torch.manual_seed(seed)
-        result = method(
-            x,
-            y,
-            loss=loss,
-            regularisation=strength,
-            epsilon=left,
-            delta=estimator.delta,
-            data_norm=norm,
-            mode=estimator.mode,
-            module=model,
-            seed=seed,
-            **options,
-        )
+        settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
+        result = called(estimator, x, y, loss, **settings, module=model, **options)
     guarantee: Guarantee = completed(result.guarantee, estimate, assumptions)
     charge(estimator.ledger, estimator.dataset, guarantee, x, y)
     estimator.module_, estimator.guarantee_, estimator.data_norm_ = result.module, guarantee, norm
