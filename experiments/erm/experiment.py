@@ -35,7 +35,7 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
     for name in order.settings["tables"]:
         for model in order.settings["models"]:
             yield _cell(order, name, model, {"method": NO_NOISE}, lambda table, m=model: without_noise(table, m))
-            for contender in (each for each in CONTENDERS if model in each.models):
+            for contender in (each for each in CONTENDERS if each.fits(name, model)):
                 for epsilon in order.settings["epsilons"]:
                     asked = {"method": contender.name, "epsilon": epsilon}
                     make = partial(_fits, order=order, contender=contender, model=model, epsilon=epsilon)
@@ -62,17 +62,17 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
             bare = [each.found["accuracy"][0] for each in here if each.asked["method"] == NO_NOISE]
             if bare:
                 parts.append(f"**{NAMES[model].capitalize()}**; without noise: accuracy {100 * bare[0]:.1f} %.")
-                parts += [_table(order, here, model, published) for published in (True, False)]
+                parts += [_table(order, here, name, model, published) for published in (True, False)]
         shown[name] = "\n\n".join(parts) or "Not run."
     return shown
 
 
-def _table(order: Order, records: list[Record], model: str, published: bool) -> str:
+def _table(order: Order, records: list[Record], name: str, model: str, published: bool) -> str:
     epsilons = order.settings["epsilons"]
     title = "noise as published: ε is claimed" if published else "noise with a proof: ε is certified"
     rows = [(title, *(f"ε = {epsilon:g}: accuracy, gap, certified ε" for epsilon in epsilons))]
     for contender in CONTENDERS:
-        if contender.is_published == published and model in contender.models:
+        if contender.is_published == published and contender.fits(name, model):
             found = {r.asked["epsilon"]: r.found for r in records if r.asked["method"] == contender.name}
             rows.append((contender.name, *(cell_text(found.get(epsilon)) for epsilon in epsilons)))
     return markdown_table(rows)
