@@ -27,6 +27,17 @@ def test_a_multiplier_that_breaks_the_budget_is_refused_with_one_that_keeps_it()
         small_run(budget=tacit.Budget(epsilon=0.9, delta=1e-4), steps=5)
 
 
+def test_more_steps_than_can_be_planned_are_refused():
+    with pytest.raises(InvalidArgument, match="steps must be at most 100,000,000"):
+        small_run(steps=10**30)
+
+
+def test_a_delta_as_large_as_one_in_the_population_is_remarked_upon():
+    [_, said] = small_run(budget=tacit.Budget(epsilon=9, delta=0.005)).guarantee().notes
+    assert said.startswith("Delta 0.005 is not below one in 200, the population")
+    assert len(small_run(budget=tacit.Budget(epsilon=9, delta=0.0049)).guarantee().notes) == 1
+
+
 def test_neither_budget_nor_multiplier_is_an_error():
     with pytest.raises(InvalidArgument, match="How much noise"):
         small_run(mechanism=methods.dpsgd(0.5))

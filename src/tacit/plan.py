@@ -21,6 +21,7 @@ from tacit.sampling import Poisson
 from tacit.types import Sampling
 
 Factors = Sequence[float] | Callable[[int], float] | None
+_MOST_STEPS = 10**8
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ class Plan:
     schedule: FixedSchedule = FixedSchedule()
 
     def __post_init__(self) -> None:
+        if self.steps > _MOST_STEPS:
+            raise InvalidArgument(
+                f"steps must be at most {_MOST_STEPS:,}: each is planned before the first. Got {self.steps:,}. Larger "
+                "lots need fewer steps."
+            )
         if self.schedule.lot_size and not isinstance(self.sampling, Poisson):
             raise InvalidArgument(
                 f"Lot sizes can follow a schedule with Poisson sampling only. Got {type(self.sampling).__name__}."

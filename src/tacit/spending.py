@@ -22,6 +22,10 @@ _NOTHING_LEFT = (
     "{count} lost steps were not charged, as whoever resumed declared that nothing of them left the process."
 )
 _NO_ANSWER = "The formula of {source} has no answer for this run, so that no claim stands beside it."
+_LARGE_DELTA = (
+    "Delta {delta:g} is not below one in {population:,}, the population: publishing an example drawn at random would "
+    "keep within such a delta. Choose one far below."
+)
 _NO_NOISE = "some coordinate had no noise at all"
 
 
@@ -87,6 +91,8 @@ def _unanswered(plan: Plan, spent: Spent, claim: Claim | None) -> list[str]:
 def _notes(plan: Plan, spent: Spent) -> list[str]:
     done, guide = len(spent.events), plan.mechanism.guide
     notes = [f"{done} of {plan.steps} planned steps were released."]
+    if plan.delta * plan.sampling.population >= 1:
+        notes.append(_LARGE_DELTA.format(delta=plan.delta, population=plan.sampling.population))
     if spent.lost:
         notes.append(f"{spent.lost.total()} lost steps were drawn again and are charged twice.")
     if guide is not None and done:

@@ -123,6 +123,8 @@ def test_a_model_of_ones_own_is_trained_and_resumed(tacit, tmp_path, function):
         (f"{LINE} --epsilon 1 --model net.py:silent", "must answer each input of patients with 2 numbers"),
         (f"{LINE} --epsilon 1 --model lstm", "There is no model 'lstm'. Known are linear, mlp, cnn, embedding"),
         (f"{LINE} --epsilon 1 --model embedding", "--model embedding does not fit patients"),
+        (f"{LINE} --epsilon 1 --steps 1e30", "steps must be at most 100,000,000"),
+        (f"{LINE} --epsilon 1 --recipe auto --out /proc/none", "cannot be written to /proc/none"),
     ],
 )
 def test_what_is_missing_or_wrong_is_refused_in_one_sentence(tacit, line, words):

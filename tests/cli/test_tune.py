@@ -79,6 +79,7 @@ def test_a_report_of_the_best_says_that_tuning_is_accounted_for(tacit, tmp_path)
         ("--shape -1", "shape must be a finite number above -1"),
         ("--epsilon 0", "epsilon must be"),
         ("--method objective_perturbation", "for linear models"),
+        ("--out /proc/none", "cannot be written to /proc/none"),
     ],
 )
 def test_what_means_nothing_is_refused_in_a_sentence(tacit, options, words):

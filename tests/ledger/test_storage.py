@@ -177,7 +177,7 @@ def test_another_programs_database_is_refused(tmp_path):
 def test_a_folder_is_no_ledger_and_a_folder_that_is_not_there_holds_none(tmp_path):
     with pytest.raises(TacitError, match="cannot be"):
         Ledger(tmp_path)
-    with pytest.raises(TacitError):
+    with pytest.raises(TacitError, match=r"there is no folder .*none to write to"):
         Ledger(tmp_path / "none" / "adult.ledger")
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -77,6 +78,19 @@ def refuse_unless_drawable(path: Path | None) -> None:
         raise InvalidArgument(f"--plot cannot write {path}: there is no folder {folder}. Create it first.")
     if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
         raise InvalidArgument(f"--plot cannot write {path}: it is not writable. Choose another folder.")
+
+
+def refuse_unless_writable(folder: Path) -> None:
+    """Raise `InvalidArgument`, before anything is spent, if nothing can be written to the folder, which may be new."""
+    try:
+        place = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+        with TemporaryDirectory(dir=place):
+            pass
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidArgument(
+            f"The run cannot be written to {folder}: {why}. --out must be a folder, old or new. Choose another."
+        ) from error
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import arguments, datasets
+from tacit.cli.output import refuse_unless_writable
 from tacit.cli.plan import Plan
 from tacit.cli.recipes import ModeName, recipe_for
 from tacit.datasets import Data, is_table, load_table
@@ -271,10 +272,9 @@ def _either(typed: float | None, default: float) -> float:
 
 def refuse_unless_free(folder: Path | None) -> None:
     """Raise `InvalidArgument`, before anything is worked out, if the folder cannot take a new run."""
-    if folder is None or not folder.exists():
+    refuse_unless_writable(folder or Path("runs"))
+    if folder is None:
         return
-    if not folder.is_dir():
-        raise InvalidArgument(f"--out must be a folder. {folder} is a file. Choose another.")
     there = [name for name in _FILES if (folder / name).exists()]
     if there:
         raise InvalidArgument(

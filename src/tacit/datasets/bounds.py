@@ -68,9 +68,11 @@ class Bounds:
             values = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise InvalidArgument(f"This is not a TOML file: {error}. Write it like this: {EXAMPLE}.") from error
-        for key in values:
+        for key, value in values.items():
             if key not in _KEYS:
-                raise InvalidArgument(f"There is no {key!r} here.{_hint(key, _KEYS)} Known are {', '.join(_KEYS)}.")
+                misplaced = " Columns go below [columns]." if isinstance(value, (dict, list)) else ""
+                known = f"{misplaced}{_hint(key, _KEYS)} Known are {', '.join(_KEYS)}."
+                raise InvalidArgument(f"There is no {key!r} here.{known}")
         columns = values.get("columns")
         if not isinstance(columns, dict) or len(columns) < 2:
             raise InvalidArgument(
@@ -93,6 +95,12 @@ class Bounds:
             raise InvalidArgument(
                 f"The target {target!r} is not among the declared columns, {', '.join(self.columns)}."
                 f"{_hint(target, self.columns)}"
+            )
+        column = self.columns[target]
+        if isinstance(column, Category) and len(column.values) < 2:
+            raise InvalidArgument(
+                f"The target {target!r} has one declared value, {column.values[0]!r}: there is nothing to tell apart. "
+                "Declare all that it may have, whether they occur or not."
             )
         return {name: column for name, column in self.columns.items() if name != target}
 

@@ -138,7 +138,13 @@ def _create(path: Path) -> None:
     """An empty ledger, readable and writable by its owner only."""
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with _explained(path):
-        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        try:
+            os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileNotFoundError as error:
+            raise TacitError(
+                f"The ledger {path} cannot be made: there is no folder {path.absolute().parent} to write to. Create it "
+                "first, or choose another place."
+            ) from error
         try:
             with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")

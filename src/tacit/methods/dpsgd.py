@@ -8,7 +8,8 @@ sensitivity, and is refuted (epsilon 12.9 where 2.4 is claimed). It is done in p
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, get_args
 
 from tacit.bounds import Clip, Counted, NormalisedClip, QuantileClip
 from tacit.claims import ByAccountant
@@ -19,7 +20,7 @@ from tacit.noise import GaussianNoise, RealisedMeanNoise
 from tacit.types import Bound
 
 Denominator = Literal["public", "realised"]
-_BOUNDS = ("flat", "per_layer", "normalised", "quantile")
+Clipping = Literal["flat", "per_layer", "normalised", "quantile"]
 _LIMIT = "It is the limit of many small steps, on either side of the truth for any finite number of them."
 _REALISED = (
     "Divided by the number of examples that came, the mean moves by twice what the noise is for, where one example "
@@ -33,7 +34,7 @@ def dpsgd(
     clip_norm: float = 1.0,
     multiplier: float | None = None,
     *,
-    clipping: str = "flat",
+    clipping: Clipping = "flat",
     mode: Mode = "rigorous",
     denominator: Denominator = "public",
 ) -> Mechanism:
@@ -55,7 +56,7 @@ def dpsgd(
 
 
 def noisy_sgd(
-    clip_norm: float = 1.0, multiplier: float | None = None, *, clipping: str = "flat", mode: Mode = "rigorous"
+    clip_norm: float = 1.0, multiplier: float | None = None, *, clipping: Clipping = "flat", mode: Mode = "rigorous"
 ) -> Mechanism:
     """NoisySGD: with torch.optim.SGD. The claim, by a central limit theorem, is asymptotic; the guarantee is not.
 
@@ -65,13 +66,13 @@ def noisy_sgd(
 
 
 def noisy_adam(
-    clip_norm: float = 1.0, multiplier: float | None = None, *, clipping: str = "flat", mode: Mode = "rigorous"
+    clip_norm: float = 1.0, multiplier: float | None = None, *, clipping: Clipping = "flat", mode: Mode = "rigorous"
 ) -> Mechanism:
     """NoisyAdam: with torch.optim.Adam. It costs what NoisySGD costs."""
     return _by_bu("noisy_adam", clip_norm, multiplier, clipping, mode)
 
 
-def _by_bu(name: str, clip_norm: float, multiplier: float | None, clipping: str, mode: Mode) -> Mechanism:
+def _by_bu(name: str, clip_norm: float, multiplier: float | None, clipping: Clipping, mode: Mode) -> Mechanism:
     if mode == "paper":
         claims = ByAccountant("clt", _LIMIT_THEOREM, nominal=True)
         return _realised(clip_norm, multiplier, clipping, Method(name, _BU, mode, claims=claims))
@@ -84,30 +85,23 @@ def _moments(*, nominal: bool) -> ByAccountant:
     return ByAccountant("moments", _MOMENTS, nominal)
 
 
-def _public(clip_norm: float, multiplier: float | None, clipping: str, method: Method) -> Mechanism:
+def _public(clip_norm: float, multiplier: float | None, clipping: Clipping, method: Method) -> Mechanism:
     return Mechanism(_bound(clip_norm, clipping), GaussianNoise(multiplier), method=method)
 
 
-def _realised(clip_norm: float, multiplier: float | None, clipping: str, method: Method) -> Mechanism:
+def _realised(clip_norm: float, multiplier: float | None, clipping: Clipping, method: Method) -> Mechanism:
     """As published, or as often done: refuted, whatever the accountant."""
     if method.mode != "paper":
         raise InvalidArgument(
             "A realised denominator has no proof: the size of a lot is private. Leave it out (dividing by the public "
             "lot size costs nothing), or ask for mode='paper' to have it all the same."
         )
-    refuted = Method(
-        method.name,
-        method.source,
-        method.mode,
-        Status.REFUTED,
-        method.claims,
-        _REALISED,
-        violations=("random_denominator",),
-    )
+    broken = ("random_denominator",)
+    refuted = replace(method, status=Status.REFUTED, because=_REALISED, violations=broken)
     return Mechanism(Counted(_bound(clip_norm, clipping)), RealisedMeanNoise(multiplier), method=refuted)
 
 
-def _bound(clip_norm: float, clipping: str) -> Bound:
+def _bound(clip_norm: float, clipping: Clipping) -> Bound:
     match clipping:
         case "flat":
             return Clip(clip_norm)
@@ -117,4 +111,4 @@ def _bound(clip_norm: float, clipping: str) -> Bound:
             return NormalisedClip(clip_norm)
         case "quantile":
             return QuantileClip(clip_norm)
-    raise InvalidArgument(f"clipping must be one of {', '.join(map(repr, _BOUNDS))}. Got {clipping!r}.")
+    raise InvalidArgument(f"clipping must be one of {', '.join(map(repr, get_args(Clipping)))}. Got {clipping!r}.")

@@ -50,13 +50,13 @@ def pruned(
     masked = MaskedClip(clip_norm, keep, 10 if refresh is None else refresh)
     if select_by not in (None, "release", "past"):
         raise InvalidArgument(f"select_by must be 'release' or 'past'. Got {select_by!r}.")
-    if mode == "paper":
+    if mode != "rigorous":
         if select_by is not None or refresh is not None:
             raise InvalidArgument(
                 "select_by and refresh say by which releases coordinates are kept, and as published private data "
                 "decide that. Leave them out, or leave out mode='paper'."
             )
-        return Mechanism(FeedbackClip(clip_norm), PrunedNoise(multiplier, keep), method=_published())
+        return Mechanism(FeedbackClip(clip_norm), PrunedNoise(multiplier, keep), method=_published(mode))
     method = repaired("pruned")
     if select_by == "past":
         return Mechanism(masked, GaussianNoise(multiplier), method=method)
@@ -65,11 +65,11 @@ def pruned(
     return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (TopK(keep),), method)
 
 
-def _published() -> Method:
+def _published(mode: Mode) -> Method:
     return Method(
         "pruned",
         _PAPER,
-        "paper",
+        mode,
         Status.REFUTED,
         TauRule(),
         _BECAUSE,
