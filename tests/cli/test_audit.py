@@ -12,6 +12,8 @@ import torch
 
 from tacit.audit.evidence import LowerBound
 from tacit.audit.fixtures import gradient, nasr, xiang
+from tacit.cli.subjects import subject_in
+from tacit.features import Knots
 from tacit.guarantee import Guarantee
 from tacit.noise import GaussianNoise
 
@@ -163,11 +165,65 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(tacit, run, tmp_path, 
     assert tacit("audit first --canaries 200 --seed 1 --json").out == whole
 
 
-def test_a_folder_of_a_recipe_is_refused_with_what_to_do(tacit):
+@pytest.fixture
+def by_recipe(tacit):
+    """A run by recipe on iris, which is not for release."""
     assert tacit("train iris --epsilon 5 --recipe auto --out by-recipe --seed 0").code == 0
+
+
+def test_a_run_by_recipe_is_audited_like_any_other(tacit, by_recipe, tmp_path):
+    done = tacit("audit by-recipe --canaries 60 --seed 1")
+    assert done.code == 0, done.err
+    for word in (
+        "dpsgd by recipe on iris",
+        "not contradicted",
+        "gradient norm: AUC",
+        "119 trained on against 31 others",
+    ):
+        assert word in done.out
+    assert "is a release of its own, which this attack does not look at" in " ".join(done.out.split())
+    said = json.loads((tmp_path / "by-recipe" / "audit" / "audit.json").read_text())
+    guarantee = Guarantee.from_json((tmp_path / "by-recipe" / "guarantee.json").read_text())
+    # What is proven is about the preparation and the steps together: what the guarantee says.
+    assert said["audit"]["proven"] == pytest.approx(guarantee.epsilon(guarantee.delta), rel=1e-9)
+    assert 4.9 < said["audit"]["proven"] <= 5
+    assert any(note.startswith("Audited (one run, 60 gradient canaries)") for note in guarantee.notes)
+    again = tacit("audit by-recipe --canaries 60 --seed 1")
+    assert again.out == done.out
+
+
+def test_the_scores_are_those_of_the_model_that_was_written(tacit, by_recipe, tmp_path):
+    told = json.loads((tmp_path / "by-recipe" / "metrics.json").read_text())
+    subject = subject_in(tmp_path / "by-recipe", None)
+    chosen = subject.model(subject.others[0]).argmax(1)
+    assert float((chosen == subject.others[1]).double().mean()) == told["test"][-1]["accuracy"]
+
+
+def test_noise_that_is_forgotten_is_found_in_a_run_by_recipe(tacit, by_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(GaussianNoise, "add", lambda self, bounded, rng: dict(bounded.values))
+    done = tacit("audit by-recipe --canaries 120 --steps 1 --seed 1 --json")
+    assert done.code == 1, done.err
+    assert json.loads(done.out)["audit"]["verdict"] == "contradicts what is proven"
+    guarantee = Guarantee.from_json((tmp_path / "by-recipe" / "guarantee.json").read_text())
+    assert "To be resolved: Audited" in str(guarantee)
+
+
+def test_shadow_models_are_trained_by_the_recipe_too(tacit, by_recipe, tmp_path):
+    assert tacit("audit by-recipe --canaries 60 --seed 1 --steps 5").code == 0
+    done = tacit("audit by-recipe --canaries 0 --shadows 2 --workers 1 --seed 2 --json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["audit"] is None
+    kept = json.loads((tmp_path / "by-recipe" / "audit" / "audit.json").read_text())
+    assert "likelihood ratio" in kept["membership"]
+    # The attack that was left out this time is not forgotten.
+    assert kept["audit"]["attack"] == "one run, 60 gradient canaries"
+
+
+def test_a_recipe_of_other_features_is_refused(tacit, by_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(Knots, "transform", lambda self, rows: np.ones((len(rows), 7), dtype=np.float32))
     done = tacit("audit by-recipe")
     assert done.code == 2
-    assert "tacit.audit.audit(train, data, delta=...)" in done.err
+    assert "was trained on 40 features, and this version of tacit makes 7" in done.err
 
 
 def test_a_folder_without_a_run_is_refused(tacit, tmp_path):

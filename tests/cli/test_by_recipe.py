@@ -1,19 +1,32 @@
 """`tacit train --recipe auto`: a model, its guarantee and its files, within the budget and on the ledger."""
 
+import contextlib
 import json
+import shutil
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
+from tacit.accounting import Gaussian, curve
 from tacit.cli import app
+from tacit.features import Knots
 from tacit.guarantee import Guarantee
 from tacit.ledger import Budget, Ledger
+from tacit.recipe import auto
+from tacit.report.wording import up
 
 
 def tacit(*words):
     return CliRunner().invoke(app, ["train", *words])
+
+
+@pytest.fixture
+def tacit_in_here(request, tmp_path, monkeypatch):
+    """The command as a person runs it, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return request.getfixturevalue("tacit")
 
 
 def test_a_table_by_recipe(tmp_path):
@@ -21,7 +34,8 @@ def test_a_table_by_recipe(tmp_path):
     ran = tacit("iris", "--epsilon", "8", "--recipe", "auto", "--seed", "0", "--out", str(out), "--json")
     assert ran.exit_code == 0, ran.output
     told = json.loads(ran.stdout)
-    assert told["test"]["accuracy"] > 0.7
+    assert told["score"]["accuracy"] > 0.7
+    assert [row["step"] for row in told["test"]] == list(range(25, 501, 25))
     guarantee = Guarantee.from_json((out / "guarantee.json").read_text())
     assert 7.9 < guarantee.epsilon(guarantee.delta) <= 8
     # Four numbers of ten hats, and the constant.
@@ -54,9 +68,9 @@ def test_words_make_a_model_of_words(tmp_path):
     )
     assert ran.exit_code == 0, ran.output
     assert "First the mean of the features: noise with multiplier" in ran.output
-    accuracy = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]["accuracy"]
+    accuracy = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"][-1]["accuracy"]
     assert accuracy > 0.8
-    assert set(load_file(tmp_path / "run" / "model.safetensors")) == {"scores.weight", "mean"}
+    assert set(load_file(tmp_path / "run" / "model.safetensors")) == {"scores.weight", "mean", "weights"}
 
 
 @pytest.mark.parametrize(
@@ -71,3 +85,102 @@ def test_what_contradicts_a_recipe_is_refused(words, complaint):
     ran = tacit(*words)
     assert ran.exit_code != 0
     assert complaint in " ".join((ran.output + str(ran.exception)).split())
+
+
+BOUNDS = """rows = 900
+[columns]
+size = { low = -1, high = 1 }
+label = ["no", "yes"]
+"""
+RUN = "train iris --epsilon 5 --recipe auto --seed 0 --out run --ledger iris.ledger"
+
+
+def test_ctrl_c_while_features_are_computed_costs_nothing(tacit_in_here, monkeypatch, tmp_path):
+    def interrupted(self, rows):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Knots, "transform", interrupted)
+    done = tacit_in_here(RUN)
+    assert done.code == 130
+    assert "before any noise was drawn: nothing is released, spent or written" in done.err
+    assert "tacit train iris --recipe auto --epsilon 5 --delta 1e-05" in done.err
+    assert not (tmp_path / "run").exists()
+    assert not Ledger(tmp_path / "iris.ledger").account("iris").charges
+
+
+def test_ctrl_c_while_training_says_what_was_spent_and_charges_no_more(tacit_in_here, monkeypatch, tmp_path):
+    steps = iter(range(1000))
+    monkeypatch.setattr(
+        "tacit.cli.by_recipe.stop_on_interrupt", lambda: contextlib.nullcontext(lambda: next(steps) == 99)
+    )
+    done = tacit_in_here(RUN)
+    assert done.code == 130
+    assert "Stopped after step 100 of 500. Nothing was written" in done.err
+    [charge] = Ledger(tmp_path / "iris.ledger").account("iris").charges
+    assert charge.is_settled
+    recipe = auto("table", population=119, epsilon=5, delta=1e-5)
+    preparation, step = recipe.noise(5, 1e-5)
+    spent = curve(Gaussian(preparation) * 2 + Gaussian(step).sampled(recipe.rate) * 100).epsilon(1e-5)
+    assert curve(charge.event).epsilon(1e-5) == pytest.approx(spent, rel=1e-6)
+    assert f"Spent: epsilon {up(spent, 4)} of 5.0000 at delta 1e-05" in done.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run; no test changes it."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    ran = tacit("iris", "--epsilon", "5", "--recipe", "auto", "--seed", "0", "--out", str(folder))
+    assert ran.exit_code == 0, ran.output
+    return folder
+
+
+def test_a_finished_run_is_not_resumed_and_says_how_to_make_another(tacit_in_here, finished):
+    done = tacit_in_here(f"train --resume {finished}")
+    assert done.code == 2
+    assert "there is nothing to go on with" in done.err
+    assert done.err.split("its own: ")[-1].strip().endswith("tacit train iris --recipe auto --epsilon 5 --delta 1e-05")
+
+
+def test_a_ledger_knows_the_examples_again_when_they_are_trained_on_otherwise(tacit_in_here, tmp_path):
+    assert tacit_in_here(RUN).code == 0
+    assert tacit_in_here("train iris --epsilon 1 --steps 2 --seed 0 --out other --ledger iris.ledger").code == 0
+    ledger = Ledger(tmp_path / "iris.ledger")
+    assert [entry.kind for entry in ledger.entries()].count("data") == 1
+    assert len(ledger.account("iris").charges) == 2
+
+
+def test_rows_held_out_of_a_table_of_ones_own_are_scored_with_noise(tacit_in_here, tmp_path):
+    rng = np.random.default_rng(0)
+    values = rng.uniform(-1, 1, 900)
+    lines = [f"{value:.6f},{'yes' if value > 0 else 'no'}" for value in values]
+    (tmp_path / "own.csv").write_text("\n".join(["size,label", *lines]))
+    (tmp_path / "bounds.toml").write_text(BOUNDS)
+    done = tacit_in_here(
+        "train own.csv --target label --bounds bounds.toml --epsilon 8 --recipe auto --seed 0 --out run --json"
+    )
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert 0.8 < told["score"]["accuracy"] <= 1
+    assert told["test_examples"] is None
+    assert [row["step"] for row in told["test"]] == [500]
+    guarantee = Guarantee.from_json((tmp_path / "run" / "guarantee.json").read_text())
+    assert "the score was released with noise of its own" in " ".join(guarantee.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"steps": 400}, "the recipe has another steps than the settings"),
+        ({"kind": "smell"}, "no known kind"),
+        ({"momentum": 2.0}, "momentum"),
+        ({"more": 1}, "unexpected keyword"),
+    ],
+)
+def test_a_recipe_that_somebody_edited_is_refused(tacit_in_here, finished, tmp_path, change, complaint):
+    path = shutil.copytree(finished, tmp_path / "run") / "settings.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, "recipe": {**values["recipe"], **change}}))
+    done = tacit_in_here("audit run")
+    assert done.code == 2
+    assert complaint in done.err

@@ -130,7 +130,9 @@ class WithCanaries:
 
     def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
         """Sum over examples and canaries of weight times gradient."""
-        return self.weighted_sum_by_layer(dict.fromkeys(self.directions.like, weights))
+        count = len(self.real)
+        scaled = self.directions.values[self.rows] * (self.length * weights[count:, None])
+        return self._joined(self.real.weighted_sum(weights[:count]), scaled)
 
     def weighted_sum_by_layer(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The same with weights for each parameter by itself."""
@@ -138,6 +140,9 @@ class WithCanaries:
         real = self.real.weighted_sum_by_layer({name: weight[:count] for name, weight in weights.items()})
         each = torch.stack([weights[name][count:] for name in self.directions.like], dim=1)
         scaled = self.directions.values[self.rows] * self.length * each.gather(1, self.directions.owners(self.rows))
+        return self._joined(real, scaled)
+
+    def _joined(self, real: Tensors, scaled: Tensor) -> dict[str, Tensor]:
         canaries = self.directions.spread(self.directions.places[self.rows], scaled)
         return {name: value + canaries[name] for name, value in real.items()}
 

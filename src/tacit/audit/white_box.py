@@ -22,6 +22,7 @@ from torch import nn
 
 from tacit import arguments
 from tacit.accounting.curve import PrivacyCurve, curve
+from tacit.accounting.events import Event
 from tacit.audit.canaries import CanaryGame, Watch
 from tacit.audit.evidence import Finding
 from tacit.audit.guessing import OneRun, one_run
@@ -39,11 +40,19 @@ from tacit.types import Sampling
 # So much longer than the sensitivity is a canary: whatever does not clip it is found out.
 _LENGTH = 100.0
 _SECONDS_BETWEEN_SAVES = 30.0
+_NOT_ATTACKED = (
+    "Attacked are the steps. What prepared the features before them is a release of its own, which this attack does "
+    "not look at; what is proven is about both together."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """A training to be audited: what a `PrivateRun` needs, and how the optimizer is made."""
+    """A training to be audited: what a `PrivateRun` needs, and how the optimizer is made.
+
+    `before` is what was released from the same examples before the first step, such as a preparation of features. It
+    is part of what is proven, and no part of what is attacked.
+    """
 
     model: nn.Module
     loss: Loss
@@ -54,6 +63,7 @@ class Training:
     optimizer: Callable[[nn.Module], torch.optim.Optimizer]
     schedule: Schedule | None = None
     micro_batch: int | None = None
+    before: Event | None = None
 
 
 def audit_training(
@@ -79,7 +89,7 @@ def audit_training(
     optimizer = training.optimizer(training.model)
     run, watch = kept.begun(training, game, optimizer)
     _make_steps(run, watch, optimizer, kept, is_stopped)
-    proven = _proven(run)
+    proven = _proven(run, training.before)
     settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "share": share, "proven": proven}
     result = one_run(watch.scores, game.included, log_odds=True, **settings)
     scores = watch.scores
@@ -89,7 +99,7 @@ def audit_training(
         result.gaussian,
         result.contradicts,
         error_points(scores[game.included], scores[~game.included]),
-        (*_counted(result), *_crowded(run, canaries)),
+        (*_counted(result), *_crowded(run, canaries), *_unseen(training)),
     )
     return AuditReport(finding, None, math.inf if proven is None else proven.epsilon(delta), proven)
 
@@ -121,9 +131,14 @@ def _length(training: Training) -> float:
     return _LENGTH * (bounded.sensitivity if math.isfinite(bounded.sensitivity) else 1.0)
 
 
-def _proven(run: PrivateRun) -> PrivacyCurve | None:
+def _unseen(training: Training) -> tuple[str, ...]:
+    return () if training.before is None else (_NOT_ATTACKED,)
+
+
+def _proven(run: PrivateRun, before: Event | None) -> PrivacyCurve | None:
+    event = run.guarantee().event
     try:
-        return curve(run.guarantee().event)
+        return curve(event if before is None else before + event)
     except NotProven:
         return None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,41 +15,36 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit import checkpoint
 from tacit.audit import AuditReport, Roc, Runs, Training, audit_training, infer_membership, recorded, roc, train_shadows
 from tacit.audit.membership import ScoreName, scores
-from tacit.cli.networks import loss_for, network_for, optimizer_for
 from tacit.cli.output import without_infinity
 from tacit.cli.progress import stop_on_interrupt
-from tacit.cli.settings import FILE as SETTINGS
 from tacit.cli.settings import GUARANTEE, Settings
-from tacit.datasets import Data
-from tacit.errors import InvalidArgument
+from tacit.gradients.losses import Loss
 from tacit.guarantee import Guarantee
-from tacit.plan import Plan, Schedule
-from tacit.run import PrivateRun
 
 FOLDER = "audit"
+Pair = tuple[Any, Any]
+Shadowed = tuple[Callable[[Any], nn.Module], Pair]
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A finished or stopped run: what it was trained with, and what it says it guarantees."""
+    """A finished or stopped run: what it was trained with, and what it says it guarantees.
+
+    `members` and `others` are as the trained `model` takes them. `repeated` makes the training anew, with fresh first
+    weights. `shadowed` gives, while it is entered, a function that trains as the run did on other examples, and all
+    examples, as its models take them: members first.
+    """
 
     folder: Path
     settings: Settings
-    data: Data
-    plan: Plan
-    weights: dict[str, torch.Tensor]
-
-    @staticmethod
-    def read(folder: Path, data_path: Path | None) -> Subject:
-        """What `tacit train` left in the folder; `CannotResume` where it left nothing that can be read."""
-        _refuse_recipe(folder)
-        settings = Settings.read(folder)
-        tree = checkpoint.read(folder)
-        data = settings.load(data_path)
-        return Subject(folder, settings, data, tree["plan"], tree["model"])
+    model: nn.Module
+    loss: Loss
+    members: Pair
+    others: Pair
+    repeated: Callable[[], Training]
+    shadowed: Callable[[], AbstractContextManager[Shadowed]]
 
     @property
     def audit_folder(self) -> Path:
@@ -59,31 +56,34 @@ class Subject:
         """What the run says of itself."""
         return Guarantee.from_json((self.folder / GUARANTEE).read_text(encoding="utf-8"))
 
+    @property
+    def name(self) -> str:
+        """The method and the data."""
+        by = "" if self.settings.recipe is None else " by recipe"
+        return f"{self.settings.method}{by} on {self.settings.data}"
+
     def membership(self) -> dict[str, Roc]:
         """Scores of the trained model: examples it was trained on against public ones."""
-        model = network_for(self.settings.model, self.data)
-        model.load_state_dict(self.weights)
-        return infer_membership(model, loss_for(self.data), members=self.data.train, others=self.data.test)
+        return infer_membership(self.model, self.loss, members=self.members, others=self.others)
 
     def shadows(self, count: int, seed: int | None, workers: int | None = None) -> Roc:
         """The likelihood-ratio attack, with so many shadow models, trained like this one on halves of all examples."""
-        pool = tuple(np.concatenate(pair) for pair in zip(self.data.train, self.data.test, strict=True))
-        name: ScoreName = "confidence" if self.data.classes else "loss"
+        name: ScoreName = "loss" if self.members[1].dtype.is_floating_point else "confidence"
         runs = Runs(self.audit_folder, workers=min(workers or os.cpu_count() or 1, count), seed=seed)
-        train = ShadowTraining(self.settings, replace(self.data, train=_nothing(pool), test=_nothing(pool)), self.plan)
-        found = train_shadows(train, loss_for(self.data), (pool[0], pool[1]), count=count, runs=runs, name=name)
-        model = network_for(self.settings.model, self.data)
-        model.load_state_dict(self.weights)
-        ratio = found.ratio(scores(model, loss_for(self.data), pool, name))
-        members = len(self.data.train[1])
+        with self.shadowed() as (train, pool):
+            found = train_shadows(train, self.loss, pool, count=count, runs=runs, name=name)
+        target = [scores(self.model, self.loss, part, name) for part in (self.members, self.others)]
+        ratio = found.ratio(np.concatenate(target))
+        members = len(target[0])
         return roc(ratio[:members], ratio[members:])
 
     def canaries(self, count: int, steps: int | None, confidence: float, seed: int | None) -> AuditReport:
         """The training again, from fresh weights, with gradient canaries in the data and every release looked at."""
         if seed is not None:
             torch.manual_seed(seed % 2**63)
-        training = _training(self.settings, self.data, self.plan, self.data.train)
-        training = replace(training, steps=min(steps or training.steps, training.steps))
+        training = self.repeated()
+        planned = training.steps
+        training = replace(training, steps=min(steps or planned, planned))
         with stop_on_interrupt() as asked:
             report = audit_training(
                 training,
@@ -95,8 +95,16 @@ class Subject:
                 is_stopped=asked,
             )
         claim = self.guarantee.claim
-        same = claim is not None and claim.delta == self.settings.delta and training.steps == self.plan.steps
+        same = claim is not None and claim.delta == self.settings.delta and training.steps == planned
         return replace(report, claimed=claim.epsilon if same and claim is not None else None)
+
+    def found_before(self) -> dict[str, Any]:
+        """What earlier audits of the run have written."""
+        try:
+            found: dict[str, Any] = json.loads((self.audit_folder / "audit.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found
 
     def record(self, report: AuditReport) -> None:
         """Write the verdict into the run's guarantee."""
@@ -104,62 +112,6 @@ class Subject:
         unfinished = path.with_name(f"{path.name}.unfinished")
         unfinished.write_text(recorded(self.guarantee, report).to_json(), encoding="utf-8")
         unfinished.replace(path)
-
-
-def _refuse_recipe(folder: Path) -> None:
-    if (folder / GUARANTEE).exists() and not (folder / SETTINGS).exists():
-        raise InvalidArgument(
-            f"{folder} was not trained step by step (by --recipe auto, for instance), so there are no steps to repeat "
-            "with canaries. Attack the training function instead, with tacit.audit.audit(train, data, delta=...): "
-            "docs/audit.md shows how."
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class ShadowTraining:
-    """Train as the run did, on other examples. Importable, so that other processes can run it."""
-
-    settings: Settings
-    about: Data
-    plan: Plan
-
-    def __call__(self, examples: Any) -> nn.Module:
-        training = _training(self.settings, self.about, self.plan, examples)
-        run = PrivateRun(
-            training.model,
-            training.loss,
-            data=training.data,
-            mechanism=training.mechanism,
-            sampling=training.sampling,
-            steps=training.steps,
-            schedule=training.schedule,
-            micro_batch=training.micro_batch,
-        )
-        optimizer = training.optimizer(training.model)
-        for lot in run:
-            run.backward(lot)
-            optimizer.step()
-        return training.model
-
-
-def _training(settings: Settings, data: Data, plan: Plan, examples: Any) -> Training:
-    schedule = Schedule(plan.schedule.multiplier or None, plan.schedule.lot_size or None)
-    return Training(
-        network_for(settings.model, data),
-        loss_for(data),
-        examples,
-        plan.mechanism,
-        plan.sampling,
-        plan.steps,
-        lambda model: optimizer_for(settings.method, model, settings.learning_rate),
-        schedule,
-        settings.micro_batch,
-    )
-
-
-def _nothing(pool: tuple[Any, ...]) -> tuple[Any, Any]:
-    """No examples, of the right shape: a process is sent those to train on apart."""
-    return pool[0][:0], pool[1][:0]
 
 
 def roc_json(one: Roc) -> dict[str, Any]:

@@ -1,29 +1,35 @@
-"""`tacit train --recipe auto`: features, numbers and noise from public facts, a linear model, one guarantee."""
+"""`tacit train --recipe auto`: features, numbers and noise from public facts, a linear model, one guarantee.
+
+Everything is written when it is done, and nothing before: a run takes seconds after its features are there.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
-import numpy as np
 import torch
+import typer
 from safetensors.torch import save_file
 
-import tacit
-from tacit import arguments, datasets
-from tacit.cli.balance import standing
+from tacit import checkpoint
+from tacit.accounting import Event, Gaussian, curve
+from tacit.cli.held_out import held_out_score
+from tacit.cli.networks import Score, outputs_of
+from tacit.cli.outcome import NOT_FOR_RELEASE, result, result_json
 from tacit.cli.output import note, say, say_json, working
+from tacit.cli.progress import Display, stop_on_interrupt
+from tacit.cli.recipe_task import Task, settle_recipe, task_of
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Typed, free_folder, load_typed, refuse_unless_free
-from tacit.datasets import Data
+from tacit.cli.training import about_data, completed, write_text, written
 from tacit.errors import InvalidArgument
-from tacit.estimators.prepared import features_for
-from tacit.estimators.recipes import Trained, scores_by_recipe, train_by_recipe
-from tacit.features import PrivateWhitening
-from tacit.guarantee import Guarantee
-from tacit.ledger import Ledger
-from tacit.recipe import Kind, Recipe, auto
+from tacit.estimators.prepared import released
+from tacit.estimators.recipes import RecipeRun, begin_by_recipe
+from tacit.guarantee import FIXED_SEED, Guarantee
+from tacit.ledger import Block, Booking, Course, Ledger, fingerprint
+from tacit.report.run import command_of
 from tacit.report.wording import up
 
 _CHOSEN_BY_RECIPE = (
@@ -39,49 +45,34 @@ _CHOSEN_BY_RECIPE = (
     "--learning-rate",
     "--micro-batch",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What is to be trained: examples of a kind, what is public about them, and the budget."""
-
-    data: Data
-    kind: Kind
-    features: Any
-    train: tuple[Any, Any]
-    test: tuple[Any, Any]
-    recipe: Recipe
-    epsilon: float
-    delta: float
+# How often the model is scored on public examples while it trains.
+_SCORES = 20
 
 
 def train_as_typed(name: str | None, typed: Typed, as_json: bool) -> None:
-    """From the command to the files: nothing is released before the ledger, if there is one, has been charged."""
+    """From the command to the files: nothing is drawn before the ledger, if there is one, has been charged."""
     _refuse_contradictions(typed)
     refuse_unless_free(typed.out)
     with working("Reading data"):
-        task = _task(name, typed)
-    folder = typed.out or free_folder(task.data.name)
+        data, table = load_typed(name, typed)
+        task = task_of(data, settle_recipe(data, typed, table), typed.data_path)
+    folder = typed.out or free_folder(data.name)
     if not as_json:
-        say([(f"Plan: the automatic recipe for {task.kind}s on {task.data.name}", plan_lines(task))])
-    charged = _charge(task, typed)
-    seed = None if typed.seed is None else arguments.count("seed", typed.seed, at_least=0)
-    note("Features, then training: about a minute for every ten thousand images, seconds for tables.")
-    trained = train_by_recipe(
-        task.recipe,
-        task.train[0],
-        task.train[1],
-        features=task.features,
-        classes=task.data.classes or 2,
-        budget=(task.epsilon, task.delta),
-        seed=seed,
-    )
-    found = _outcome(task, trained, folder)
+        lines = [*plan_lines(task), f"The run will be written to {folder}."]
+        say([(f"Plan: the automatic recipe for {task.recipe.kind}s on {data.name}", lines)])
+    attempt = Attempt(task)
+    try:
+        attempt.go()
+    except KeyboardInterrupt:
+        note(attempt.stopped())
+        raise typer.Exit(130) from None
+    guarantee, score = attempt.guarantee(), attempt.scores.get(task.recipe.steps)
+    _write(attempt, guarantee, folder)
     if as_json:
-        say_json(found)
+        say_json(result_json(folder, attempt.metrics(), score, guarantee))
         return
     print()
-    say(_paragraphs(found, _guarantee(task, trained), folder, charged))
+    say(result(data, score, guarantee, folder, attempt.booking))
 
 
 def _refuse_contradictions(typed: Typed) -> None:
@@ -92,104 +83,177 @@ def _refuse_contradictions(typed: Typed) -> None:
         raise InvalidArgument("--recipe auto needs --epsilon: the noise is found from it.")
 
 
-def _task(name: str | None, typed: Typed) -> Task:
-    data, _ = load_typed(name, typed)
-    if data.classes is None:
-        raise InvalidArgument(
-            f"--recipe auto tells classes apart; the target of {data.name} is a number. Leave it out."
-        )
-    kind = _kind(data)
-    population = arguments.count("population", typed.population or data.population)
-    delta = min(1e-5, 0.1 / population) if typed.delta is None else arguments.open_unit("delta", typed.delta)
-    epsilon = arguments.positive("epsilon", typed.epsilon)
-    shape = data.shape[1:] if kind == "image" and data.shape[0] == 1 else data.shape
-    features: Any = features_for(kind, shape, data.numbers)
-    train, test = _texts(features, typed) if kind == "text" else (_flat(data.train), _flat(data.test))
-    recipe = auto(kind, population=population, epsilon=epsilon, delta=delta)
-    return Task(data, kind, None if kind == "text" else features, train, test, recipe, epsilon, delta)
-
-
-def _kind(data: Data) -> Kind:
-    if data.vocabulary:
-        if data.name != "imdb":
-            raise InvalidArgument(f"There is no recipe for {data.name}. Leave --recipe out.")
-        return "text"
-    return "table" if len(data.shape) == 1 else "image"
-
-
-def _texts(features: Any, typed: Typed) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    train, test = datasets.load_words("imdb", typed.data_path)
-    return (features.of_words(train[0]), train[1]), (features.of_words(test[0]), test[1])
-
-
-def _flat(part: tuple[Any, Any]) -> tuple[Any, Any]:
-    return part[0].reshape(len(part[0]), -1), part[1]
-
-
 def plan_lines(task: Task) -> list[str]:
     """What is about to happen and what it will cost."""
-    recipe = task.recipe
-    preparation, step = recipe.noise(task.epsilon, task.delta)
+    recipe, (preparation, step) = task.recipe, task.noise
     lines = [
-        f"epsilon {up(task.epsilon)} at delta {task.delta:g} for all of it (one example added or removed, PLD).",
+        f"epsilon {up(task.budget[0])} at delta {task.budget[1]:g} for all of it (one example added or removed, PLD).",
         f"{recipe.steps:,} steps with lots of {recipe.lot_size:,.0f} expected out of {recipe.population:,} examples, "
         f"multiplier {step:.4g}, clip norm {recipe.clip_norm:g}, learning rate {recipe.learning_rate:.4g}.",
     ]
     if preparation is not None:
         what = "mean and then second moments" if recipe.preparation == "whitening" else "mean"
         lines.insert(1, f"First the {what} of the features: noise with multiplier {preparation:.4g}.")
+    if task.settings.seed is not None:
+        lines.append(NOT_FOR_RELEASE)
     return lines
 
 
-def _charge(task: Task, typed: Typed) -> list[str]:
-    """Enter the whole cost into the ledger before anything is released."""
-    if typed.ledger is None:
-        return []
-    book = Ledger(typed.ledger)
-    event = task.recipe.event(*task.recipe.noise(task.epsilon, task.delta))
-    run = book.spend(task.data.name, event, about={"method": "dpsgd", "recipe": "auto"})
-    return [standing(book, task.data.name, run)]
+@final
+class Attempt:
+    """A task from its features to its last step. `scores` holds what was measured on test examples, by step."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.scores: dict[int, Score] = {}
+        self.booking = _booking(task)
+        self._has_released = False
+        self._begun: RecipeRun | None = None
+
+    @property
+    def begun(self) -> RecipeRun:
+        """The run; there is none before the preparation was released."""
+        assert self._begun is not None
+        return self._begun
+
+    def go(self) -> None:
+        """All of it. Ctrl-C raises `KeyboardInterrupt`, once the step that was begun is over."""
+        task = self.task
+        rows, test_rows = task.rows()
+        with working("Releasing what prepares the features"):
+            self._charge_preparation()
+            self._begun = begin_by_recipe(
+                task.recipe,
+                rows,
+                task.train[1],
+                features=None,
+                classes=task.data.classes or 2,
+                budget=task.budget,
+                seed=task.settings.seed,
+                shape=task.image_shape,
+            )
+            del rows
+            test = self.begun.prepared.of_features(test_rows)
+        self._make_steps(test)
+        if task.data.is_test_private:
+            self._score_held_out(test)
+        if self.booking is not None:
+            self.booking.settle()
+
+    def _charge_preparation(self) -> None:
+        self._has_released = self.task.recipe.releases > 0
+        for release in range(self.task.recipe.releases):
+            self._charge(release)
+
+    def _charge(self, place: int) -> None:
+        if self.booking is not None:
+            self.booking.begin(place)
+
+    def _make_steps(self, test: torch.Tensor) -> None:
+        begun, run, steps = self.begun, self.begun.run, self.task.recipe.steps
+        with stop_on_interrupt() as asked, Display(0, steps, self.task.budget[0]) as display:
+            for lot in run:
+                self._charge(self.task.recipe.releases + run.step)
+                begun.step(lot)
+                if not self.task.data.is_test_private and run.step % max(1, steps // _SCORES) == 0:
+                    self.scores[run.step] = _score(run.model, test, self.task.test[1])
+                    display.epoch(int(run.step * self.task.recipe.rate), run.step, str(self.scores[run.step]))
+                display.step(run.step, lambda: None, self._spent)
+                if asked() and len(run):
+                    raise KeyboardInterrupt
+        if not self.task.data.is_test_private:
+            self.scores[steps] = _score(run.model, test, self.task.test[1])
+
+    def _score_held_out(self, test: torch.Tensor) -> None:
+        run, labels = self.begun.run, self.task.test[1]
+        data = replace(self.task.data, test=(test.numpy(), labels))
+        found = held_out_score(run.model, data, run, self.task.settings.seed)
+        if found is not None:
+            self.scores[run.step] = found
+
+    def guarantee(self) -> Guarantee:
+        """What is proven about the preparation and all steps."""
+        return completed(self.begun.guarantee(), self.task.settings, self.task.data)
+
+    def metrics(self) -> dict[str, Any]:
+        """How well the model did, and with which settings: in the form of any other run."""
+        task, run = self.task, self.begun.run
+        return {
+            "settings": task.settings.public(),
+            "multiplier": run.multiplier,
+            "preparation_multiplier": task.noise[0],
+            "steps": run.step,
+            "is_finished": True,
+            "test": [{"step": step, one.name: one.value} for step, one in self.scores.items()],
+            "test_examples": None if task.data.is_test_private else len(task.test[1]),
+            "data": about_data(task.data, task.settings.salt),
+        }
+
+    def _event(self) -> Event | None:
+        """What was drawn so far."""
+        if self._begun is not None:
+            return self._begun.guarantee().event
+        preparation = self.task.noise[0]
+        if preparation is None or not self._has_released:
+            return None
+        return Gaussian(preparation) * self.task.recipe.releases
+
+    def _spent(self) -> str:
+        event = self._event()
+        return "0" if event is None else up(curve(event).epsilon(self.task.budget[1]), 4)
+
+    def stopped(self) -> str:
+        """Where it was stopped, what that has cost, and the command that starts again."""
+        again = f"Start again with: {command_of(asdict(self.task.settings), with_paths=True)}"
+        if self._event() is None:
+            return f"Stopped before any noise was drawn: nothing is released, spent or written. {again}"
+        where = "after the release that prepares, and before the first step"
+        if self._begun is not None and self._begun.run.step:
+            where = f"after step {self._begun.run.step:,} of {self.task.recipe.steps:,}"
+        charged = ""
+        if self.booking is not None:
+            self.booking.settle()
+            charged = f" {self.booking.ledger.path} is charged for that as run {self.booking.run}, and for no more."
+        epsilon, delta = self.task.budget
+        return (
+            f"Stopped {where}. Nothing was written, so this run cannot go on, and the noise that was drawn is lost. "
+            f"Spent: epsilon {self._spent()} of {up(epsilon)} at delta {delta:g}.{charged} {again}"
+        )
 
 
-def _guarantee(task: Task, trained: Trained) -> Guarantee:
-    return replace(trained.guarantee, assumptions=(*trained.guarantee.assumptions, *task.data.taken_for_granted))
+def _booking(task: Task) -> Booking | None:
+    """The run's place in the ledger, if there is one; `BudgetExceeded` now if there is no room for it."""
+    settings, (preparation, step) = task.settings, task.noise
+    if settings.ledger is None:
+        return None
+    before = () if preparation is None else (Block(Gaussian(preparation), task.recipe.releases),)
+    steps = Block(Gaussian(step).sampled(task.recipe.rate), task.recipe.steps)
+    seeded = settings.seed is not None
+    booking = Booking(
+        Ledger(settings.ledger),
+        Course((*before, steps), is_repeatable=seeded),
+        dataset=settings.data,
+        fingerprint=fingerprint(*task.data.train),
+        about={"method": "dpsgd", "recipe": "auto", "violations": [FIXED_SEED] if seeded else []},
+    )
+    booking.check()
+    return booking
 
 
-def _outcome(task: Task, trained: Trained, folder: Path) -> dict[str, Any]:
-    """Write model, guarantee and metrics; and say them."""
-    guarantee = _guarantee(task, trained)
-    metrics: dict[str, Any] = {"settings": {"data": task.data.name, "recipe": asdict(task.recipe)}}
-    if not task.data.is_test_private:
-        chosen = scores_by_recipe(replace(trained.prepared), trained.model, task.test[0]).argmax(axis=1)
-        metrics["test"] = {"accuracy": float(np.mean(chosen == task.test[1])), "examples": len(task.test[1])}
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(_weights(trained), folder / MODEL, metadata={"data": task.data.name, "recipe": "auto"})
-    (folder / GUARANTEE).write_text(guarantee.to_json(), encoding="utf-8")
-    (folder / METRICS).write_text(json.dumps(metrics, indent=1), encoding="utf-8")
-    told = {"tacit": tacit.__version__, "folder": str(folder), **metrics}
-    return {**told, "guarantee": json.loads(guarantee.to_json())}
+def _score(model: torch.nn.Module, inputs: torch.Tensor, labels: Any) -> Score:
+    chosen = outputs_of(model, inputs.numpy()).argmax(1)
+    return Score("accuracy", float((chosen == torch.from_numpy(labels)).double().mean()))
 
 
-def _weights(trained: Trained) -> dict[str, torch.Tensor]:
-    """Those of the model, and what was released before it, or follows from that."""
-    weights = {name: value.contiguous() for name, value in trained.model.state_dict().items()}
-    preparation = trained.prepared.preparation
-    if preparation is not None:
-        weights["mean"] = torch.from_numpy(preparation.mean_)
-    if isinstance(preparation, PrivateWhitening):
-        roots = enumerate(preparation.roots_)
-        weights |= {f"root {axis}": torch.from_numpy(root) for axis, root in roots}
-    return weights
-
-
-def _paragraphs(found: dict[str, Any], guarantee: Guarantee, folder: Path, charged: list[str]) -> list[Any]:
-    title = "No score: rows were held out, and a score of them was not released"
-    if "test" in found:
-        accuracy, count = found["test"]["accuracy"], found["test"]["examples"]
-        title = f"test accuracy {100 * accuracy:.2f} % on {count:,} public examples"
-    return [
-        (title, []),
-        ("Guarantee", str(guarantee).splitlines()),
-        *([("Ledger", charged)] if charged else []),
-        ("Files", [f"{folder}: {MODEL}, {GUARANTEE}, {METRICS}"]),
-    ]
+def _write(attempt: Attempt, guarantee: Guarantee, folder: Path) -> None:
+    """The files of any other run; the guarantee comes last, without which a folder is none."""
+    task, run = attempt.task, attempt.begun.run
+    weights = {name: value.contiguous() for name, value in run.model.state_dict().items()}
+    prepared = {name: torch.from_numpy(value) for name, value in released(attempt.begun.prepared.preparation).items()}
+    with written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        task.settings.write(folder)
+        checkpoint.write(folder, {"plan": run.plan, "model": weights, "prepared": prepared})
+        save_file({**weights, **prepared}, folder / MODEL, metadata={"data": task.data.name, "recipe": "auto"})
+        write_text(folder / METRICS, json.dumps(attempt.metrics(), indent=1))
+        write_text(folder / GUARANTEE, guarantee.to_json())

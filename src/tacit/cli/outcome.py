@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from pathlib import Path
 from typing import Any
 
 import tacit
 from tacit.accounting import curve
 from tacit.cli.balance import standing
+from tacit.cli.networks import Score
 from tacit.cli.statement import Paragraph
 from tacit.cli.training import Training
 from tacit.cli.warned import Doubt, is_doubtful
+from tacit.datasets import Data
 from tacit.errors import NotProven
+from tacit.guarantee import Guarantee
+from tacit.ledger import Booking
 from tacit.methods.choices import as_texts
 from tacit.report.wording import interval, near, neighbours, step_words, up
 
-_NOT_FOR_RELEASE = "The seed makes this run repeatable, and its noise removable: what it trains is not for release."
+NOT_FOR_RELEASE = "The seed makes this run repeatable, and its noise removable: what it trains is not for release."
 
 
 def warning(training: Training) -> str | None:
@@ -62,7 +67,7 @@ def plan(training: Training) -> Paragraph:
         lost = settings.steps - run.steps
         lines.insert(1, f"That is {step_words(lost)} fewer than planned, to pay for those lost since the last save.")
     if settings.seed is not None:
-        lines.append(_NOT_FOR_RELEASE)
+        lines.append(NOT_FOR_RELEASE)
     published = " as published" if settings.mode == "paper" else ""
     named = " ".join([settings.method, *as_texts(settings.choices)])
     return f"Plan: {named}{published} on {settings.data}", lines
@@ -91,22 +96,28 @@ def _cost(training: Training) -> list[str]:
 
 def outcome(training: Training) -> list[Paragraph]:
     """The score, the guarantee in sentences, and where everything is."""
-    booking = training.run.booking
-    charged = [] if booking is None else [("Ledger", [standing(booking.ledger, training.settings.data, booking.run)])]
+    return result(training.data, training.last_score, training.guarantee(), training.folder, training.run.booking)
+
+
+def result(
+    data: Data, score: Score | None, guarantee: Guarantee, folder: Path, booking: Booking | None
+) -> list[Paragraph]:
+    """The same of any training on a data set with a name."""
+    charged = [] if booking is None else [("Ledger", [standing(booking.ledger, data.name, booking.run)])]
     return [
-        (_tested(training), []),
-        ("Guarantee", str(training.guarantee()).splitlines()),
+        (_tested(data, score), []),
+        ("Guarantee", str(guarantee).splitlines()),
         *charged,
-        ("Files", [f"{training.folder}: model.safetensors, guarantee.json, metrics.json"]),
+        ("Files", [f"{folder}: model.safetensors, guarantee.json, metrics.json"]),
     ]
 
 
-def _tested(training: Training) -> str:
-    if not training.data.is_test_private:
-        return f"{training.last_score} on {len(training.data.test[1]):,} public examples"
-    if training.last_score is None:
+def _tested(data: Data, score: Score | None) -> str:
+    if not data.is_test_private:
+        return f"{score} on {len(data.test[1]):,} public examples"
+    if score is None:
         return "No score: on private rows one can be released with Gaussian noise only, and once"
-    return f"{training.last_score} on rows held out, measured with noise"
+    return f"{score} on rows held out, measured with noise"
 
 
 def stopped(training: Training, command: str) -> str:
@@ -130,10 +141,15 @@ def _reserved(training: Training) -> str:
 
 def as_json(training: Training) -> dict[str, Any]:
     """The same for machines."""
+    return result_json(training.folder, training.metrics(), training.last_score, training.guarantee())
+
+
+def result_json(folder: Path, metrics: dict[str, Any], score: Score | None, guarantee: Guarantee) -> dict[str, Any]:
+    """The same of any training."""
     return {
         "tacit": tacit.__version__,
-        "folder": str(training.folder),
-        **training.metrics(),
-        "score": training.last_score and {training.last_score.name: training.last_score.value},
-        "guarantee": json.loads(training.guarantee().to_json()),
+        "folder": str(folder),
+        **metrics,
+        "score": score and {score.name: score.value},
+        "guarantee": json.loads(guarantee.to_json()),
     }

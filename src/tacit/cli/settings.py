@@ -7,7 +7,7 @@ import json
 import secrets
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tacit import arguments, datasets
 from tacit.cli.output import refuse_unless_writable
@@ -19,6 +19,7 @@ from tacit.errors import CannotResume, InvalidArgument
 from tacit.ledger.storage import storage_at
 from tacit.methods.choices import Value, as_texts, read_choices
 from tacit.methods.registry import entry, gradient_names
+from tacit.recipe import Kind, Preparation, Recipe
 
 FILE = "settings.json"
 MODEL, GUARANTEE, METRICS = "model.safetensors", "guarantee.json", "metrics.json"
@@ -66,6 +67,7 @@ class Settings:
     what the paper claims to keep. `is_declared` says that the population was declared, and is not the published one.
     `table` is where a user's own table lies, its target and its bounds. `salt` is a secret: with it, whoever trained
     can show which data the fingerprint in the report is of. `choices` are those of the method that `--set` made.
+    `recipe` is all that `--recipe auto` chose; None for a run without one.
     """
 
     data: str
@@ -88,6 +90,7 @@ class Settings:
     table: dict[str, str] | None = None
     salt: str | None = None
     choices: dict[str, Value] = field(default_factory=dict)
+    recipe: dict[str, Any] | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -100,7 +103,8 @@ class Settings:
 
     def public(self) -> dict[str, Any]:
         """What may be given away: a seed or the salt would take secrets along, and a path says who trained."""
-        hidden = _SECRET if self.choices else (*_SECRET, "choices")
+        empty = [name for name in ("choices", "recipe") if not getattr(self, name)]
+        hidden = (*_SECRET, *empty)
         kept = {name: value for name, value in asdict(self).items() if name not in hidden}
         return {**kept, "model": Path(self.model).name}
 
@@ -150,7 +154,20 @@ def _sound(settings: Settings) -> Settings:
     bytes.fromhex(settings.salt or "")
     if read_choices(entry(settings.method).name, as_texts(settings.choices)) != settings.choices:
         raise InvalidArgument("a choice is nothing that the method takes")
+    if settings.recipe is not None:
+        _sound_recipe(Recipe(**settings.recipe), settings)
     return settings
+
+
+def _sound_recipe(recipe: Recipe, settings: Settings) -> None:
+    """Raise `InvalidArgument` unless the recipe is one, and says the same as the settings."""
+    for name in ("steps", "lot_size", "population", "clip_norm", "learning_rate"):
+        if getattr(recipe, name) != getattr(settings, name):
+            raise InvalidArgument(f"the recipe has another {name.replace('_', ' ')} than the settings")
+    if recipe.kind not in get_args(Kind) or recipe.preparation not in get_args(Preparation):
+        raise InvalidArgument("the recipe is of no known kind")
+    arguments.open_unit("share", recipe.share)
+    arguments.open_unit("momentum", recipe.momentum)
 
 
 def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | None]:
@@ -188,7 +205,7 @@ def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Set
     lot_size = _either(typed.lot_size, recipe.lot_size if recipe.lot_size <= population else population / 10)
     epochs = typed.epochs if typed.epochs is not None or typed.steps is not None else recipe.epochs
     plan = Plan(typed.multiplier, None, lot_size, population, typed.steps, epochs)
-    steps, delta = plan.step_count(), _delta(typed.delta, population)
+    steps, delta = plan.step_count(), settled_delta(typed.delta, population)
     default_rate = recipe.adam_rate if method == "noisy_adam" else recipe.learning_rate
     plan.sampling_rate()
     return Settings(
@@ -210,7 +227,7 @@ def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Set
         ledger=None if typed.ledger is None else storage_at(typed.ledger).saved_place,
         mode=mode,
         table=table,
-        salt=_salt(typed.seed),
+        salt=new_salt(typed.seed),
         choices=_choices(method, mode, typed.set or ()),
     )
 
@@ -224,7 +241,7 @@ def _choices(method: str, mode: ModeName, texts: tuple[str, ...]) -> dict[str, V
     return chosen
 
 
-def _salt(seed: float | None) -> str:
+def new_salt(seed: float | None) -> str:
     """A secret; a run that can be repeated, which is not for release, can be so in this as well."""
     return secrets.token_hex(16) if seed is None else hashlib.sha256(f"salt {seed}".encode()).hexdigest()[:32]
 
@@ -261,7 +278,7 @@ def _budget(typed: Typed) -> float | None:
     return None if typed.epsilon is None else arguments.positive("epsilon", typed.epsilon)
 
 
-def _delta(typed: float | None, population: int) -> float:
+def settled_delta(typed: float | None, population: int) -> float:
     """What was typed, or else 1e-5, but always below a tenth of 1 / population."""
     return min(1e-5, 0.1 / population) if typed is None else arguments.open_unit("delta", typed)
 

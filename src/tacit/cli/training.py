@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, final
@@ -22,13 +22,14 @@ from tacit.cli.networks import Score, loss_for, lot_loss, network_for, optimizer
 from tacit.cli.progress import Display, Every, stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
 from tacit.datasets import Data
-from tacit.errors import InvalidArgument, NotProven, TacitError
+from tacit.errors import CannotResume, InvalidArgument, NotProven, TacitError
 from tacit.guarantee import Guarantee
 from tacit.ledger import Budget, Ledger, fingerprint
 from tacit.lots import Lot
 from tacit.mechanism import Mechanism
 from tacit.methods.registry import entry
 from tacit.plan import Plan
+from tacit.report.run import command_of
 from tacit.report.wording import up
 from tacit.run import PrivateRun
 from tacit.sampling import Poisson
@@ -96,6 +97,7 @@ class Training:
     def resume(cls, folder: Path, data_path: Path | None, ledger: str | None = None) -> Self:
         """The run that was saved in the folder, where it stopped; `data_path` and `ledger` say what has moved."""
         settings = Settings.read(folder)
+        _refuse_recipe(settings, folder)
         data = settings.load(data_path)
 
         def build(model: nn.Module, optimizer: torch.optim.Optimizer) -> PrivateRun:
@@ -119,12 +121,7 @@ class Training:
         return self._proven[1]
 
     def _fresh_guarantee(self) -> Guarantee:
-        settings, proven = self.settings, self.run.guarantee()
-        source = "declared by whoever trained"
-        if not settings.is_declared:
-            source = f"it follows from the published size of {settings.data}"
-        population = f"The population of {settings.population:,} is public: {source}."
-        return replace(proven, assumptions=(*proven.assumptions, population, *self.data.taken_for_granted))
+        return completed(self.run.guarantee(), self.settings, self.data)
 
     def go(self) -> bool:
         """Make the steps that are left. False if Ctrl-C came first; the run is saved either way."""
@@ -159,8 +156,8 @@ class Training:
         """Write all that is needed to go on, the guarantee so far and the scores so far."""
         with written(self.folder):
             self.run.save(self.folder, self._optimizer)
-            _write(self.folder / GUARANTEE, self.guarantee().to_json())
-            _write(self.folder / METRICS, json.dumps(self.metrics(), indent=1))
+            write_text(self.folder / GUARANTEE, self.guarantee().to_json())
+            write_text(self.folder / METRICS, json.dumps(self.metrics(), indent=1))
 
     def _finish(self) -> None:
         if self.data.is_test_private:
@@ -197,18 +194,30 @@ class Training:
 
     @cached_property
     def _about_data(self) -> dict[str, Any]:
-        """What may be told about the data. The fingerprint commits to them, and tells nothing without the salt."""
-        data, salt = self.data, self.settings.salt
-        salted = None if salt is None else fingerprint(np.frombuffer(bytes.fromhex(salt), np.uint8), *data.train)
-        return {
-            "example": data.example,
-            "scaling": data.scaling,
-            "source": data.source,
-            "classes": data.classes,
-            "shape": list(data.shape),
-            "test": "held out" if data.is_test_private else "public",
-            "fingerprint": salted,
-        }
+        return about_data(self.data, self.settings.salt)
+
+
+def completed(proven: Guarantee, settings: Settings, data: Data) -> Guarantee:
+    """What is proven, with what the command took for granted beside it."""
+    source = "declared by whoever trained"
+    if not settings.is_declared:
+        source = f"it follows from the published size of {settings.data}"
+    population = f"The population of {settings.population:,} is public: {source}."
+    return replace(proven, assumptions=(*proven.assumptions, population, *data.taken_for_granted))
+
+
+def about_data(data: Data, salt: str | None) -> dict[str, Any]:
+    """What may be told about the data. The fingerprint commits to them, and tells nothing without the salt."""
+    salted = None if salt is None else fingerprint(np.frombuffer(bytes.fromhex(salt), np.uint8), *data.train)
+    return {
+        "example": data.example,
+        "scaling": data.scaling,
+        "source": data.source,
+        "classes": data.classes,
+        "shape": list(data.shape),
+        "test": "held out" if data.is_test_private else "public",
+        "fingerprint": salted,
+    }
 
 
 def mechanism_of(settings: Settings) -> Mechanism:
@@ -238,6 +247,15 @@ def _budget(settings: Settings, model: nn.Module) -> Budget | None:
     return Budget(epsilon, settings.delta) if math.isfinite(epsilon) else None
 
 
+def _refuse_recipe(settings: Settings, folder: Path) -> None:
+    if settings.recipe is not None:
+        raise CannotResume(
+            f"{folder} holds a finished run: what --recipe auto trains is written when all its steps are made, so that "
+            "there is nothing to go on with. Another run, with fresh noise and a cost of its own: "
+            f"{command_of(asdict(settings), with_paths=True)}"
+        )
+
+
 def _read_scores(folder: Path) -> dict[int, Score]:
     try:
         rows = json.loads((folder / METRICS).read_text(encoding="utf-8"))["test"]
@@ -259,7 +277,8 @@ def written(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """All of the text or nothing of it."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)

@@ -200,35 +200,19 @@ def _json_or_none(path: Path) -> Any:
         return None
 
 
-def command_of(settings: Facts) -> str:
+def command_of(settings: Facts, *, with_paths: bool = False) -> str:
     """The command that repeats the run, with fresh noise; where the data lie is for the reader to say.
 
     >>> command_of({"data": "iris", "method": "dpsgd", "epsilon": 3.0, "delta": 1e-4, "steps": 12})
     'tacit train iris --method dpsgd --epsilon 3 --delta 0.0001 --steps 12'
+    >>> command_of({"data": "iris", "method": "dpsgd", "epsilon": 3.0, "delta": 1e-4, "recipe": {"kind": "table"}})
+    'tacit train iris --recipe auto --epsilon 3 --delta 0.0001'
     """
-    table = settings.get("table")
     settings = {**settings, "model": Path(settings.get("model") or "").name or None}
-    words = ["tacit", "train", settings["data"] if table is None else Path(table["path"]).name]
-    if table is not None:
-        words += ["--target", table["target"], "--bounds", "bounds.toml"]
-    elif settings.get("data_path"):
-        words += ["--data-path", "DATA"]
-    noise = "multiplier" if settings.get("multiplier") is not None else "epsilon"
-    names = [
-        "method",
-        "mode",
-        "model",
-        noise,
-        "delta",
-        "lot_size",
-        "steps",
-        "clip_norm",
-        "learning_rate",
-        "micro_batch",
-    ]
-    if settings.get("is_declared"):
-        names.append("population")
-    for name in names:
+    words = ["tacit", "train", *_data_words(settings, with_paths)]
+    if settings.get("recipe"):
+        words += ["--recipe", "auto"]
+    for name in _options(settings):
         value = settings.get(name)
         if value is not None:
             shown = f"{value:.10g}" if isinstance(value, float) else str(value)
@@ -236,3 +220,20 @@ def command_of(settings: Facts) -> str:
     for text in as_texts(settings.get("choices") or {}):
         words += ["--set", text]
     return shlex.join(words)
+
+
+def _data_words(settings: Facts, with_paths: bool) -> list[str]:
+    """Which data; of a table also its target and bounds."""
+    table, path = settings.get("table"), settings.get("data_path")
+    if table is not None:
+        place = table["path"] if with_paths else Path(table["path"]).name
+        return [place, "--target", table["target"], "--bounds", "bounds.toml"]
+    return [settings["data"], *(["--data-path", path if with_paths else "DATA"] if path else [])]
+
+
+def _options(settings: Facts) -> list[str]:
+    """The options that a run is repeated with; a recipe chooses all but the budget."""
+    noise = "multiplier" if settings.get("multiplier") is not None else "epsilon"
+    chosen = ["lot_size", "steps", "clip_norm", "learning_rate", "micro_batch"]
+    names = ["epsilon", "delta"] if settings.get("recipe") else ["method", "mode", "model", noise, "delta", *chosen]
+    return [*names, *(["population"] if settings.get("is_declared") else [])]
