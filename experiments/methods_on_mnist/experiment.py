@@ -42,12 +42,13 @@ Make = Callable[..., Mechanism]
 
 
 def forms() -> dict[str, Make]:
-    """Every method by its name, and variants of directional noise; but once only what is the same but for its name."""
+    """Every method by its name, and variants of some; but once only what is the same but for its name."""
     others: dict[str, Make] = {
         "directional (l2)": partial(methods.directional, objective="l2"),
         "directional (l1, one scale a parameter)": partial(methods.directional, grain="parameter"),
         "directional (l2, one scale a parameter)": partial(methods.directional, objective="l2", grain="parameter"),
         "directional (floored)": partial(methods.directional, variant="floored"),
+        "pruned (mask from past releases)": partial(methods.pruned, select_by="past"),
     }
     named = {name: make for name, make in methods.GRADIENT_METHODS.items() if name not in SAME_AS_DPSGD}
     return {**named, **others}
