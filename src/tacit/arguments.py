@@ -141,6 +141,19 @@ def kind(name: str, value: object, wanted: type, example: str) -> None:
         raise InvalidArgument(f"{name} must be one such as {example}. Got {value!r}.")
 
 
+def flag(name: str, value: Any) -> bool:
+    """True or False.
+
+    >>> flag("intercept", "no")
+    Traceback (most recent call last):
+    ...
+    tacit.errors.InvalidArgument: intercept must be True or False. Got 'no'.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidArgument(f"{name} must be True or False. Got {value!r}.")
+    return bool(value)
+
+
 def _as_float(value: Any) -> float:
     """NaN, which fits nowhere, for what is not a real number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):

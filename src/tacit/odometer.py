@@ -26,7 +26,7 @@ _FAR, _STEP, _LONGEST = 12.0, 0.05, 20_000
 def epsilon_spent(events: Iterable[Event], delta: float) -> float:
     """The epsilon of Gaussian releases, on Poisson lots or not, as if they had been planned like this.
 
-    Infinite where a release had no noise at all.
+    Infinite where a release had no noise at all, or on a lot too little for its moments to be within reach.
 
     >>> round(epsilon_spent([Gaussian(1.1).sampled(0.01)] * 100, 1e-5), 2)
     0.97

@@ -152,6 +152,26 @@ def test_nonsense_is_refused_by_name():
         PrivateClassifier(module=lambda features, outputs: "net").fit(X, Y)
     with pytest.raises(InvalidArgument, match="epsilon"):
         logistic(epsilon=-1).fit(X, Y)
+    with pytest.raises(InvalidArgument, match="intercept must be True or False"):
+        logistic(fit_intercept="no").fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("method", "option"),
+    [
+        ("input", "rule"),
+        ("input", "reporting"),
+        ("data", "rule"),
+        ("data", "reporting"),
+        ("data", "training"),
+        ("influence", "rule"),
+        ("influence", "pretraining"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["rigorous", "paper"])
+def test_an_option_of_another_kind_is_refused_by_name(method, option, mode):
+    with pytest.raises(InvalidArgument, match=f"{option} must be"):
+        logistic(method=method, mode=mode, options={option: 3}).fit(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +183,10 @@ def test_nonsense_is_refused_by_name():
         ({"method": ["dpsgd"]}, "method must be one of"),
         ({"learning_rate": math.nan}, "learning_rate must be"),
         ({"momentum": -0.5}, "momentum must be"),
+        ({"momentum": 2}, "momentum must be a number from 0 to 1"),
+        ({"module": torch.nn.Linear(7, 2)}, f"module must take rows of {X.shape[1]} features"),
+        ({"module": lambda: None}, "module must be a function of two numbers"),
+        ({"shape": (2, 2)}, "shape and numbers tell a recipe what a row is"),
     ],
     ids=str,
 )

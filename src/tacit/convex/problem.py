@@ -128,7 +128,7 @@ def prepare(x: Any, y: Any, *, loss: Loss, regularisation: float, data_norm: flo
     """
     if not isinstance(loss, Loss):
         raise InvalidArgument(f"loss must be one of tacit.convex's losses, such as Logistic(). Got {loss!r}.")
-    data_norm = arguments.positive("data_norm", data_norm)
+    data_norm, intercept = arguments.positive("data_norm", data_norm), arguments.flag("intercept", intercept)
     regularisation = arguments.non_negative("regularisation", regularisation)
     values, targets = np.asarray(x), loss.encode(y)
     if values.ndim != 2 or values.dtype.kind not in "biuf":

@@ -59,14 +59,22 @@ def _made(module: Any, features: int, outputs: int) -> Any:
     if isinstance(module, nn.Module):
         return copy.deepcopy(module)
     build = small_network if module is None else module
-    return build(features, outputs) if callable(build) else None
+    try:
+        return build(features, outputs) if callable(build) else None
+    except TypeError as error:
+        raise InvalidArgument(
+            f"module must be a function of two numbers, of features and of outputs. Called so, it failed: {error}."
+        ) from error
 
 
 def _refuse_other_shapes(module: nn.Module, features: int, outputs: int) -> None:
     """Two rows of zeros must give two rows of outputs."""
     kind = next(module.parameters()).dtype
-    with torch.no_grad():
-        shape = tuple(copy.deepcopy(module).eval()(torch.zeros(2, features, dtype=kind)).shape)
+    try:
+        with torch.no_grad():
+            shape = tuple(copy.deepcopy(module).eval()(torch.zeros(2, features, dtype=kind)).shape)
+    except RuntimeError as error:
+        raise InvalidArgument(f"module must take rows of {features} features. Two of them failed: {error}.") from error
     if shape != (2, outputs):
         raise InvalidArgument(
             f"module must give {outputs} numbers for each row of {features} features: shape (2, {outputs}) for two. "
@@ -128,7 +136,7 @@ def _descend(
     optimizer = torch.optim.SGD(
         model.parameters(),
         lr=arguments.positive("learning_rate", estimator.learning_rate),
-        momentum=arguments.non_negative("momentum", estimator.momentum),
+        momentum=arguments.unit("momentum", estimator.momentum),
     )
     for lot in run:
         run.backward(lot)
@@ -235,6 +243,10 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.recipe is not None:
             fit_by_recipe(self, X, y)
             return self
+        if self.shape is not None or self.numbers is not None:
+            raise InvalidArgument(
+                "shape and numbers tell a recipe what a row is. Give recipe='auto', or leave both out."
+            )
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, assumptions = classes_of(self.classes, y)

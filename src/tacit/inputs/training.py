@@ -111,7 +111,7 @@ def set_up(
     An example that is not finite becomes a row of zeros with the first label.
     """
     problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=False)
-    return Setup(problem, budget, intercept, module, source_for(seed))
+    return Setup(problem, budget, arguments.flag("intercept", intercept), module, source_for(seed))
 
 
 def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: Descent | None) -> Result:

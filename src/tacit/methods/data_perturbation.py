@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tacit import arguments
 from tacit.convex.losses import Loss
 from tacit.convex.result import Mode, check_mode
 from tacit.inputs.local import Reporting
@@ -69,6 +70,8 @@ def data_perturbation(
     True
     """
     mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
+    arguments.kind("rule", rule, DataRule, "DataRule(constant=1.0)")
+    arguments.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
     setup = set_up(
         x,
         y,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tacit import arguments
 from tacit.accounting.events import Adjacency, Unproven
 from tacit.convex.individual import FilteredDescent, individual_descent_and_spent
 from tacit.convex.losses import Loss
@@ -74,6 +75,8 @@ def influence_perturbation(
     True
     """
     mode = check_mode(mode)
+    arguments.kind("rule", rule, InfluenceRule, "InfluenceRule(rounds=2)")
+    arguments.kind("pretraining", pretraining, Descent, "Descent(steps=2000)")
     if mode == "rigorous":
         settings = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm, "intercept": intercept}
         if module is not None:

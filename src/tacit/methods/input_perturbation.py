@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tacit import arguments
 from tacit.convex.losses import Logistic, Loss, SmoothHinge
 from tacit.convex.result import Mode, check_mode
 from tacit.guarantee import Guarantee
@@ -77,6 +78,8 @@ def input_perturbation(
     True
     """
     mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
+    arguments.kind("rule", rule, InputRule, "InputRule(constant=1.0)")
+    arguments.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
     setup = set_up(
         x,
         y,
