@@ -92,4 +92,5 @@ def tempered_cnn(
         width_after = math.prod(front(torch.zeros(1, *shape)).shape[1:])
     model = nn.Sequential(front, nn.Linear(width_after, 32), Tempered(scale, slope), nn.Linear(32, classes))
     # Channels side by side in memory: the same weights, and on a processor half as fast again.
-    return model.to(memory_format=torch.channels_last)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model

@@ -16,7 +16,6 @@ from tacit.accounting import Gaussian, curve
 from tacit.cli import progress
 from tacit.datasets import NAMES, load
 from tacit.guarantee import Guarantee
-from tacit.run import PrivateRun
 
 RUN = [sys.executable, "-c", "from tacit.cli import main; main()"]
 FILES = {"model.safetensors", "guarantee.json", "metrics.json", "settings.json", "journal.jsonl"} | {
@@ -25,25 +24,6 @@ FILES = {"model.safetensors", "guarantee.json", "metrics.json", "settings.json",
 }
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
-
-
-@pytest.fixture
-def interrupted_at(monkeypatch):
-    """A function that has Ctrl-C pressed in the middle of one step."""
-
-    def press(step: int, times: int = 1) -> None:
-        backward = PrivateRun.backward
-
-        def pressed(self, lot):
-            if lot.step == step:
-                monkeypatch.setattr(PrivateRun, "backward", backward)
-                for _ in range(times):
-                    signal.raise_signal(signal.SIGINT)
-            backward(self, lot)
-
-        monkeypatch.setattr(PrivateRun, "backward", pressed)
-
-    return press
 
 
 def refusal(run) -> str:

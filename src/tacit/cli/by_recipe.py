@@ -44,6 +44,9 @@ _CHOSEN_BY_RECIPE = (
     "--clip-norm",
     "--learning-rate",
     "--micro-batch",
+    "--momentum",
+    "--views",
+    "--averaging",
 )
 # How often the model is scored on public examples while it trains.
 _SCORES = 20

@@ -118,7 +118,8 @@ class _Gradient:
     def train(self, seed: int) -> dict[str, Any]:
         import torch
 
-        from tacit.cli.networks import loss_for, network_for, optimizer_for, score
+        from tacit.cli.descent import Descent, gradients_for
+        from tacit.cli.networks import loss_for, network_for, score
         from tacit.cli.training import mechanism_of
         from tacit.ledger import Budget
         from tacit.run import PrivateRun
@@ -137,20 +138,21 @@ class _Gradient:
             steps=settings.steps,
             budget=Budget(settings.epsilon, settings.delta),
             micro_batch=settings.micro_batch,
+            gradients=gradients_for(settings),
             seed=seed,
         )
-        optimizer = optimizer_for(settings.method, model, settings.learning_rate)
+        descent = Descent(model, settings)
         began = time.process_time()
         for lot in run:
             run.backward(lot)
-            optimizer.step()
+            descent.step()
         seconds = time.process_time() - began
         # A paper's rule may want other noise in every step, or a budget to find it from.
         self._multiplier = run.multiplier if settings.mode == "rigorous" else None
         if self._guarantee is None:
             self._guarantee = json.loads(run.guarantee().to_json())
         return {
-            "score": _scored(score(model, data)),
+            "score": _scored(score(descent.answering, data)),
             "multiplier": run.multiplier,
             "seconds": seconds,
             "guarantee": self._guarantee,

@@ -14,12 +14,14 @@ from tacit.cli.embeddings import Ratings, Reviews
 from tacit.cli.own_model import own_model
 from tacit.cli.recipes import MODELS
 from tacit.errors import InvalidArgument
+from tacit.networks import tempered_cnn
 
 if TYPE_CHECKING:
     from tacit.datasets import Data
     from tacit.gradients.losses import Loss
 
 _HIDDEN = 32
+_GROUPS = 4
 _IMAGE, _COLOUR = (1, 28, 28), (3, 32, 32)
 # Testing needs no gradients, so memory bounds a piece, not the time.
 _PIECE = 2_000
@@ -53,6 +55,8 @@ def network_for(name: str, data: Data) -> nn.Module:
             return nn.Sequential(nn.Flatten(), nn.Linear(inputs, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, outputs))
         case "cnn":
             return _convolutions(data, outputs)
+        case "tempered":
+            return _tempered(data, outputs)
         case "embedding":
             first, *others = data.vocabulary
             return Ratings(first, others[0], outputs) if others else Reviews(first, outputs)
@@ -93,6 +97,15 @@ def _convolutions(data: Data, outputs: int) -> nn.Module:
     )
 
 
+def _tempered(data: Data, outputs: int) -> nn.Module:
+    if len(data.shape) != len(_IMAGE):
+        raise InvalidArgument(
+            f"--model tempered is for images. {data.name} has inputs of shape {data.shape}. Use --model mlp."
+        )
+    channels, height, width = data.shape
+    return tempered_cnn((channels, height, width), outputs, groups=_GROUPS)
+
+
 def _colour_network(outputs: int) -> nn.Module:
     """Three pairs of convolutions that end in a mean over places, with the bounded units of Papernot et al. 2021."""
     layers: list[nn.Module] = []
@@ -122,11 +135,11 @@ def _image_network(outputs: int) -> nn.Module:
     return network
 
 
-def optimizer_for(method: str, model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+def optimizer_for(method: str, model: nn.Module, learning_rate: float, momentum: float = 0.0) -> torch.optim.Optimizer:
     """The optimizer that makes the method what it is called; it costs no privacy."""
     if method == "noisy_adam":
         return torch.optim.Adam(model.parameters(), lr=learning_rate)
-    return torch.optim.SGD(model.parameters(), lr=learning_rate)
+    return torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=momentum)
 
 
 def loss_for(data: Data) -> Loss:

@@ -89,9 +89,15 @@ Set = Annotated[
 ]
 ClipNorm = Annotated[float | None, numeric("Largest norm of one example's gradient (1).")]
 LearningRate = Annotated[float | None, numeric("Step length of the optimizer.")]
+Momentum = Annotated[float | None, numeric("Share of the last step that the next one begins with (0).")]
+Views = Annotated[float | None, numeric("So many shifted views of each image, averaged before they are clipped (1).")]
+Averaging = Annotated[
+    float | None, numeric("Hand out a running mean of the weights with this decay, such as 0.98; 0 for the last ones.")
+]
 MicroBatch = Annotated[float | None, numeric("At most so many examples go through the model at once.")]
 Model = Annotated[
-    str | None, typer.Option(metavar="NAME", help="linear, mlp, cnn or embedding; your own: net.py:make_model.")
+    str | None,
+    typer.Option(metavar="NAME", help="linear, mlp, cnn, embedding or tempered; your own: net.py:make_model."),
 ]
 DataPath = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Your copy of a data set with a name: a folder, or a file.")

@@ -11,6 +11,7 @@ from typing import Any
 import tacit
 from tacit.accounting import curve
 from tacit.cli.balance import standing
+from tacit.cli.following import following_words
 from tacit.cli.networks import Score
 from tacit.cli.statement import Paragraph
 from tacit.cli.training import Training
@@ -56,7 +57,7 @@ def plan(training: Training) -> Paragraph:
         f"{step_words(settings.steps)} with lots of {settings.lot_size:g} expected out of {settings.population:,} "
         f"examples (rate {rate:.4g}, {settings.steps * rate:.3g} epochs).",
         f"{settings.model} model with {weights:,} weights, clip norm {settings.clip_norm:g}, learning rate "
-        f"{settings.learning_rate:g}.",
+        f"{settings.learning_rate:g}{following_words(settings)}.",
         f"Taken as public: the population of {settings.population:,}, {size} and is not counted from your copy "
         f"(--population declares another); how inputs are scaled; {tested}.",
         f"The run lives in {training.folder}.",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tacit import arguments, datasets
+from tacit.cli.following import settle_following, share
 from tacit.cli.output import refuse_unless_writable
 from tacit.cli.plan import Plan
 from tacit.cli.recipes import ModeName, recipe_for
@@ -25,6 +26,12 @@ FILE = "settings.json"
 MODEL, GUARANTEE, METRICS = "model.safetensors", "guarantee.json", "metrics.json"
 _FILES = (FILE, "run.safetensors", "journal.jsonl", MODEL, GUARANTEE, METRICS)
 _SECRET = ("seed", "data_path", "ledger", "salt", "table")
+# What goes without saying, if all of a row do.
+_USUAL: tuple[dict[str, Any], ...] = (
+    {"choices": {}},
+    {"recipe": None},
+    {"momentum": 0.0, "views": 1, "averaging": 0.0},
+)
 _VERSION = 1
 
 
@@ -52,6 +59,9 @@ class Typed:
     target: str | None = None
     bounds: Path | None = None
     set: tuple[str, ...] | None = None
+    momentum: float | None = None
+    views: float | None = None
+    averaging: float | None = None
 
     def given(self) -> list[str]:
         """The options that were typed, as they are spelt."""
@@ -67,6 +77,7 @@ class Settings:
     what the paper claims to keep. `is_declared` says that the population was declared, and is not the published one.
     `table` is where a user's own table lies, its target and its bounds. `salt` is a secret: with it, whoever trained
     can show which data the fingerprint in the report is of. `choices` are those of the method that `--set` made.
+    `momentum`, `views` and `averaging` say how the model follows what is released.
     `recipe` is all that `--recipe auto` chose; None for a run without one.
     """
 
@@ -90,6 +101,9 @@ class Settings:
     table: dict[str, str] | None = None
     salt: str | None = None
     choices: dict[str, Value] = field(default_factory=dict)
+    momentum: float = 0.0
+    views: int = 1
+    averaging: float = 0.0
     recipe: dict[str, Any] | None = None
 
     @property
@@ -103,8 +117,8 @@ class Settings:
 
     def public(self) -> dict[str, Any]:
         """What may be given away: a seed or the salt would take secrets along, and a path says who trained."""
-        empty = [name for name in ("choices", "recipe") if not getattr(self, name)]
-        hidden = (*_SECRET, *empty)
+        usual = [row for row in _USUAL if all(getattr(self, name) == value for name, value in row.items())]
+        hidden = (*_SECRET, *(name for row in usual for name in row))
         kept = {name: value for name, value in asdict(self).items() if name not in hidden}
         return {**kept, "model": Path(self.model).name}
 
@@ -140,7 +154,9 @@ def _sound(settings: Settings) -> Settings:
         arguments.positive(name, getattr(settings, name))
     for name in ("epsilon", "multiplier"):
         arguments.positive(name, _either(getattr(settings, name), 1.0))
-    for name in ("population", "steps"):
+    for name in ("momentum", "averaging"):
+        share(name, getattr(settings, name))
+    for name in ("population", "steps", "views"):
         arguments.count(name, getattr(settings, name))
     arguments.open_unit("delta", settings.delta)
     arguments.count("micro_batch", _either(settings.micro_batch, 1))
@@ -198,13 +214,14 @@ def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | N
 
 def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Settings:
     """What was typed with what the data set's recipe adds; `InvalidArgument` for what means nothing."""
-    recipe = recipe_for(data)
+    recipe = recipe_for(data, typed.model)
     method, mode = _method(typed.method), typed.mode or "rigorous"
     population = arguments.count("population", _either(typed.population, data.population))
     # Smaller than the recipe's lots, a declared population is drawn from in tenths.
     lot_size = _either(typed.lot_size, recipe.lot_size if recipe.lot_size <= population else population / 10)
     epochs = typed.epochs if typed.epochs is not None or typed.steps is not None else recipe.epochs
     plan = Plan(typed.multiplier, None, lot_size, population, typed.steps, epochs)
+    following = settle_following(typed, recipe, data, method)
     steps, delta = plan.step_count(), settled_delta(typed.delta, population)
     default_rate = recipe.adam_rate if method == "noisy_adam" else recipe.learning_rate
     plan.sampling_rate()
@@ -220,15 +237,18 @@ def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Set
         population=population,
         is_declared=typed.population is not None or table is not None,
         steps=steps,
-        clip_norm=arguments.positive("clip_norm", _either(typed.clip_norm, 1.0)),
+        clip_norm=arguments.positive("clip_norm", _either(typed.clip_norm, recipe.clip_norm)),
         learning_rate=arguments.positive("learning_rate", _either(typed.learning_rate, default_rate)),
-        micro_batch=None if typed.micro_batch is None else arguments.count("micro_batch", typed.micro_batch),
+        micro_batch=following.micro_batch,
         seed=None if typed.seed is None else arguments.count("seed", typed.seed, at_least=0),
         ledger=None if typed.ledger is None else storage_at(typed.ledger).saved_place,
         mode=mode,
         table=table,
         salt=new_salt(typed.seed),
         choices=_choices(method, mode, typed.set or ()),
+        momentum=following.momentum,
+        views=following.views,
+        averaging=following.averaging,
     )
 
 

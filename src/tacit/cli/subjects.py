@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tacit import checkpoint
 from tacit.audit import Training
 from tacit.cli.auditing import Pair, Shadowed, Subject
+from tacit.cli.descent import gradients_for
 from tacit.cli.networks import loss_for, network_for, optimizer_for
 from tacit.cli.output import working
 from tacit.cli.recipe_task import Task, task_of
@@ -67,7 +68,7 @@ def _training(settings: Settings, data: Data, plan: Plan, examples: Any) -> Trai
         plan.mechanism,
         plan.sampling,
         plan.steps,
-        lambda model: optimizer_for(settings.method, model, settings.learning_rate),
+        lambda model: optimizer_for(settings.method, model, settings.learning_rate, settings.momentum),
         schedule,
         settings.micro_batch,
     )
@@ -100,6 +101,7 @@ class ShadowTraining:
             steps=training.steps,
             schedule=training.schedule,
             micro_batch=training.micro_batch,
+            gradients=gradients_for(self.settings),
         )
         optimizer = training.optimizer(training.model)
         for lot in run:

@@ -56,6 +56,9 @@ def train(
     epochs: options.Epochs = None,
     clip_norm: options.ClipNorm = None,
     learning_rate: options.LearningRate = None,
+    momentum: options.Momentum = None,
+    views: options.Views = None,
+    averaging: options.Averaging = None,
     micro_batch: options.MicroBatch = None,
     seed: Annotated[
         float | None, options.numeric("Fix the noise, to repeat a run: what it trains is not for release.")
@@ -78,6 +81,7 @@ def train(
     \b
     tacit train digits --epsilon 3 --out runs/first
     tacit train mnist --epsilon 1 --recipe auto
+    tacit train mnist --epsilon 3 --model tempered
     tacit train mnist --data-path ~/mnist --multiplier 1.1 --epochs 15
     tacit train patients.csv --target outcome --bounds bounds.toml --epsilon 1
     tacit train wine --epsilon 1 --ledger wine.ledger
@@ -107,6 +111,9 @@ def train(
         target,
         bounds,
         tuple(chosen) if chosen else None,
+        momentum,
+        views,
+        averaging,
     )
     if recipe is not None and resume is None:
         from tacit.cli.by_recipe import train_as_typed

@@ -17,8 +17,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tacit.accounting import curve
+from tacit.cli.descent import Descent, gradients_for
 from tacit.cli.held_out import held_out_score
-from tacit.cli.networks import Score, loss_for, lot_loss, network_for, optimizer_for, score
+from tacit.cli.networks import Score, loss_for, lot_loss, network_for, score
 from tacit.cli.progress import Display, Every, stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
 from tacit.datasets import Data
@@ -50,13 +51,13 @@ class Training:
         data: Data,
         settings: Settings,
         folder: Path,
-        build: Callable[[nn.Module, torch.optim.Optimizer], PrivateRun],
+        build: Callable[[nn.Module, Descent], PrivateRun],
         scores: dict[int, Score] | None = None,
     ) -> None:
         self.data, self.settings, self.folder = data, settings, folder
         self.model = network_for(settings.model, data)
-        self._optimizer = optimizer_for(settings.method, self.model, settings.learning_rate)
-        self.run = build(self.model, self._optimizer)
+        self._descent = Descent(self.model, settings)
+        self.run = build(self.model, self._descent)
         self._proven: tuple[int, Guarantee] | None = None
         # What was scored after the last save is scored again, on weights that may differ.
         self.scores = {step: one for step, one in (scores or {}).items() if step <= self.run.step}
@@ -69,7 +70,7 @@ class Training:
         else:
             torch.manual_seed(settings.seed % 2**63)
 
-        def build(model: nn.Module, _: torch.optim.Optimizer) -> PrivateRun:
+        def build(model: nn.Module, _: Descent) -> PrivateRun:
             return PrivateRun(
                 model,
                 loss_for(data),
@@ -79,6 +80,7 @@ class Training:
                 steps=settings.steps,
                 budget=_budget(settings, model),
                 micro_batch=settings.micro_batch,
+                gradients=gradients_for(settings),
                 seed=settings.seed,
                 ledger=None if settings.ledger is None else Ledger(settings.ledger),
                 dataset=None if settings.ledger is None else settings.data,
@@ -100,9 +102,17 @@ class Training:
         _refuse_recipe(settings, folder)
         data = settings.load(data_path)
 
-        def build(model: nn.Module, optimizer: torch.optim.Optimizer) -> PrivateRun:
-            there = None if ledger is None else Ledger(ledger)
-            return PrivateRun.resume(folder, model, loss_for(data), data=data.train, optimizer=optimizer, ledger=there)
+        def build(model: nn.Module, descent: Descent) -> PrivateRun:
+            return PrivateRun.resume(
+                folder,
+                model,
+                loss_for(data),
+                data=data.train,
+                optimizer=descent.optimizer,
+                scheduler=descent.mean,
+                gradients=gradients_for(settings),
+                ledger=None if ledger is None else Ledger(ledger),
+            )
 
         return cls(data, settings, folder, build, _read_scores(folder))
 
@@ -110,7 +120,7 @@ class Training:
     def last_score(self) -> Score | None:
         """The score of the weights as they are. None for private test examples, of which `_finish` releases one."""
         if self.run.step not in self.scores and not self.data.is_test_private:
-            self.scores[self.run.step] = score(self.model, self.data)
+            self.scores[self.run.step] = score(self._descent.answering, self.data)
         return self.scores.get(self.run.step)
 
     def guarantee(self) -> Guarantee:
@@ -130,7 +140,7 @@ class Training:
         with stop_on_interrupt() as asked, display:
             for lot in self.run:
                 self.run.backward(lot)
-                self._optimizer.step()
+                self._descent.step()
                 self._show(lot, display)
                 if asked() or saving.due():
                     self.save()
@@ -155,7 +165,7 @@ class Training:
     def save(self) -> None:
         """Write all that is needed to go on, the guarantee so far and the scores so far."""
         with written(self.folder):
-            self.run.save(self.folder, self._optimizer)
+            self.run.save(self.folder, self._descent.optimizer, self._descent.mean)
             write_text(self.folder / GUARANTEE, self.guarantee().to_json())
             write_text(self.folder / METRICS, json.dumps(self.metrics(), indent=1))
 
@@ -165,7 +175,7 @@ class Training:
         self.last_score  # noqa: B018 - it is measured now, to be among the metrics
         self.save()
         about = {"data": self.settings.data, "model": self.settings.model, "method": self.settings.method}
-        weights = {name: value.contiguous() for name, value in self.model.state_dict().items()}
+        weights = {name: value.contiguous() for name, value in self._descent.answering.state_dict().items()}
         with written(self.folder):
             save_file(weights, self.folder / MODEL, metadata=about)
 
@@ -176,7 +186,7 @@ class Training:
             return
         with written(self.folder):
             begun.touch()
-        found = held_out_score(self.model, self.data, self.run, self.settings.seed)
+        found = held_out_score(self._descent.answering, self.data, self.run, self.settings.seed)
         if found is not None:
             self.scores[self.run.step] = found
 

@@ -20,8 +20,9 @@ from tacit.accounting import curve
 from tacit.accounting.events import Event
 from tacit.accounting.selection import TruncatedNegativeBinomial
 from tacit.cli.balance import standing
+from tacit.cli.descent import Descent, gradients_for
 from tacit.cli.held_out import held_out_score
-from tacit.cli.networks import Score, loss_for, network_for, optimizer_for, score
+from tacit.cli.networks import Score, loss_for, network_for, score
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, Typed, free_folder, settle
 from tacit.cli.statement import Paragraph
 from tacit.cli.training import mechanism_of, written
@@ -116,7 +117,7 @@ class Trials:
         seed = None if self.base.seed is None else number
         torch.seed() if seed is None else torch.manual_seed(seed % 2**63)
         model = network_for(settings.model, self.data)
-        optimizer = optimizer_for(settings.method, model, settings.learning_rate)
+        descent = Descent(model, settings)
         run = PrivateRun(
             model,
             loss_for(self.data),
@@ -125,11 +126,13 @@ class Trials:
             sampling=Poisson(settings.lot_size, settings.population),
             steps=settings.steps,
             micro_batch=settings.micro_batch,
+            gradients=gradients_for(settings),
             seed=seed,
         )
         for lot in run:
             run.backward(lot)
-            optimizer.step()
+            descent.step()
+        model = descent.answering
         is_private = self.data.is_test_private
         found = held_out_score(model, self.data, run, seed) if is_private else score(model, self.data)
         assert found is not None

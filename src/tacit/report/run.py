@@ -234,6 +234,6 @@ def _data_words(settings: Facts, with_paths: bool) -> list[str]:
 def _options(settings: Facts) -> list[str]:
     """The options that a run is repeated with; a recipe chooses all but the budget."""
     noise = "multiplier" if settings.get("multiplier") is not None else "epsilon"
-    chosen = ["lot_size", "steps", "clip_norm", "learning_rate", "micro_batch"]
+    chosen = ["lot_size", "steps", "clip_norm", "learning_rate", "momentum", "views", "averaging", "micro_batch"]
     names = ["epsilon", "delta"] if settings.get("recipe") else ["method", "mode", "model", noise, "delta", *chosen]
     return [*names, *(["population"] if settings.get("is_declared") else [])]

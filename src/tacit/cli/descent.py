@@ -1,0 +1,52 @@
+"""How a model follows what is released: by which optimizer, with views of images, and with a mean of its weights.
+
+All of it is free of charge. Momentum and the mean are functions of what was released; views of an example are averaged
+before they are clipped, so that it stays one contribution.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from tacit.cli.networks import optimizer_for
+from tacit.gradients import per_example_gradients
+from tacit.gradients.views import Shifts, Views
+
+if TYPE_CHECKING:
+    from tacit.cli.settings import Settings
+    from tacit.run import GradientsOf
+
+_PIXELS = 1
+
+
+@final
+class Descent:
+    """An optimizer, and the running mean of the weights if one is asked for."""
+
+    def __init__(self, model: nn.Module, settings: Settings) -> None:
+        self._model = model
+        self.optimizer = optimizer_for(settings.method, model, settings.learning_rate, settings.momentum)
+        self.mean = _mean(model, settings.averaging) if settings.averaging else None
+
+    def step(self) -> None:
+        """Follow the gradients that were released."""
+        self.optimizer.step()
+        if self.mean is not None:
+            self.mean.update_parameters(self._model)
+
+    @property
+    def answering(self) -> nn.Module:
+        """The model that is scored and handed out: the mean, if there is one."""
+        return self._model if self.mean is None else self.mean.module
+
+
+def _mean(model: nn.Module, decay: float) -> AveragedModel:
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+
+
+def gradients_for(settings: Settings) -> GradientsOf:
+    """Those of the examples, or the means of those of their views: images that are moved by a pixel at most."""
+    return per_example_gradients if settings.views == 1 else Views(Shifts(_PIXELS), settings.views)
