@@ -25,11 +25,11 @@ def tacit(line: str) -> None:
     assert not stop.value.code
 
 
-def run_in(folder: Path) -> Path:
+def run_in(folder: Path, how: str = "--delta 1e-4 --steps 12") -> Path:
     """A finished run on iris with its report."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    tacit(f"train iris --epsilon 3 --delta 1e-4 --steps 12 --out {folder / 'run'}")
+    tacit(f"train iris --epsilon 3 {how} --out {folder / 'run'}")
     tacit(f"report {folder / 'run'}")
     torch.set_num_threads(before)
     return folder / "run"

@@ -15,6 +15,12 @@ def run_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def recipe_folder(tmp_path_factory) -> Path:
+    """A finished run on iris by the automatic recipe, with its report."""
+    return run_in(tmp_path_factory.mktemp("recipe"), "--recipe auto")
+
+
+@pytest.fixture(scope="session")
 def comparison_folder(tmp_path_factory) -> Path:
     """A comparison of five methods in both forms."""
     return comparison_in(tmp_path_factory.mktemp("comparison"))

@@ -78,17 +78,25 @@ def _run_figures(guarantee: Guarantee, facts: Facts) -> list[Facts]:
             )
         )
         epsilon = up(guarantee.epsilon(guarantee.delta))
-        steps = facts["epsilon_over_steps"]["steps"][-1]
         found.append(
             _figure(
                 "steps",
                 figures.epsilon_over_steps(guarantee.event, guarantee.delta, facts["settings"].get("epsilon")),
                 "What the steps cost",
                 f"Epsilon at delta {guarantee.delta:g} over the steps, certified and by other accountants; after "
-                f"{steps:,} steps it is at most {epsilon}.",
+                f"{_all_steps(facts)} it is at most {epsilon}.",
             )
         )
     return found + _score_figures(facts["utility"])
+
+
+def _all_steps(facts: Facts) -> str:
+    """How many steps there are; on the axis, what prepares counts as the first ones."""
+    steps, before = facts["epsilon_over_steps"]["steps"][-1], facts.get("preparation")
+    if before is None:
+        return f"{steps:,} steps"
+    count = before["releases"]
+    return f"{count} {'release' if count == 1 else 'releases'} that prepare and {steps - count:,} steps"
 
 
 def _score_figures(utility: Facts) -> list[Facts]:
@@ -134,7 +142,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(inner)}" for name, inner in value.items()) or "none"
+        return ", ".join(f"{_words(name)} {_shown(inner)}" for name, inner in value.items()) or "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -27,6 +27,13 @@ _TUNING = (
 )
 
 
+_PREPARATIONS = {
+    "centring": ("the mean of the features, which is taken off every row", 1),
+    "whitening": ("the mean and then the second moments of the features, by which every row is whitened in part", 2),
+    "word weights": ("the mean of the features, by which frequent words count less", 1),
+}
+
+
 def is_run(folder: Path) -> bool:
     """Whether `tacit train` has written a run there."""
     return (folder / _FILES[0]).is_file() and (folder / _FILES[1]).is_file()
@@ -39,15 +46,16 @@ def read_run(folder: Path) -> tuple[Guarantee, Facts]:
     facts: Facts = {
         "schema": SCHEMA,
         "kind": "run",
-        "title": f"{guarantee.method} on {settings['data']}",
+        "title": f"{guarantee.method}{' by recipe' if settings.get('recipe') else ''} on {settings['data']}",
         "made": made(),
         "release": _release(guarantee, metrics),
         "guarantee": guarantee_facts(guarantee),
         "tradeoff": None if certified is None else tradeoff_facts(certified),
         "epsilon_over_steps": None if certified is None else epsilon_over_steps(guarantee.event, guarantee.delta),
         "tuning": metrics.get("tuning") or _TUNING,
+        "preparation": _preparation(metrics),
         "mechanism": _mechanism(folder),
-        "settings": metrics["settings"],
+        "settings": _settings(metrics["settings"]),
         "progress": {"steps": metrics.get("steps"), "is_finished": metrics.get("is_finished")},
         "data": _data(settings, metrics),
         "utility": _utility(folder, metrics),
@@ -92,6 +100,7 @@ def _release(guarantee: Guarantee, metrics: Facts) -> Facts:
     )
     return {
         "released": [
+            *([] if _preparation(metrics) is None else ["What prepared the features, once, before the first step."]),
             "The weights after every step, not only the last ones: the guarantee covers all of them.",
             score,
             "The settings, which were fixed before training.",
@@ -100,6 +109,23 @@ def _release(guarantee: Guarantee, metrics: Facts) -> Facts:
         "noise_from": noise,
         "is_for_release": not guarantee.violations and math.isfinite(guarantee.epsilon(guarantee.delta)),
     }
+
+
+def _settings(settings: Facts) -> Facts:
+    """All settings, each once: a recipe says some of them over again."""
+    recipe = settings.get("recipe")
+    if recipe is None:
+        return settings
+    return {**settings, "recipe": {name: value for name, value in recipe.items() if name not in settings}}
+
+
+def _preparation(metrics: Facts) -> Facts | None:
+    """What was released before the first step, as a recipe does; None for other runs."""
+    recipe, multiplier = metrics["settings"].get("recipe"), metrics.get("preparation_multiplier")
+    if recipe is None or multiplier is None:
+        return None
+    words, count = _PREPARATIONS[recipe["preparation"]]
+    return {"words": words, "multiplier": multiplier, "releases": count}
 
 
 def _mechanism(folder: Path) -> Facts | None:
