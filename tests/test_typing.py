@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mypy")
-
 ROOT = Path(__file__).resolve().parents[1]
 
 

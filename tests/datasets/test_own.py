@@ -3,6 +3,7 @@
 import gzip
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,25 +116,27 @@ def test_other_delimiters_and_gzip(tmp_path, delimiter):
     assert len(every(data)[0]) == 40
 
 
-def test_parquet_and_npz_say_the_same_as_csv(table, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an optional dependency")
-    import pyarrow
+AGES = np.arange(40)
+COLUMNS = {
+    "age": AGES,
+    "income": 10.0 * AGES,
+    "smoker": np.where(AGES % 3, "yes", "no"),
+    "outcome": np.where(AGES % 2, "ill", "healthy"),
+    "unused": AGES,
+}
 
-    ages = np.arange(40)
-    columns = {
-        "age": ages,
-        "income": 10.0 * ages,
-        "smoker": np.where(ages % 3, "yes", "no"),
-        "outcome": np.where(ages % 2, "ill", "healthy"),
-        "unused": ages,
-    }
-    parquet.write_table(pyarrow.table(columns), tmp_path / "p.parquet")
-    np.savez(tmp_path / "p.npz", **columns)
+
+@pytest.mark.parametrize(
+    ("form", "write"),
+    [("npz", lambda path: np.savez(path, **COLUMNS)), ("parquet", lambda path: pd.DataFrame(COLUMNS).to_parquet(path))],
+    ids=["npz", "parquet"],
+)
+def test_parquet_and_npz_say_the_same_as_csv(table, tmp_path, form, write):
+    write(tmp_path / f"p.{form}")
     expected = table()
-    for form in ("p.parquet", "p.npz"):
-        found = load_table(tmp_path / form, target="outcome", bounds=tmp_path / "bounds.toml")
-        assert np.array_equal(found.train[0], expected.train[0])
-        assert np.array_equal(found.test[1], expected.test[1])
+    found = load_table(tmp_path / f"p.{form}", target="outcome", bounds=tmp_path / "bounds.toml")
+    assert np.array_equal(found.train[0], expected.train[0])
+    assert np.array_equal(found.test[1], expected.test[1])
 
 
 def test_images_in_an_npz_file_keep_their_shape(tmp_path):

@@ -45,7 +45,9 @@ def forbidden(estimator):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=forbidden)
-def test_scikit_learn_is_content(estimator, check):
+def test_scikit_learn_is_content(estimator, check, monkeypatch):
+    # Else it passes over the arrays of other libraries.
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     check(estimator)
 
 

@@ -43,8 +43,6 @@ def server():
     found = programs()
     if found is None:
         pytest.skip("no PostgreSQL server is installed here")
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'tacit[postgres]'")
-    pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: pip install 'tacit[postgres]'")
     user = unprivileged()
     folder = Path(tempfile.mkdtemp(prefix="tacit-pg-", dir="/tmp"))
     try:

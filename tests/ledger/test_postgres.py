@@ -197,7 +197,6 @@ def test_a_password_is_neither_shown_nor_saved(address):
 
 
 def test_a_server_that_is_not_there_is_named_in_a_sentence():
-    pytest.importorskip("psycopg")
     with pytest.raises(
         TacitError, match=r"postgresql://ada@127\.0\.0\.1:1/team cannot be used: .*refused.*server runs"
     ) as found:
@@ -208,7 +207,6 @@ def test_a_server_that_is_not_there_is_named_in_a_sentence():
 
 @pytest.mark.parametrize("address", ["postgresql://", "postgresql://host:port/x", "postgres://a@[::1/b"])
 def test_what_is_no_address_is_refused(address):
-    pytest.importorskip("psycopg")
     with pytest.raises(TacitError):
         Ledger(address)
 
