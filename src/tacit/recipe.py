@@ -2,7 +2,7 @@
 
 A recipe is a linear model over features of norm 1, trained by clipped and noisy gradients with momentum. The rule
 (docs/recipes.md says where its numbers come from) is one sentence: spread what the budget allows over many steps, and
-make them so long that the noise which gathers in a weight has a standard deviation of 1 to 1.5. No example is looked
+make them so long that the noise which gathers in a weight has a standard deviation of about 1. No example is looked
 at to find a recipe, so none is charged for it.
 """
 
@@ -22,14 +22,14 @@ Kind = Literal["image", "table", "text"]
 Preparation = Literal["none", "centring", "whitening", "word weights"]
 
 # By the end, the noise that has gathered in a weight has this standard deviation, for features of norm 1.
-GATHERED: dict[Kind, float] = {"image": 1.5, "table": 1.5, "text": 1.0}
+GATHERED: dict[Kind, float] = {"image": 1.5, "table": 1.5, "text": 0.85}
 CLIP_NORMS: dict[Kind, float] = {"image": 0.1, "table": 0.3, "text": 0.1}
 MOMENTUM = 0.9
 # The constant feature of every row. It is short, so that little of the clip norm goes to it.
 CONSTANT = 0.3
 # More steps cost time and no privacy; lots are so large that the noise on their sum is this multiple of the clip norm
 # where nothing else asks for larger ones: below it, sampling hides less.
-_STEPS: dict[Kind, int] = {"image": 500, "table": 500, "text": 300}
+_STEPS = 500
 _MULTIPLIER = 2.0
 _LEAST_LOT = 1024.0
 # The share of the squared budget (in mu) that goes to the preparation, and how many releases, with equal noise, it
@@ -96,11 +96,11 @@ def auto(kind: Kind, *, population: int, epsilon: float, delta: float) -> Recipe
     >>> auto("image", population=60_000, epsilon=1.0, delta=1e-5).steps
     500
     """
-    if kind not in _STEPS:
-        raise InvalidArgument(f"kind must be one of {', '.join(map(repr, _STEPS))}. Got {kind!r}.")
+    if kind not in GATHERED:
+        raise InvalidArgument(f"kind must be one of {', '.join(map(repr, GATHERED))}. Got {kind!r}.")
     population = arguments.count("population", population)
     mu = float(gdp.mu(arguments.positive("epsilon", epsilon), arguments.open_unit("delta", delta)))
-    return _recipe(kind, population, mu, _STEPS[kind])
+    return _recipe(kind, population, mu, _STEPS)
 
 
 def _recipe(kind: Kind, population: int, mu: float, steps: int) -> Recipe:

@@ -38,8 +38,8 @@ def test_a_table_by_recipe(tmp_path):
     assert [row["step"] for row in told["test"]] == list(range(25, 501, 25))
     guarantee = Guarantee.from_json((out / "guarantee.json").read_text())
     assert 7.9 < guarantee.epsilon(guarantee.delta) <= 8
-    # Four numbers of ten hats, and the constant.
-    assert load_file(out / "model.safetensors")["weight"].shape == (3, 41)
+    # Four numbers of nine ramps, and the constant.
+    assert load_file(out / "model.safetensors")["weight"].shape == (3, 37)
     assert json.loads((out / "metrics.json").read_text())["settings"]["recipe"]["kind"] == "table"
 
 

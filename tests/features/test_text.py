@@ -19,14 +19,14 @@ def column(word, places=2**16):
 
 
 def test_words_are_found_at_their_hash_with_norm_one():
-    rows = HashedWords().fit_transform(TEXTS).toarray()
+    rows = HashedWords(weighting="presence").fit_transform(TEXTS).toarray()
     assert set(np.flatnonzero(rows[0])) == {column("good"), column("film"), column("idea")}
     assert np.allclose(rows[0][column("film")], 1 / math.sqrt(3))
     assert np.allclose(np.linalg.norm(rows, axis=1), [1, 1, 1, 0], atol=1e-6)
 
 
 def test_the_logarithm_of_how_often_a_word_occurs_counts():
-    rows = HashedWords(weighting="logarithm").fit_transform(TEXTS).toarray()
+    rows = HashedWords().fit_transform(TEXTS).toarray()
     assert rows[0][column("good")] / rows[0][column("film")] == pytest.approx(1 + math.log(3), rel=1e-6)
 
 
@@ -46,6 +46,30 @@ def test_a_public_vocabulary_has_columns_of_its_own():
 
 def test_negations_are_no_common_words():
     assert not COMMON & {"not", "no", "nor", "never", "isn't", "don't", "but", "against"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("not very good", ["not", "not good"]),
+        ("I don't like bad films", ["don't", "not like", "bad", "films"]),
+        ("never, never again boring", ["never", "not boring"]),
+        ("good? not", ["good", "not"]),
+    ],
+)
+def test_the_word_behind_a_negation_is_another_word(text, words):
+    rows = HashedWords().fit_transform([text])
+    assert set(rows.indices) == {column(word) for word in words}
+
+
+def test_negations_may_be_left_as_they_are():
+    rows = HashedWords(is_negated=False).fit_transform(["not very good"])
+    assert set(rows.indices) == {column("not"), column("good")}
+
+
+def test_a_vocabulary_may_hold_negated_words():
+    rows = HashedWords(vocabulary=["good", "not good", "bad"]).fit_transform(["not good", "not bad"])
+    assert rows.indices.tolist() == [1, 2]
 
 
 def test_texts_are_treated_one_by_one():

@@ -138,7 +138,7 @@ def _preparation(
 
 
 def features_for(kind: Kind, shape: tuple[int, ...] | None, numbers: int) -> Any:
-    """Public features: scattering for images, hats for the numbers of a table, hashed words for texts.
+    """Public features: scattering for images, ramps for the numbers of a table, hashed words for texts.
 
     Colour images show scenes, of which left and right say nothing.
     """

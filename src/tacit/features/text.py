@@ -3,6 +3,9 @@
 A vocabulary that is counted on private texts tells which words occur in them, and would have to be paid for. A hash
 needs none. Two words that fall to one place are counted together, which costs little accuracy while there are more
 places than words. Every text is treated by itself, so no privacy is spent.
+
+Bags forget order, and with it what "not" belongs to. So a word behind a negation counts as a word of its own: "not
+very good" holds "not" and "not good", and no "good".
 """
 
 from __future__ import annotations
@@ -35,6 +38,12 @@ _COMMON = (
     "yourselves"
 )
 COMMON = frozenset(_COMMON.split())
+# Words that turn what follows into its opposite, beside those that end as "don't" does.
+NEGATIONS = frozenset(
+    ["cannot", "hardly", "neither", "never", "no", "nobody", "none", "nor", "not", "nothing", "without"]
+)
+_CONTRACTED = "n't"
+_NEGATED = "not "
 
 Weighting = Literal["presence", "logarithm"]
 
@@ -43,8 +52,10 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Texts to sparse rows of norm 1, with `places` columns.
 
     Words are runs of lower-case letters, digits and apostrophes; `common` ones are left out. A word that occurs counts
-    1 ("presence"), or 1 + log of how often it does ("logarithm"). A `vocabulary`, if one is given, is a public list:
-    words that are not in it are left out, and the others have the columns of their places in it.
+    1 ("presence"), or 1 + log of how often it does ("logarithm"). The first word behind a negation, common ones aside,
+    counts as "not" with that word, unless `is_negated` is False. A `vocabulary`, if one is given, is a public list:
+    words that are not in it are left out, and the others have the columns of their places in it; a negated word has
+    one of its own if the list holds it, as "not good", and else that of the word.
 
     >>> HashedWords().fit_transform(["A film, a good film", "good"]).shape
     (2, 65536)
@@ -54,13 +65,15 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         *,
         places: int = PLACES,
-        weighting: Weighting = "presence",
+        weighting: Weighting = "logarithm",
         common: Iterable[str] = COMMON,
+        is_negated: bool = True,
         vocabulary: Iterable[str] | None = None,
     ):
         self.places = places
         self.weighting = weighting
         self.common = common
+        self.is_negated = is_negated
         self.vocabulary = vocabulary
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
@@ -86,7 +99,7 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         columns: list[int] = []
         values: list[float] = []
         for words in texts:
-            counts = Counter(column for column in map(place, words) if column >= 0)
+            counts = Counter(column for column in map(place, self._kept(words)) if column >= 0)
             columns.extend(counts.keys())
             values.extend(_weights(np.fromiter(counts.values(), np.float64, len(counts)), self.weighting))
             ends.append(len(columns))
@@ -98,18 +111,36 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _columns(self) -> int:
         return self.places if self.vocabulary is None else len(list(self.vocabulary))
 
+    def _kept(self, words: Iterable[str]) -> list[str]:
+        """Words of a text without the common ones; negated where they follow a negation."""
+        common = self._common()
+        kept = [word for word in words if word not in common]
+        return _negated(kept) if self.is_negated else kept
+
+    def _common(self) -> frozenset[str]:
+        return self.common if isinstance(self.common, frozenset) else frozenset(self.common)
+
     def _placing(self) -> Any:
         """A function from a word to its column, or -1."""
-        common = frozenset(self.common)
         if self.vocabulary is not None:
-            known = {word: column for column, word in enumerate(self.vocabulary) if word not in common}
-            return lambda word: known.get(word, -1)
+            known = {word: column for column, word in enumerate(self.vocabulary)}
+            return lambda word: known.get(word, known.get(word.removeprefix(_NEGATED), -1))
 
         @lru_cache(maxsize=2**18)
         def place(word: str) -> int:
-            return -1 if word in common else zlib.crc32(word.encode()) % self.places
+            return zlib.crc32(word.encode()) % self.places
 
         return place
+
+
+def _negated(words: list[str]) -> list[str]:
+    """Words, each that stands behind a negation and is none itself with "not" before it."""
+    found, turns = [], False
+    for word in words:
+        is_negation = word in NEGATIONS or word.endswith(_CONTRACTED)
+        found.append(_NEGATED + word if turns and not is_negation else word)
+        turns = is_negation
+    return found
 
 
 def _weights(counts: NDArray[np.float64], weighting: Weighting) -> NDArray[np.float64]:
