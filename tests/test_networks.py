@@ -30,6 +30,13 @@ def test_gradients_are_those_of_single_passes(groups, is_standardised):
             assert torch.allclose(found[name][index], gradient, atol=1e-5)
 
 
+def test_without_a_hidden_layer_scores_are_linear_in_what_filters_see():
+    model = tempered_cnn((1, 28, 28), 10, groups=4, hidden=0)
+    assert [tuple(layer.weight.shape) for layer in model if isinstance(layer, torch.nn.Linear)] == [(10, 512)]
+    with pytest.raises(InvalidArgument, match="hidden"):
+        tempered_cnn((1, 28, 28), 10, hidden=-1)
+
+
 def test_images_that_are_too_small_are_refused():
     with pytest.raises(InvalidArgument, match="at least 12 x 12"):
         tempered_cnn((1, 8, 8), 10)

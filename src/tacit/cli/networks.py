@@ -103,7 +103,7 @@ def _tempered(data: Data, outputs: int) -> nn.Module:
             f"--model tempered is for images. {data.name} has inputs of shape {data.shape}. Use --model mlp."
         )
     channels, height, width = data.shape
-    return tempered_cnn((channels, height, width), outputs, groups=_GROUPS)
+    return tempered_cnn((channels, height, width), outputs, groups=_GROUPS, hidden=0)
 
 
 def _colour_network(outputs: int) -> nn.Module:

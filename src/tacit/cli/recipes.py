@@ -42,7 +42,7 @@ _TEMPERED = Recipe(
     adam_rate=0.002,
     clip_norm=0.1,
     momentum=0.9,
-    averaging=0.99,
+    averaging=0.98,
 )
 _RATINGS = Recipe("embedding", lot_size=1_000, epochs=20, learning_rate=1.0, adam_rate=0.01)
 _SMALL_TABLE = Recipe("linear", lot_size=64, epochs=30, learning_rate=1.0, adam_rate=0.05)
