@@ -75,28 +75,28 @@ def phi(tilted, times):
     return [complex(np.sum(tilted.weight * np.exp(1j * t * tilted.loss))) for t in times]
 
 
+def assert_error_is_bounded(mixture, c, reach, target, shares):
+    """Of the characteristic function, at these shares of the reach: by what the tilted law says of itself."""
+    with aiming_at(target):
+        tilted = mixture.tilted(c, reach)
+    times = np.array(shares) * reach
+    _, exact = moments(mixture, c, times)
+    worst = max(abs(a - b) for a, b in zip(phi(tilted, times), exact, strict=True))
+    assert worst <= tilted.error + 1e-14 * (1 + reach)
+
+
 @settings(max_examples=150)
 @given(mixtures(), tilts, reaches, st.sampled_from([1e-3, 1e-6, 1e-10]))
 def test_the_stated_error_bounds_the_error_up_to_the_reach(mixture, c, reach, target):
     assume(c * mixture.shift < 25)
-    with aiming_at(target):
-        tilted = mixture.tilted(c, reach)
-    times = np.array([0.01, 0.3, 0.77, 1.0]) * reach
-    _, exact = moments(mixture, c, times)
-    worst = max(abs(a - b) for a, b in zip(phi(tilted, times), exact, strict=True))
-    assert worst <= tilted.error + 1e-14 * (1 + reach)
+    assert_error_is_bounded(mixture, c, reach, target, shares=[0.01, 0.3, 0.77, 1.0])
 
 
 @settings(max_examples=100)
 @given(mixtures(most=6), tilts, reaches)
 def test_the_stated_error_bounds_the_error_for_groups(mixture, c, reach):
     assume(c * mixture.shift * mixture.most < 25)
-    with aiming_at(1e-6):
-        tilted = mixture.tilted(c, reach)
-    times = np.array([0.1, 0.5, 1.0]) * reach
-    _, exact = moments(mixture, c, times)
-    worst = max(abs(a - b) for a, b in zip(phi(tilted, times), exact, strict=True))
-    assert worst <= tilted.error + 1e-14 * (1 + reach)
+    assert_error_is_bounded(mixture, c, reach, 1e-6, shares=[0.1, 0.5, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,7 @@ def test_the_stated_error_bounds_the_error_for_groups(mixture, c, reach):
 )
 def test_the_stated_error_bounds_the_error_where_nearly_everyone_is_sampled(shift, rest, c, reach, target):
     mixture = GaussianMixture(shift, (rest, 1 - rest), added=True)
-    with aiming_at(target):
-        tilted = mixture.tilted(c, reach)
-    times = np.array([0.01, 0.3, 0.6, 0.77, 0.9, 1.0]) * reach
-    _, exact = moments(mixture, c, times)
-    worst = max(abs(a - b) for a, b in zip(phi(tilted, times), exact, strict=True))
-    assert worst <= tilted.error + 1e-14 * (1 + reach)
+    assert_error_is_bounded(mixture, c, reach, target, shares=[0.01, 0.3, 0.6, 0.77, 0.9, 1.0])
 
 
 @settings(max_examples=150)

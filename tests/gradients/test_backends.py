@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument, MixesExamples
-from tacit.gradients import per_example_gradients, replace_batch_norm
+from tacit.gradients import LotGradients, per_example_gradients, replace_batch_norm
 
 _spec = importlib.util.spec_from_file_location("zoo", Path(__file__).with_name("zoo.py"))
 assert _spec is not None
@@ -19,6 +19,11 @@ _spec.loader.exec_module(zoo)
 
 # torch creates the first state of a recurrent cell inside the model, where torch.func cannot see the examples.
 NOT_BY_VMAP = {name for name in zoo.MODELS if "lstm" in name or "gru" in name or "rnn" in name}
+BY_BACKEND = [
+    *(("auto", name) for name in zoo.MODELS),
+    *(("vmap", name) for name in zoo.MODELS if name not in NOT_BY_VMAP),
+]
+OF_NUMBERS = [name for name in zoo.MODELS if zoo.lot_for(name)[0].is_floating_point()]
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 
@@ -33,13 +38,17 @@ def case(request: pytest.FixtureRequest) -> tuple[str, nn.Module, Tensor, Tensor
     return (request.param, zoo.build(request.param), *zoo.lot_for(request.param))
 
 
-@pytest.mark.parametrize("backend", ["auto", "vmap"])
-def test_norms_sums_and_gradients_agree_with_single_passes(backend, case):
-    name, model, inputs, targets = case
-    if backend == "vmap" and name in NOT_BY_VMAP:
-        return
+@pytest.fixture(params=BY_BACKEND, ids=lambda pair: "-".join(pair).replace(" ", "-"))
+def both(request: pytest.FixtureRequest) -> tuple[LotGradients, dict[str, Tensor]]:
+    """The gradients of a lot by one of the backends, and those of single passes."""
+    backend, name = request.param
+    model, (inputs, targets) = zoo.build(name), zoo.lot_for(name)
     expected = zoo.one_by_one(model, inputs, targets)
-    gradients = per_example_gradients(model, F.cross_entropy, inputs, targets, backend=backend)
+    return per_example_gradients(model, F.cross_entropy, inputs, targets, backend=backend), expected
+
+
+def test_norms_sums_and_gradients_agree_with_single_passes(both):
+    gradients, expected = both
     weights = torch.linspace(0.1, 1, zoo.SIZE, dtype=torch.float64)
     norms = torch.stack([values.flatten(1).norm(dim=1) for values in expected.values()]).norm(dim=0)
     assert largest_error(gradients.dense(), expected) < 1e-11
@@ -48,13 +57,8 @@ def test_norms_sums_and_gradients_agree_with_single_passes(backend, case):
     assert largest_error(gradients.weighted_sum(weights), sums) < 1e-11
 
 
-@pytest.mark.parametrize("backend", ["auto", "vmap"])
-def test_scaled_norms_and_products_agree_with_single_passes(backend, case):
-    name, model, inputs, targets = case
-    if backend == "vmap" and name in NOT_BY_VMAP:
-        return
-    expected = zoo.one_by_one(model, inputs, targets)
-    gradients = per_example_gradients(model, F.cross_entropy, inputs, targets, backend=backend)
+def test_scaled_norms_and_products_agree_with_single_passes(both):
+    gradients, expected = both
     generator = torch.Generator().manual_seed(0)
     vectors = {
         key: torch.randn(rows.shape[1:], generator=generator, dtype=rows.dtype) for key, rows in expected.items()
@@ -81,10 +85,9 @@ def test_the_model_is_left_as_it_was(case):
     assert hooks == after
 
 
-def test_a_nan_example_contributes_zero_at_weight_zero(case):
-    name, model, inputs, targets = case
-    if not inputs.is_floating_point():
-        return
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_a_nan_example_contributes_zero_at_weight_zero(name):
+    model, (inputs, targets) = zoo.build(name), zoo.lot_for(name)
     expected = zoo.one_by_one(model, inputs, targets)
     broken = inputs.clone()
     broken[2] = float("nan")
@@ -93,7 +96,7 @@ def test_a_nan_example_contributes_zero_at_weight_zero(case):
     assert bool(gradients.norms()[[0, 1, 3, 4]].isfinite().all())
     weights = torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0], dtype=torch.float64)
     sums = {key: torch.einsum("b,b...->...", weights, values) for key, values in expected.items()}
-    assert largest_error(gradients.weighted_sum(weights), sums) < 1e-10, name
+    assert largest_error(gradients.weighted_sum(weights), sums) < 1e-10
 
 
 def test_a_lot_of_one_and_an_empty_lot_are_ordinary_lots(case):

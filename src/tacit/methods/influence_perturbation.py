@@ -77,27 +77,20 @@ def influence_perturbation(
     mode = check_mode(mode)
     arguments.kind("rule", rule, InfluenceRule, "InfluenceRule(rounds=2)")
     arguments.kind("pretraining", pretraining, Descent, "Descent(steps=2000)")
+    given: dict[str, Any] = {
+        "loss": loss,
+        "regularisation": regularisation,
+        "data_norm": data_norm,
+        "intercept": intercept,
+    }
     if mode == "rigorous":
-        settings = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm, "intercept": intercept}
         if module is not None:
             raise InvalidArgument(
                 "The filter of the rigorous form is for linear models. Train networks with tacit.PrivateRun and a "
                 "gradient method such as methods.dpsgd, which charges every example alike."
             )
-        return _filtered(
-            x, y, epsilon=epsilon, delta=delta, training=training, adjacency=adjacency, seed=seed, **settings
-        )
-    setup = set_up(
-        x,
-        y,
-        loss=loss,
-        regularisation=regularisation,
-        budget=published_budget(epsilon, delta, mode),
-        data_norm=data_norm,
-        intercept=intercept,
-        module=module,
-        seed=seed,
-    )
+        return _filtered(x, y, epsilon=epsilon, delta=delta, training=training, adjacency=adjacency, seed=seed, **given)
+    setup = set_up(x, y, **given, budget=published_budget(epsilon, delta, mode), module=module, seed=seed)
     if module is None:
         return _selective_linear(setup, rule)
     return _selective_network(setup, module, rule, pretraining)
