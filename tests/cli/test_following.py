@@ -55,7 +55,8 @@ def by_hand(images, *, seed, steps, rate, momentum, views, averaging):
                 velocity[name] = momentum * velocity[name] + value.grad
                 value -= rate * velocity[name]
             now = {name: value.clone() for name, value in model.named_parameters()}
-        mean = now if mean is None else {k: averaging * mean[k] + (1 - averaging) * now[k] for k in now}
+        kept = min(averaging, (1 + lot.step) / (10 + lot.step))
+        mean = now if mean is None else {k: kept * mean[k] + (1 - kept) * now[k] for k in now}
     return mean
 
 

@@ -6,10 +6,11 @@ before they are clipped, so that it stays one contribution.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
-from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from tacit.cli.networks import optimizer_for
 from tacit.gradients import per_example_gradients
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tacit.run import GradientsOf
 
 _PIXELS = 1
+_SHORT = 10
 
 
 @final
@@ -44,7 +46,13 @@ class Descent:
 
 
 def _mean(model: nn.Module, decay: float) -> AveragedModel:
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+    def move(means: Sequence[Tensor], values: Sequence[Tensor], count: Tensor | int) -> None:
+        # At first the mean is over a few steps only, so that a short run is not told by where it began.
+        done = int(count)
+        for mean, value in zip(means, values, strict=True):
+            mean.lerp_(value, 1 - min(decay, (1 + done) / (_SHORT + done)))
+
+    return AveragedModel(model, multi_avg_fn=move)
 
 
 def gradients_for(settings: Settings) -> GradientsOf:
