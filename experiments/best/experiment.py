@@ -6,7 +6,6 @@ that; no test example had a say. The guarantee covers training and what was rele
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -19,12 +18,11 @@ from tacit.experiments import Cell, Order, Record, Records, markdown_table
 from tacit.recipe import auto
 
 from .data import Featured, read
-from .network import train_network
+from .network import network_cells, network_tables
 from .noiseless import accuracy_without_noise
 from .preparation import PREPARATION, over_seeds, preparation_cells, preparation_table
 
 NO_NOISE = "without noise"
-NETWORK = "network"
 
 
 def cells(order: Order, records: Records) -> Iterator[Cell]:
@@ -36,20 +34,7 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
                 fit = partial(_fit, about=about, epsilon=epsilon, delta=order.settings["delta"], seed=seed)
                 yield _cell(order, name, {"epsilon": epsilon, "seed": seed}, fit)
     yield from preparation_cells(order)
-    yield from _networks(order)
-
-
-def _networks(order: Order) -> Iterator[Cell]:
-    about = order.settings[NETWORK]
-    for seed in range(about["seeds"]):
-        asked = {"epsilon": about["epsilon"], "seed": seed, "size": order.size}
-        made = partial(_network, order, seed)
-        yield Cell(NETWORK, asked, made)
-
-
-def _network(order: Order, seed: int) -> dict[str, Any]:
-    about = order.settings[NETWORK]
-    return train_network(order.load(about["data"]), about, about["epsilon"], order.settings["delta"], seed)
+    yield from network_cells(order)
 
 
 def _cell(order: Order, name: str, asked: dict[str, Any], make: Any) -> Cell:
@@ -79,21 +64,8 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
     return {
         "accuracy": markdown_table([head, *rows]),
         PREPARATION: preparation_table(order, records),
-        NETWORK: _network_words(records),
+        **network_tables(order, records),
     }
-
-
-def _network_words(records: list[Record]) -> str:
-    here = [each for each in records if each.part == NETWORK]
-    if not here:
-        return "Not run."
-    hits, averaged = ([100 * each.found[name] for each in here] for name in ("accuracy", "averaged"))
-    minutes = statistics.mean((each.seconds or 0) / 60 for each in here)
-    return (
-        f"{statistics.mean(hits):.2f} % with the last weights and {statistics.mean(averaged):.2f} % with their running "
-        f"mean, at a certified ε of {here[0].found['certified']:.3g}, in {minutes:.0f} minutes of processor time "
-        f"({len(here)} seed{'s' * (len(here) > 1)})."
-    )
 
 
 def _row(order: Order, records: list[Record], name: str, every: list[float]) -> tuple[str, ...]:

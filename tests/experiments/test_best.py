@@ -1,8 +1,11 @@
 """The experiment on the best accuracy: what it runs and shows, and that a small data set goes through all of it."""
 
 import dataclasses
+import math
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tacit import datasets
@@ -57,6 +60,46 @@ def test_preparations_are_compared_on_training_examples_that_are_held_out(tmp_pa
     assert all(7.9 < each.found["certified"] <= 8 for each in found)
     row = experiment.tables(order, found)["preparation"].splitlines()[-1]
     assert row == "| Iris | " + " | ".join(f"{100 * each.found['accuracy']:.2f}" for each in found) + " |"
+
+
+def order_with_few_images(monkeypatch):
+    """The quick settings of the network, for 300 images of noise in place of MNIST."""
+    rng = np.random.default_rng(0)
+    parts = [
+        (rng.random((count, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, count, dtype=np.int64))
+        for count in (300, 40)
+    ]
+    data = datasets.Data("mnist", *parts, classes=10, population=300, scaling="as they are")
+    monkeypatch.setitem(sys.modules["tacit.experiments.order"]._LOADED, "mnist", data)
+    order = TARGET.order("quick")
+    ingredients = {**order.settings["ingredients"], "last": 60, "steps": 2}
+    network = {**order.settings["network"], "lot_size": 100, "steps": 3}
+    return dataclasses.replace(order, settings={**order.settings, "ingredients": ingredients, "network": network})
+
+
+def test_a_network_is_tested_and_its_ingredients_are_compared_on_images_held_out(tmp_path, monkeypatch):
+    order, records = order_with_few_images(monkeypatch), Records(tmp_path / "results.jsonl")
+    experiment = TARGET.experiment()
+    assert run_missing(experiment, order, records, ["network", "ingredients"], lambda said: None) == ()
+    (network, *compared) = answered(experiment, order, records)
+    assert [each.asked["form"] for each in compared] == list(order.settings["ingredients"]["forms"])
+    for record, count in ((network, 40), *((each, 60) for each in compared)):
+        hits = [count * record.found[name] for name in ("accuracy", "averaged")]
+        assert hits == pytest.approx([round(each) for each in hits], abs=1e-6)
+        assert 2.9 < record.found["certified"] <= 3
+    shown = experiment.tables(order, [network, *compared])
+    assert f"{100 * network.found['averaged']:.2f} % with the running mean" in shown["network"]
+    assert f"| {100 * compared[-1].found['accuracy']:.2f} |" in shown["ingredients"].splitlines()[-1]
+
+
+def test_another_number_makes_another_run():
+    order = TARGET.order("full")
+    changed = {**order.settings["network"], "learning_rate": 0.123}
+    other = dataclasses.replace(order, settings={**order.settings, "network": changed})
+    cells = [TARGET.experiment().cells(each, Records(Path("unused"))) for each in (order, other)]
+    one, another = ({cell.key for cell in each if cell.part == "network"} for each in cells)
+    assert one
+    assert not one & another
 
 
 def test_seeds_that_are_missing_are_said():
