@@ -15,6 +15,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import IntEnum
 from functools import cached_property
 from threading import Lock
@@ -45,6 +46,7 @@ class Purpose(IntEnum):
     LOT = 1
     NOISE = 2
     SHUFFLE = 3
+    BOUND = 4
 
 
 class Source(Protocol):
@@ -108,6 +110,26 @@ class SeededSource:
 def source_for(seed: int | None) -> Source:
     """A secure source, or a seeded one where a seed is given."""
     return SecureSource() if seed is None else SeededSource(seed)
+
+
+# The source and the step that is being made, if one is.
+_MAKING: ContextVar[tuple[Source, int] | None] = ContextVar("_MAKING", default=None)
+
+
+@contextmanager
+def making(source: Source, step: int) -> Iterator[None]:
+    """While a step is made: what a bound draws by itself comes from where the step's lot and noise come from."""
+    outer = _MAKING.set((source, step))
+    try:
+        yield
+    finally:
+        _MAKING.reset(outer)
+
+
+def bound_stream() -> Stream:
+    """For a bound that draws by itself: of the step that is being made, or else one that nobody can draw again."""
+    source, step = _MAKING.get() or (SecureSource(), 0)
+    return source.stream(Purpose.BOUND, step)
 
 
 @final

@@ -31,7 +31,7 @@ from tacit.ledger import Budget, Ledger
 from tacit.lots import Lot, NoGradients, examples_from, on_device, refuse_lot, refuse_taken, row_count
 from tacit.mechanism import Mechanism, MechanismState, with_lot_size
 from tacit.plan import Plan, Schedule
-from tacit.randomness import Indices, Purpose, SeededSource, source_for
+from tacit.randomness import Indices, Purpose, SeededSource, making, source_for
 from tacit.spending import Spent, guarantee_of
 from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors
 
@@ -211,7 +211,7 @@ class PrivateRun:
         if mechanism.guide is not None:
             self._charge(lot.step)
             state = mechanism.guided(self._whole_mean(parameters), state, stream)
-        with self._peers.by_itself(self._source, lot.step):
+        with self._peers.by_itself(self._source, lot.step), making(self._source, lot.step):
             part = self._sum(lot, mechanism, state, parameters)
         bounded = self._peers.total(part, lot.step)
         with self._peers.telling():

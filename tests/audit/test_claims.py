@@ -10,7 +10,7 @@ import pytest
 from tacit.audit import LowerBound
 from tacit.audit.claims import put_to_test, report_from, report_json
 from tacit.audit.evidence import Finding, Kind
-from tacit.audit.fixtures import Fixture, all_fixtures
+from tacit.audit.fixtures import Fixture, all_fixtures, gradient
 from tacit.audit.fixtures.nasr import FIXTURES as QUICK
 from tacit.audit.reports import AuditReport
 from tacit.audit.runs import progress
@@ -95,3 +95,9 @@ def test_results_are_arrays_of_bytes(tmp_path):
     put_to_test(QUICK[:1], tmp_path)
     [path] = tmp_path.glob("claims-*.npy")
     assert json.loads(np.load(path).tobytes())["verdict"] == "claim broken"
+
+
+@pytest.mark.parametrize("form", ["buckets", "quantile"])
+def test_a_trial_shows_the_same_again(form):
+    [trial, *_] = [one for one in gradient.TRIALS if one.form == form]
+    assert trial.run(16).finding == trial.run(16).finding

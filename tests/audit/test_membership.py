@@ -128,3 +128,12 @@ def test_shadow_models_are_kept_with_their_coins(tmp_path):
     np.testing.assert_array_equal(again.scores, shadows.scores)
     with pytest.raises(InvalidArgument, match="another audit"):
         train_shadows(never, F.cross_entropy, some_data(50, 6), count=4, runs=runs)
+
+
+def test_losses_of_examples_that_are_surely_right_are_told_apart():
+    model = torch.nn.Linear(1, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+    inputs = torch.tensor([[10.0], [11.0], [12.0], [13.0]])
+    found = scores(model, F.cross_entropy, (inputs, torch.zeros(4, dtype=torch.long)), "loss")
+    assert found == pytest.approx(-np.log1p(np.exp(-2.0 * inputs.numpy().ravel())), rel=1e-6)

@@ -12,6 +12,10 @@ from slow_gradients import SlowGradients
 from tacit.bounds import DrawnVectors, Encode, GivenVectors, Profile
 from tacit.bounds.encode import EncodingBox, bucket_means, doubled
 from tacit.errors import InvalidArgument
+from tacit.methods import encoded
+from tacit.randomness import SecureSource, SeededSource, making
+from tacit.run import PrivateRun
+from tacit.sampling import Poisson
 from tacit.types import BoundedSum
 
 PSI = ((0.1, 0.2, 0.5, 0.8), (0.0, 0.0, 0.3, 0.95))
@@ -218,6 +222,50 @@ def test_buckets_are_dealt_anew_for_each_lot():
     rows = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
     sums = {tuple(Encode(buckets=7).sum(gradients(rows), state).values["weight"].tolist()) for _ in range(20)}
     assert len(sums) > 1
+
+
+def bucketed(seed):
+    """The weights after three steps with encoded buckets."""
+    model = torch.nn.Linear(3, 2)
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    rows = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    run = PrivateRun(
+        model,
+        torch.nn.functional.cross_entropy,
+        data=(rows, torch.arange(40) % 2),
+        mechanism=encoded(multiplier=1.0, noise="gaussian", buckets=3),
+        sampling=Poisson(20, 40),
+        steps=3,
+        seed=seed,
+    )
+    for lot in run:
+        run.backward(lot)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= parameter.grad
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_with_a_seed_buckets_are_dealt_as_before():
+    first, again, other = bucketed(0), bucketed(0), bucketed(1)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_buckets_of_a_seeded_step_are_dealt_by_it_and_by_nothing_else():
+    state, rows = {"dimension": torch.tensor(3)}, torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+
+    def summed(source, step):
+        with making(source, step):
+            return tuple(Encode(buckets=7).sum(gradients(rows), state).values["weight"].tolist())
+
+    assert summed(SeededSource(0), 1) == summed(SeededSource(0), 1)
+    assert len({summed(SeededSource(0), step) for step in range(20)}) > 1
+    # A source that nobody can draw from again deals anew each time, and nothing is left behind.
+    secure = SecureSource()
+    assert len({summed(secure, 0) for _ in range(20)}) > 1
+    assert len({tuple(Encode(buckets=7).sum(gradients(rows), state).values["weight"].tolist()) for _ in range(20)}) > 1
 
 
 def test_an_empty_lot_of_buckets_gives_zeros():

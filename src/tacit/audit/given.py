@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacit.accounting.events import Event
 from tacit.mechanism import Mechanism
-from tacit.randomness import Purpose, SeededSource
+from tacit.randomness import Purpose, SeededSource, making
 from tacit.types import Bound, BoundedSum, Sampling, State, Tensors
 
 NAME = "weights"
@@ -98,7 +98,8 @@ class Releases:
         for step in range(self.steps):
             lot = self.sampling.lot(len(rows), source.stream(Purpose.LOT, step), step)
             noise = source.stream(Purpose.NOISE, step)
-            release, state = self.mechanism.step(GivenGradients(rows[torch.from_numpy(lot)]), state, noise)
+            with making(source, step):
+                release, state = self.mechanism.step(GivenGradients(rows[torch.from_numpy(lot)]), state, noise)
             released.append(release.values[NAME] / self.sampling.lot_size)
         return torch.stack(released)
 

@@ -24,7 +24,7 @@ from tacit.bounds.rows import dense_rows
 from tacit.bounds.vectors import Profile, Vectors
 from tacit.errors import InvalidArgument
 from tacit.flat import unflattened
-from tacit.randomness import Purpose, SecureSource
+from tacit.randomness import bound_stream
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
 _PROFILE = Profile()
@@ -192,10 +192,10 @@ def bucket_means(rows: Tensor, assignment: Tensor, buckets: int) -> Tensor:
 
 
 def _coins(examples: int, buckets: int) -> Tensor:
-    """A bucket for each example, on its own and unknown to anyone.
+    """A bucket for each example, on its own and unknown to anyone; with a run's seed, the same again.
 
     Both matter: the others must stay where they are when one leaves, and nobody may know a bucket by its place.
     """
     bits = np.empty(examples, dtype=np.uint64)
-    SecureSource().stream(Purpose.LOT, 0).fill(bits)
+    bound_stream().fill(bits)
     return torch.from_numpy((bits % np.uint64(buckets)).astype(np.int64))
