@@ -47,6 +47,13 @@ def test_lots_grow_with_the_budget_and_never_beyond_the_population():
     assert few.rate == 1
 
 
+@pytest.mark.parametrize(("epsilon", "steps"), [(0.01, 100), (0.1, 117), (0.5, 500), (8.0, 500)])
+def test_tables_take_fewer_steps_where_the_budget_is_small(epsilon, steps):
+    assert auto("table", population=30_000, epsilon=epsilon, delta=1e-5).steps == steps
+    assert auto("image", population=30_000, epsilon=epsilon, delta=1e-5).steps == 500
+    assert auto("text", population=30_000, epsilon=epsilon, delta=1e-5).steps == 500
+
+
 def test_what_means_nothing_is_refused():
     with pytest.raises(InvalidArgument, match="'image', 'table', 'text'"):
         auto("sound", population=10, epsilon=1.0, delta=1e-5)

@@ -30,6 +30,9 @@ CONSTANT = 0.3
 # More steps cost time and no privacy; lots are so large that the noise on their sum is this multiple of the clip norm
 # where nothing else asks for larger ones: below it, sampling hides less.
 _STEPS = 500
+# Of tables with a small budget, fewer and longer steps made more: so many for each unit of mu, and no fewer than these.
+_STEPS_OF_MU = 3_600
+_LEAST_STEPS = 100
 _MULTIPLIER = 2.0
 _LEAST_LOT = 1024.0
 # The share of the squared budget (in mu) that goes to the preparation, and how many releases, with equal noise, it
@@ -100,7 +103,11 @@ def auto(kind: Kind, *, population: int, epsilon: float, delta: float) -> Recipe
         raise InvalidArgument(f"kind must be one of {', '.join(map(repr, GATHERED))}. Got {kind!r}.")
     population = arguments.count("population", population)
     mu = float(gdp.mu(arguments.positive("epsilon", epsilon), arguments.open_unit("delta", delta)))
-    return _recipe(kind, population, mu, _STEPS)
+    return _recipe(kind, population, mu, _steps(kind, mu))
+
+
+def _steps(kind: Kind, mu: float) -> int:
+    return max(_LEAST_STEPS, min(_STEPS, round(_STEPS_OF_MU * mu))) if kind == "table" else _STEPS
 
 
 def _recipe(kind: Kind, population: int, mu: float, steps: int) -> Recipe:
