@@ -168,10 +168,18 @@ def test_a_second_ctrl_c_stops_at_once_and_its_steps_are_paid_for(tacit, tmp_pat
     assert guarantee.epsilon(1e-5) == pytest.approx(planned)
 
 
-@pytest.mark.parametrize("part", ["load_typed", "settle"])
-def test_a_ctrl_c_before_the_first_step_says_that_nothing_was_spent(tacit, tmp_path, monkeypatch, part):
-    monkeypatch.setattr(f"tacit.cli.settings.{part}", lambda *_: signal.raise_signal(signal.SIGINT))
-    stopped = tacit("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first")
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first", "settings.load_typed"),
+        ("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first", "settings.settle"),
+        ("train iris --recipe auto --epsilon 1 --ledger iris.ledger --out first", "by_recipe.load_typed"),
+        ("tune iris --epsilon 1 --ledger iris.ledger --out first", "settings.load_typed"),
+    ],
+)
+def test_a_ctrl_c_before_the_first_step_says_that_nothing_was_spent(tacit, tmp_path, monkeypatch, line, part):
+    monkeypatch.setattr(f"tacit.cli.{part}", lambda *_: signal.raise_signal(signal.SIGINT))
+    stopped = tacit(line)
     assert (stopped.code, stopped.out) == (130, "")
     assert stopped.err == "Stopped before the first step: nothing was released, and nothing was spent.\n"
     assert list(tmp_path.iterdir()) == []

@@ -19,7 +19,7 @@ from tacit.accounting import Event, Gaussian, curve
 from tacit.cli.held_out import held_out_score
 from tacit.cli.networks import Score, outputs_of
 from tacit.cli.outcome import NOT_FOR_RELEASE, result, result_json
-from tacit.cli.output import note, say, say_json, working
+from tacit.cli.output import before_the_first_step, note, say, say_json, working
 from tacit.cli.progress import Display, stop_on_interrupt
 from tacit.cli.recipe_task import Task, settle_recipe, task_of
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Typed, free_folder, load_typed, refuse_unless_free
@@ -54,15 +54,16 @@ _SCORES = 20
 
 def train_as_typed(name: str | None, typed: Typed, as_json: bool) -> None:
     """From the command to the files: nothing is drawn before the ledger, if there is one, has been charged."""
-    _refuse_contradictions(typed)
-    refuse_unless_free(typed.out)
-    with working("Reading data"):
-        data, table = load_typed(name, typed)
-        task = task_of(data, settle_recipe(data, typed, table), typed.data_path)
-    folder = typed.out or free_folder(data.name)
-    if not as_json:
-        lines = [*plan_lines(task), f"The run will be written to {folder}."]
-        say([(f"Plan: the automatic recipe for {task.recipe.kind}s on {data.name}", lines)])
+    with before_the_first_step():
+        _refuse_contradictions(typed)
+        refuse_unless_free(typed.out)
+        with working("Reading data"):
+            data, table = load_typed(name, typed)
+            task = task_of(data, settle_recipe(data, typed, table), typed.data_path)
+        folder = typed.out or free_folder(data.name)
+        if not as_json:
+            lines = [*plan_lines(task), f"The run will be written to {folder}."]
+            say([(f"Plan: the automatic recipe for {task.recipe.kind}s on {data.name}", lines)])
     attempt = Attempt(task)
     try:
         attempt.go()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -48,6 +49,17 @@ def working(what: str) -> AbstractContextManager[object]:
     """A sign of life on standard error while something is being worked out, if someone is watching."""
     console = Console(stderr=True)
     return console.status(what) if console.is_terminal else nullcontext()
+
+
+@contextmanager
+def before_the_first_step(*, is_resumed: bool = False) -> Iterator[None]:
+    """Reading and planning: Ctrl-C in here ends with 130, and is told that it cost nothing."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        more = "more " if is_resumed else ""
+        note(f"Stopped before the first step: nothing {more}was released, and nothing {more}was spent.")
+        raise typer.Exit(130) from None
 
 
 def say_json(values: dict[str, Any]) -> None:

@@ -1,8 +1,6 @@
 """`tacit train`: a private model, with its guarantee beside it."""
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -88,6 +86,7 @@ def train(
     tacit train digits --epsilon 3 --method directional --set objective=l2 --set grain=parameter
     tacit train --resume runs/first
     """
+    from tacit.cli.output import before_the_first_step
     from tacit.cli.settings import Typed
 
     typed = Typed(
@@ -120,22 +119,10 @@ def train(
 
         train_as_typed(data, typed, json)
         return
-    with _before_the_first_step(is_resumed=resume is not None):
+    with before_the_first_step(is_resumed=resume is not None):
         training = _begun(data, typed) if resume is None else _resumed(data, typed, resume)
         _announce(training, json)
     _finish(training, json)
-
-
-@contextmanager
-def _before_the_first_step(is_resumed: bool) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        from tacit.cli.output import note
-
-        more = "more " if is_resumed else ""
-        note(f"Stopped before the first step: nothing {more}was released, and nothing {more}was spent.")
-        raise typer.Exit(130) from None
 
 
 def _begun(data: str | None, typed: "Typed") -> "Training":

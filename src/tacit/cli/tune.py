@@ -99,18 +99,19 @@ def tune(
 
 
 def _tune(data: str, typed: "Typed", varied: dict[str, str], often: tuple[float, float], json: bool) -> None:
-    from tacit.cli.output import note, say, say_json, working
+    from tacit.cli.output import before_the_first_step, note, say, say_json, working
     from tacit.cli.settings import load_typed, refuse_unless_free
 
-    refuse_unless_free(typed.out)
-    with working("Reading data"):
-        loaded, table = load_typed(data, typed)
-    with working("Accounting"):
-        from tacit.cli.trials import Trials
+    with before_the_first_step():
+        refuse_unless_free(typed.out)
+        with working("Reading data"):
+            loaded, table = load_typed(data, typed)
+        with working("Accounting"):
+            from tacit.cli.trials import Trials
 
-        trials = Trials.planned(loaded, typed, table, varied, often)
-    if not json:
-        say([trials.plan()])
+            trials = Trials.planned(loaded, typed, table, varied, often)
+        if not json:
+            say([trials.plan()])
     try:
         with working("Tuning. How many trials there are is secret, so there is no bar"):
             folder, tuned = trials.go(typed.out)
