@@ -50,11 +50,14 @@ def _rows(order: Order, about: dict[str, Any], most: int) -> Featured:
 
 def _kept(name: str, features: Any, inputs: NDArray[Any]) -> NDArray[np.float32]:
     """Features of these inputs, from the cache of data sets if they were computed before."""
-    about = f"{features!r} {inputs.shape}".encode() + np.ascontiguousarray(inputs[:100]).tobytes()
+    flat = inputs.reshape(len(inputs), -1)
+    features.fit(flat[:1])
+    # Told apart by what they are: a description would stay the same where a default of theirs changes.
+    about = (
+        f"{inputs.shape}".encode() + np.ascontiguousarray(flat[:100]).tobytes() + features.transform(flat[:8]).tobytes()
+    )
     path = folder() / "features" / f"{name}-{hashlib.sha256(about).hexdigest()[:16]}.npy"
     if not path.is_file():
-        flat = inputs.reshape(len(inputs), -1)
-        features.fit(flat[:1])
         pieces = [features.transform(flat[start : start + _PIECE]) for start in range(0, len(flat), _PIECE)]
         _write(path, np.concatenate(pieces))
     found: NDArray[np.float32] = np.load(path)

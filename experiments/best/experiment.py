@@ -21,6 +21,7 @@ from .data import Featured, read
 from .network import network_cells, network_tables
 from .noiseless import accuracy_without_noise
 from .preparation import PREPARATION, over_seeds, preparation_cells, preparation_table
+from .tried import TRIED, tried_cells, tried_table
 
 NO_NOISE = "without noise"
 
@@ -34,6 +35,7 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
                 fit = partial(_fit, about=about, epsilon=epsilon, delta=order.settings["delta"], seed=seed)
                 yield _cell(order, name, {"epsilon": epsilon, "seed": seed}, fit)
     yield from preparation_cells(order)
+    yield from tried_cells(order)
     yield from network_cells(order)
 
 
@@ -64,6 +66,7 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
     return {
         "accuracy": markdown_table([head, *rows]),
         PREPARATION: preparation_table(order, records),
+        TRIED: tried_table(order, records),
         **network_tables(order, records),
     }
 

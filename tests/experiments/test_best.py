@@ -62,6 +62,21 @@ def test_preparations_are_compared_on_training_examples_that_are_held_out(tmp_pa
     assert row == "| Iris | " + " | ".join(f"{100 * each.found['accuracy']:.2f}" for each in found) + " |"
 
 
+def test_changes_are_tried_on_training_examples_that_are_held_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path))
+    order, experiment, records = order_for_iris(), TARGET.experiment(), Records(tmp_path / "results.jsonl")
+    order = dataclasses.replace(order, settings={**order.settings, "tried": {"Iris": [8.0]}})
+    assert run_missing(experiment, order, records, ["tried"], lambda said: None) == ()
+    found = answered(experiment, order, records)
+    assert len({each.asked["change"] for each in found}) == len(found) >= 5
+    # A fifth of the training examples is scored, so many of which are right.
+    hits = [math.ceil(len(datasets.load("iris").train[1]) / 5) * each.found["accuracy"] for each in found]
+    assert hits == pytest.approx([round(each) for each in hits], abs=1e-6)
+    assert all(7.9 < each.found["certified"] <= 8 for each in found)
+    rows = experiment.tables(order, found)["tried"].splitlines()[2:]
+    assert rows == [f"| {each.asked['change']} | {100 * each.found['accuracy']:.2f} |" for each in found]
+
+
 def order_with_few_images(monkeypatch):
     """The quick settings of the network, for 300 images of noise in place of MNIST."""
     rng = np.random.default_rng(0)
