@@ -1,14 +1,16 @@
 """Lots: where they come from, in which order they are used, and what is refused."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import tacit
-from small_runs import FEATURES, INPUTS, TARGETS, N, gradients_in, noise_of, small_run, train
+from small_runs import CLASSES, FEATURES, INPUTS, TARGETS, N, gradients_in, noise_of, small_run, train
 from tacit.accounting import Gaussian
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients import per_example_gradients
@@ -139,3 +141,68 @@ class Endless(torch.utils.data.IterableDataset):
 def test_a_stream_of_examples_is_refused(data):
     with pytest.raises(InvalidArgument, match="drawn by index"):
         small_run(data=data)
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Every example is drawn anew each time, with numbers from every generator that transforms share."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        moved = INPUTS[index] + torch.randn(FEATURES) + np.random.normal() + random.gauss(0, 1)  # noqa: NPY002
+        return moved, int(TARGETS[index])
+
+
+class NoisyTogether(Noisy):
+    """The same for data sets that fetch several examples at once."""
+
+    def __getitems__(self, indices):
+        assert indices
+        return [self[index] for index in indices]
+
+
+def forgetful_model():
+    """Its dropout draws from torch's global generator, as the transforms do."""
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(FEATURES, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, CLASSES))
+
+
+def seed_all(seed):
+    torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)  # noqa: NPY002
+
+
+@pytest.mark.parametrize("data", [Noisy(), NoisyTogether()], ids=["one by one", "together"])
+def test_random_transforms_are_drawn_again_however_many_workers_fetch(tmp_path, data):
+    settings = {"data": data, "sampling": tacit.Poisson(3, N), "steps": 7}
+    expected = train(small_run(forgetful_model(), **settings))
+    first = small_run(forgetful_model(), **settings, workers=1)
+    train(first, steps=3)
+    first.save(tmp_path)
+    train(first, steps=5)
+    seed_all(1)
+    second = tacit.PrivateRun.resume(tmp_path, forgetful_model(), cross_entropy, data=data, workers=2)
+    assert second.step == 3
+    assert torch.equal(train(second), expected)
+    assert not torch.equal(train(small_run(forgetful_model(), **settings | {"seed": 1})), expected)
+
+
+def test_seeded_transforms_leave_the_generators_of_others_alone():
+    def draws():
+        return torch.rand(1).item(), np.random.random(), random.random()  # noqa: NPY002
+
+    run = small_run(data=Noisy())
+    seed_all(3)
+    next(iter(run))
+    found = draws()
+    seed_all(3)
+    assert found == draws()
+
+
+def test_without_a_seed_transforms_draw_as_ever():
+    runs = [small_run(data=Noisy(), seed=None, sampling=tacit.FullBatch(N)) for _ in range(3)]
+    seed_all(3)
+    one, other = (next(iter(run)).inputs for run in runs[:2])
+    assert not torch.equal(one, other)
+    seed_all(3)
+    assert torch.equal(next(iter(runs[2])).inputs, one)

@@ -2,13 +2,11 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -97,54 +95,6 @@ def test_a_shuffled_run_goes_on_in_the_same_order(tmp_path):
     first.go(5)
     first.save(tmp_path)
     assert torch.equal(Training.resumed(tmp_path).go(), expected)
-
-
-class Noisy(torch.utils.data.Dataset):
-    """Every example is drawn anew each time, with numbers from every generator that transforms use."""
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        moved = INPUTS[index] + torch.randn(FEATURES) + np.random.normal() + random.gauss(0, 1)  # noqa: NPY002
-        return moved, int(TARGETS[index])
-
-
-class NoisyTogether(Noisy):
-    """The same for data sets that fetch several examples at once."""
-
-    def __getitems__(self, indices):
-        assert indices
-        return [self[index] for index in indices]
-
-
-@pytest.mark.parametrize("data", [Noisy(), NoisyTogether()], ids=["one by one", "together"])
-def test_random_transforms_are_drawn_again_however_many_workers_fetch(tmp_path, data):
-    settings = {"data": data, "sampling": tacit.Poisson(3, N)}
-    expected = Training(**settings).go()
-    first = Training(**settings, workers=1)
-    first.go(5)
-    first.save(tmp_path)
-    first.go(8)
-    second = Training.resumed(tmp_path, data=data, workers=2)
-    assert torch.equal(second.go(), expected)
-    torch.manual_seed(1), np.random.seed(1), random.seed(1)  # noqa: NPY002
-    assert not torch.equal(Training(**settings, seed=None).go(), expected)
-
-
-def test_seeded_transforms_leave_the_generators_of_others_alone():
-    def draws():
-        return torch.rand(1).item(), np.random.random(), random.random()  # noqa: NPY002
-
-    def seed_all():
-        torch.manual_seed(3), np.random.seed(3), random.seed(3)  # noqa: NPY002
-
-    run = Training(data=Noisy()).run
-    seed_all()
-    next(iter(run))
-    found = draws()
-    seed_all()
-    assert found == draws()
 
 
 KILLED = """

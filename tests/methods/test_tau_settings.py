@@ -2,10 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tacit.accounting import Gaussian, curve, multiplier_for
-from tacit.methods.directional import tau
+from tacit.accounting import Gaussian, curve, gdp, multiplier_for
+from tacit.methods.directional import epsilon_of, tau
 
 DELTA = 1e-5
 
@@ -119,3 +122,38 @@ def test_published_settings_cost_less_than_claimed(lot, examples, steps, claimed
     assert 0.9 * cost <= certified <= cost * (1 + 1e-6) < claimed
     found = multiplier_for(epsilon=claimed, delta=DELTA, rate=rate, steps=steps)
     assert found == pytest.approx(needed, rel=3e-3)
+
+
+def test_tau_without_sampling():
+    assert tau(1.0, 1e-5, 1) == pytest.approx(0.041623581783432576, rel=1e-12)
+    assert 1 / math.sqrt(tau(1.0, 1e-5, 1)) == pytest.approx(4.9015143, rel=1e-7)
+    assert tau(1.0, 1e-5, 1, "real") == pytest.approx(0.04163987667907092, rel=1e-12)
+    log = math.log(1e5)
+    assert math.sqrt(tau(1.0, 1e-5, 1, "real")) == pytest.approx(math.sqrt(2) * (math.sqrt(log + 1) - math.sqrt(log)))
+    assert tau(1.0, 1e-5, 100) == pytest.approx(tau(1.0, 1e-5, 1) / 100)
+
+
+def test_tau_of_a_budget_divided_by_the_sampling_rate():
+    assert 1 / math.sqrt(tau(107.421875, 1.07421875e-3, 6445)) == pytest.approx(8.0046678, rel=1e-7)
+    assert 1 / math.sqrt(tau(107.421875, 1.07421875e-3, 6445, "real")) == pytest.approx(7.0303695, rel=1e-7)
+    assert 1 / math.sqrt(tau(2861.6015625, 0.0028616015625, 8585, "real")) == pytest.approx(1.281417877405489)
+
+
+@given(st.floats(0.01, 5000), st.floats(1e-9, 0.3), st.integers(1, 10_000))
+def test_no_whole_moment_is_better_than_the_one_taken(epsilon, delta, steps):
+    betas = np.arange(1, 3000)
+    every = 2 * (epsilon + math.log(delta) / betas) / (steps * (1 + betas))
+    best = tau(epsilon, delta, steps)
+    assert best >= every.max() * (1 - 1e-12) or every.max() <= 0
+    assert tau(epsilon, delta, steps, "real") >= best * (1 - 1e-12)
+
+
+@given(st.floats(0.01, 5000), st.floats(1e-9, 0.3), st.sampled_from(["integer", "real"]))
+def test_the_rule_read_backwards_gives_the_budget(epsilon, delta, beta):
+    assert epsilon_of(tau(epsilon, delta, 1, beta), delta, beta) == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_tau_is_safe_for_isotropic_noise_without_sampling():
+    """The Markov step is correct: the exact epsilon never exceeds the one that tau was made for."""
+    for epsilon in (0.1, 1.0, 10.0):
+        assert gdp.epsilon(1e-5, math.sqrt(tau(epsilon, 1e-5, 1, "real"))) < epsilon
