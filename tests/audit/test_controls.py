@@ -1,6 +1,6 @@
 """DP-SGD done right is not contradicted; broken in any of five ways it is.
 
-Declared power: over ten seeds, each of these set-ups catches the faults it is meant for in all ten
+Declared power: each of these set-ups catches the faults it is meant for with all of ten seeds, lots in order with nine
 (`benchmarks/audit_controls.py` counts them); here the seed is fixed. A false alarm has a probability of 1 % at most.
 """
 

@@ -197,8 +197,8 @@ def _coins(runs: Runs, count: int, examples: int) -> NDArray[np.bool_]:
         if kept.shape == (count, examples):
             return kept
         raise InvalidArgument(
-            f"{runs.folder} holds shadow models of another audit ({kept.shape[0]} of them, {kept.shape[1]} examples). "
-            "Choose another folder."
+            f"{runs.folder} holds shadow models of another audit ({kept.shape[0]} of them, {kept.shape[1]} examples), "
+            f"and this one has {count} and {examples}. Choose another folder, or remove its shadow-* files."
         )
     rng = np.random.default_rng(runs.seed)
     half = rng.integers(0, 2, ((count + 1) // 2, examples)).astype(bool)

@@ -13,10 +13,11 @@ import pickle
 import random
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -65,10 +66,21 @@ class Runs:
         # Forked processes would inherit locks that torch's threads hold.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(self.workers, context, _prepare, (job,)) as pool:
+            waiting = iter(tasks)
+            begun = {pool.submit(_run, task) for task in islice(waiting, self.workers)}
             try:
-                yield from pool.map(_run, tasks)
+                # No more are handed over than are being made: what a process holds is finished, whatever happens.
+                while begun:
+                    done, begun = wait(begun, return_when=FIRST_COMPLETED)
+                    begun |= {pool.submit(_run, task) for task in islice(waiting, len(done))}
+                    for one in done:
+                        yield one.result()
+            except KeyboardInterrupt:
+                count = len(begun)
+                words = "a run that has begun is" if count == 1 else f"{count} runs that have begun are"
+                Console(stderr=True, highlight=False).print(f"Stopping: {words} finished and kept.", soft_wrap=True)
+                raise
             finally:
-                # After Ctrl-C what has begun is finished and kept, and no more is begun.
                 pool.shutdown(cancel_futures=True)
 
 
