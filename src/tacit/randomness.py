@@ -32,7 +32,7 @@ Indices = NDArray[np.int64]
 # Small draws, which come from a stock.
 _FEW = 4096
 # Pairs of normal numbers drawn at a time: the scratch space stays in the processor's cache.
-_PAIRS = 49_152
+_PAIRS = 24_576
 # Bytes.
 _LINE = 64
 _ZEROS = memoryview(bytes(2**17))
@@ -185,8 +185,8 @@ class Stream:
     def normal_pieces(self, size: int, real: type[np.floating], scale: float) -> Iterator[NDArray[Any]]:
         """The same numbers, a piece at a time. Each is overwritten by the next, so that all are in the cache.
 
-        >>> [len(piece) for piece in Stream(bytes(32), 0).normal_pieces(100_000, np.float32, scale=1.0)]
-        [98304, 1696]
+        >>> [len(piece) for piece in Stream(bytes(32), 0).normal_pieces(60_000, np.float32, scale=1.0)]
+        [49152, 10848]
         """
         if self._pool is not None and size <= _FEW and real is np.float32:
             yield self._pool.take(size, self) * np.float32(scale)

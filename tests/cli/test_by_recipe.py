@@ -43,6 +43,24 @@ def test_a_table_by_recipe(tmp_path):
     assert json.loads((out / "metrics.json").read_text())["settings"]["recipe"]["kind"] == "table"
 
 
+@pytest.mark.parametrize(
+    ("words", "is_by_recipe"),
+    [
+        (("iris", "--epsilon", "8"), True),
+        (("iris", "--epsilon", "8", "--delta", "1e-4"), True),
+        (("iris", "--epsilon", "8", "--recipe", "none"), False),
+        (("iris", "--epsilon", "8", "--steps", "5"), False),
+        (("iris", "--multiplier", "3"), False),
+        (("diabetes", "--epsilon", "8"), False),
+    ],
+)
+def test_a_data_set_by_name_and_an_epsilon_alone_are_trained_by_recipe(tmp_path, words, is_by_recipe):
+    ran = tacit(*words, "--seed", "0", "--out", str(tmp_path / "run"), "--json")
+    assert ran.exit_code == 0, ran.output
+    settings = json.loads((tmp_path / "run/settings.json").read_text())
+    assert (settings["recipe"] is not None) == is_by_recipe
+
+
 def test_the_ledger_is_charged_first_and_refuses_what_does_not_fit(tmp_path):
     path = tmp_path / "iris.ledger"
     Ledger(path).set_budget("iris", Budget(epsilon=1.2, delta=1e-5))

@@ -173,7 +173,7 @@ def test_a_second_ctrl_c_stops_at_once_and_its_steps_are_paid_for(tacit, tmp_pat
     [
         ("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first", "settings.load_typed"),
         ("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first", "settings.settle"),
-        ("train iris --recipe auto --epsilon 1 --ledger iris.ledger --out first", "by_recipe.load_typed"),
+        ("train iris --recipe auto --epsilon 1 --ledger iris.ledger --out first", "by_recipe.task_of"),
         ("tune iris --epsilon 1 --ledger iris.ledger --out first", "settings.load_typed"),
     ],
 )

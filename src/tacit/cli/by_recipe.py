@@ -21,9 +21,10 @@ from tacit.cli.networks import Score, outputs_of
 from tacit.cli.outcome import NOT_FOR_RELEASE, result, result_json
 from tacit.cli.output import before_the_first_step, note, say, say_json, working
 from tacit.cli.progress import Display, stop_on_interrupt
-from tacit.cli.recipe_task import Task, settle_recipe, task_of
-from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Typed, free_folder, load_typed, refuse_unless_free
+from tacit.cli.recipe_task import Task, has_recipe, settle_recipe, task_of
+from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Typed, free_folder
 from tacit.cli.training import about_data, completed, write_text, written
+from tacit.datasets import Data
 from tacit.errors import InvalidArgument
 from tacit.estimators.prepared import released
 from tacit.estimators.recipes import RecipeRun, begin_by_recipe
@@ -52,13 +53,28 @@ _CHOSEN_BY_RECIPE = (
 _SCORES = 20
 
 
-def train_as_typed(name: str | None, typed: Typed, as_json: bool) -> None:
+def takes_recipe(asked: str | None, typed: Typed, data: Data, *, is_own: bool) -> bool:
+    """Whether to train by recipe: where that is asked for, and with a data set by name and an epsilon alone.
+
+    A table of one's own is trained on as it is unless someone asks: its model is then one of its columns.
+    `InvalidArgument` where a recipe is asked for together with something that it chooses.
+    """
+    said = [option for option in typed.given() if option in _CHOSEN_BY_RECIPE]
+    if asked is None:
+        return not said and not is_own and typed.epsilon is not None and has_recipe(data)
+    if asked == "none":
+        return False
+    if said:
+        raise InvalidArgument(f"--recipe auto chooses what {', '.join(said)} would say. Leave out one or the other.")
+    if typed.epsilon is None:
+        raise InvalidArgument("--recipe auto needs --epsilon: the noise is found from it.")
+    return True
+
+
+def train_as_typed(data: Data, table: dict[str, str] | None, typed: Typed, as_json: bool) -> None:
     """From the command to the files: nothing is drawn before the ledger, if there is one, has been charged."""
     with before_the_first_step():
-        _refuse_contradictions(typed)
-        refuse_unless_free(typed.out)
         with working("Reading data"):
-            data, table = load_typed(name, typed)
             task = task_of(data, settle_recipe(data, typed, table), typed.data_path)
         folder = typed.out or free_folder(data.name)
         if not as_json:
@@ -77,14 +93,6 @@ def train_as_typed(name: str | None, typed: Typed, as_json: bool) -> None:
         return
     print()
     say(result(data, score, guarantee, folder, attempt.booking))
-
-
-def _refuse_contradictions(typed: Typed) -> None:
-    said = [option for option in typed.given() if option in _CHOSEN_BY_RECIPE]
-    if said:
-        raise InvalidArgument(f"--recipe auto chooses what {', '.join(said)} would say. Leave out one or the other.")
-    if typed.epsilon is None:
-        raise InvalidArgument("--recipe auto needs --epsilon: the noise is found from it.")
 
 
 def plan_lines(task: Task) -> list[str]:

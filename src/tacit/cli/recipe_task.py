@@ -24,6 +24,8 @@ from tacit.recipe import Kind, Recipe, auto
 
 # Rows whose features are computed between two signs of life; a multiple of what scattering takes at once.
 _PIECE = 1_600
+# Data sets of words whose texts can be read in their order.
+_TEXTS = ("imdb",)
 
 Pair = tuple[Any, Any]
 
@@ -101,7 +103,7 @@ def settle_recipe(data: Data, typed: Typed, table: dict[str, str] | None) -> Set
         raise InvalidArgument(
             f"--recipe auto tells classes apart; the target of {data.name} is a number. Leave it out."
         )
-    population = arguments.count("population", typed.population or data.population)
+    population = arguments.count("population", data.population if typed.population is None else typed.population)
     delta, epsilon = settled_delta(typed.delta, population), arguments.positive("epsilon", typed.epsilon)
     recipe = auto(_kind(data), population=population, epsilon=epsilon, delta=delta)
     return Settings(
@@ -127,9 +129,14 @@ def settle_recipe(data: Data, typed: Typed, table: dict[str, str] | None) -> Set
     )
 
 
+def has_recipe(data: Data) -> bool:
+    """Whether the automatic recipe knows what to do with such data."""
+    return data.classes is not None and (not data.vocabulary or data.name in _TEXTS)
+
+
 def _kind(data: Data) -> Kind:
     if data.vocabulary:
-        if data.name != "imdb":
+        if data.name not in _TEXTS:
             raise InvalidArgument(f"There is no recipe for {data.name}. Leave --recipe out.")
         return "text"
     return "table" if len(data.shape) == 1 else "image"

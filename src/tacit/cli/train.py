@@ -11,6 +11,7 @@ from tacit.cli import options
 if TYPE_CHECKING:
     from tacit.cli.settings import Typed
     from tacit.cli.training import Training
+    from tacit.datasets import Data
 
 Mode = Literal["rigorous", "paper"]
 
@@ -29,8 +30,12 @@ def train(
     target: options.Target = None,
     bounds: options.Bounds = None,
     recipe: Annotated[
-        Literal["auto"] | None,
-        typer.Option("--recipe", help="auto: features, lots, steps and rates from public facts; the best for most."),
+        Literal["auto", "none"] | None,
+        typer.Option(
+            "--recipe",
+            help="auto: features, lots, steps and rates from public facts, as with a data set by name and an epsilon "
+            "alone; or none.",
+        ),
     ] = None,
     method: Annotated[
         str | None, typer.Option(metavar="NAME", help="dpsgd (the default) or another one of `tacit methods`.")
@@ -74,11 +79,12 @@ def train(
 ) -> None:
     """Train a private model: weights, guarantee and test accuracy.
 
-    Ctrl-C saves the run, and says how to go on.
+    With a data set by name and an epsilon alone, a recipe chooses all else from public facts. Otherwise a network is
+    trained as you say; Ctrl-C saves the run, and says how to go on.
 
     \b
-    tacit train digits --epsilon 3 --out runs/first
-    tacit train mnist --epsilon 1 --recipe auto
+    tacit train mnist --epsilon 1
+    tacit train digits --epsilon 3 --steps 200 --out runs/first
     tacit train mnist --epsilon 3 --model tempered
     tacit train mnist --data-path ~/mnist --multiplier 1.1 --epochs 15
     tacit train patients.csv --target outcome --bounds bounds.toml --epsilon 1
@@ -114,24 +120,35 @@ def train(
         views,
         averaging,
     )
-    if recipe is not None and resume is None:
-        from tacit.cli.by_recipe import train_as_typed
+    if resume is None:
+        with before_the_first_step():
+            loaded, table = _loaded(data, typed)
 
-        train_as_typed(data, typed, json)
-        return
+            from tacit.cli.by_recipe import takes_recipe, train_as_typed
+
+            is_by_recipe = takes_recipe(recipe, typed, loaded, is_own=table is not None)
+        if is_by_recipe:
+            train_as_typed(loaded, table, typed, json)
+            return
     with before_the_first_step(is_resumed=resume is not None):
-        training = _begun(data, typed) if resume is None else _resumed(data, typed, resume)
+        training = _begun(loaded, table, typed) if resume is None else _resumed(data, typed, resume)
         _announce(training, json)
     _finish(training, json)
 
 
-def _begun(data: str | None, typed: "Typed") -> "Training":
+def _loaded(data: str | None, typed: "Typed") -> "tuple[Data, dict[str, str] | None]":
     from tacit.cli.output import working
-    from tacit.cli.settings import load_typed, refuse_unless_free, settle
+    from tacit.cli.settings import load_typed, refuse_unless_free
 
     refuse_unless_free(typed.out)
     with working("Reading data"):
-        loaded, table = load_typed(data, typed)
+        return load_typed(data, typed)
+
+
+def _begun(loaded: "Data", table: dict[str, str] | None, typed: "Typed") -> "Training":
+    from tacit.cli.output import working
+    from tacit.cli.settings import settle
+
     with working("Accounting"):
         settings = settle(loaded, typed, table)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument
 from tacit.gradients.backends import bookkeeping, by_vmap, lot_size_of, one_by_one
-from tacit.gradients.engine import Unclear, outside_inference
+from tacit.gradients.engine import Unclear, refuse_inference
 from tacit.gradients.layout import Layout, layout_of
 from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients
@@ -23,7 +23,6 @@ Backend = Literal["auto", "bookkeeping", "vmap"]
 _KEPT, _FEWEST = 2**23, 16
 
 
-@outside_inference
 def in_pieces(model: nn.Module, inputs: Any, parameters: dict[str, Tensor]) -> tuple[int | None, Layout | None]:
     """How many examples to take at a time so that a step needs about as much memory as an ordinary one; and what was
     found out about the model on the way.
@@ -38,10 +37,12 @@ def in_pieces(model: nn.Module, inputs: Any, parameters: dict[str, Tensor]) -> t
     except Unclear:
         # Examples one by one: each is as large as the model.
         return max(1, _KEPT // sum(parameter.numel() for parameter in parameters.values())), None
+    except RuntimeError as error:
+        refuse_inference(error)
+        raise
     return max(_FEWEST, _KEPT // max(layout.weight, 1)), layout
 
 
-@outside_inference
 def per_example_gradients(
     model: nn.Module,
     loss: Loss,
@@ -65,6 +66,22 @@ def per_example_gradients(
     if backend not in ("auto", "bookkeeping", "vmap"):
         raise InvalidArgument(f"backend must be 'auto', 'bookkeeping' or 'vmap'. Got {backend!r}.")
     parameters = parameters or trainable(model)
+    try:
+        return _by_backend(model, loss, inputs, targets, parameters, backend, layout)
+    except RuntimeError as error:
+        refuse_inference(error)
+        raise
+
+
+def _by_backend(
+    model: nn.Module,
+    loss: Loss,
+    inputs: Any,
+    targets: Any,
+    parameters: dict[str, Tensor],
+    backend: Backend,
+    layout: Layout | None,
+) -> LotGradients:
     if any(parameter._backward_hooks for parameter in parameters.values()):
         return _hooked(model, loss, inputs, targets, parameters, backend)
     try:

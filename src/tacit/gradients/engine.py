@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,27 +44,14 @@ def refuse_constant(values: Tensor) -> None:
         )
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def outside_inference(function: Callable[P, R]) -> Callable[P, R]:
-    """The function; where it fails because of torch.inference_mode, the error says so."""
-
-    @wraps(function)
-    def explained(*args: P.args, **named: P.kwargs) -> R:
-        try:
-            return function(*args, **named)
-        except RuntimeError as error:
-            if torch.is_inference_mode_enabled() or "nference tensor" in str(error):
-                raise InvalidArgument(
-                    "torch.inference_mode keeps no record of what is done with tensors, so there are no gradients in "
-                    "it, nor of a model or a lot that was made in it. Make the model, draw lots and call run.backward "
-                    "outside of it, and use torch.no_grad where you only want outputs."
-                ) from error
-            raise
-
-    return explained
+def refuse_inference(error: RuntimeError) -> None:
+    """Raise `InvalidArgument` if it is torch.inference_mode by which something failed."""
+    if torch.is_inference_mode_enabled() or "nference tensor" in str(error):
+        raise InvalidArgument(
+            "torch.inference_mode keeps no record of what is done with tensors, so there are no gradients in "
+            "it, nor of a model or a lot that was made in it. Make the model, draw lots and call run.backward "
+            "outside of it, and use torch.no_grad where you only want outputs."
+        ) from error
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:
