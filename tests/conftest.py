@@ -1,6 +1,7 @@
 """Settings for every test."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -10,3 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Every run draws the same examples, and none is judged by how long it takes.
 settings.register_profile("tacit", derandomize=True, deadline=None)
 settings.load_profile("tacit")
+
+# Shells start what runs in the background with Ctrl-C ignored, and processes inherit that; some tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
