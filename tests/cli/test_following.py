@@ -2,13 +2,13 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import tacit as library
+from small_images import write_few_images
 from tacit.gradients.views import Shifts, Views
 from tacit.networks import tempered_cnn
 from tacit.report.run import read_run
@@ -21,12 +21,7 @@ IMAGES = "train mnist --data-path mnist.npz --population 200 --model tempered --
 @pytest.fixture
 def images(tmp_path):
     """Images in the form of MNIST, few of them, as numbers from 0 to 1; and their labels."""
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for part, count in (("train", 200), ("test", 30)):
-        arrays[f"x_{part}"] = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
-        arrays[f"y_{part}"] = rng.integers(0, 10, count, dtype=np.uint8)
-    np.savez(tmp_path / "mnist.npz", **arrays)
+    arrays = write_few_images(tmp_path / "mnist.npz", train=200, test=30)
     rows = torch.from_numpy(arrays["x_train"])[:, None].float() / 255
     return rows, torch.from_numpy(arrays["y_train"]).long()
 

@@ -5,9 +5,9 @@ import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from small_images import write_few_images
 from tacit.errors import InvalidArgument
 from tacit.experiments import Records, Target
 from tacit.experiments.order import read_order
@@ -211,13 +211,8 @@ def few_images(tmp_path, monkeypatch):
     """Images in the form of MNIST, few of them, where data are looked for."""
     from tacit.experiments import order
 
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for part, count in (("train", 300), ("test", 50)):
-        arrays[f"x_{part}"] = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
-        arrays[f"y_{part}"] = rng.integers(0, 10, count, dtype=np.uint8)
     (tmp_path / "data" / "mnist").mkdir(parents=True)
-    np.savez(tmp_path / "data" / "mnist" / "mnist.npz", **arrays)
+    write_few_images(tmp_path / "data" / "mnist" / "mnist.npz", train=300, test=50)
     monkeypatch.setenv("TACIT_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(order, "_LOADED", {})
 

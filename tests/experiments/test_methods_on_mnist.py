@@ -5,9 +5,9 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from small_images import write_few_images
 from tacit import methods
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "methods_on_mnist" / "experiment.py"
@@ -25,12 +25,7 @@ def experiment(monkeypatch):
 @pytest.fixture
 def images(tmp_path):
     """Images in the form of MNIST, few of them."""
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for part, count in (("train", 300), ("test", 50)):
-        arrays[f"x_{part}"] = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
-        arrays[f"y_{part}"] = rng.integers(0, 10, count, dtype=np.uint8)
-    np.savez(tmp_path / "mnist.npz", **arrays)
+    write_few_images(tmp_path / "mnist.npz", train=300, test=50)
     return tmp_path / "mnist.npz"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from tacit.cli.networks import Score, loss_for, network_for, outputs_of, score
+from tacit.cli.networks import Score, accuracy_of, loss_for, network_for, score
 from tacit.cli.output import working
 from tacit.cli.recipes import recipe_for
 from tacit.cli.settings import Settings
@@ -53,8 +53,7 @@ def _of_recipe(folder: Path, data_path: Path | None) -> dict[str, Any]:
     again, (inputs, labels) = subject.repeated(), subject.others
 
     def scored() -> Score:
-        chosen = outputs_of(again.model, inputs.numpy()).argmax(1)
-        return Score("accuracy", float((chosen == labels).double().mean()))
+        return accuracy_of(again.model, inputs.numpy(), labels.numpy())
 
     torch.manual_seed(0)
     with working(_WORKING):

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from tacit import checkpoint
 from tacit.accounting import Event, Gaussian, curve
 from tacit.cli.held_out import held_out_score
-from tacit.cli.networks import Score, outputs_of
+from tacit.cli.networks import Score, accuracy_of
 from tacit.cli.outcome import NOT_FOR_RELEASE, result, result_json
 from tacit.cli.output import before_the_first_step, note, say, say_json, working
 from tacit.cli.progress import Display, stop_on_interrupt
@@ -168,13 +168,13 @@ class Attempt:
                 self._charge(self.task.recipe.releases + run.step)
                 begun.step(lot)
                 if not self.task.data.is_test_private and run.step % max(1, steps // _SCORES) == 0:
-                    self.scores[run.step] = _score(run.model, test, self.task.test[1])
+                    self.scores[run.step] = accuracy_of(run.model, test.numpy(), self.task.test[1])
                     display.epoch(int(run.step * self.task.recipe.rate), run.step, str(self.scores[run.step]))
                 display.step(run.step, lambda: None, self._spent)
                 if asked() and len(run):
                     raise KeyboardInterrupt
         if not self.task.data.is_test_private:
-            self.scores[steps] = _score(run.model, test, self.task.test[1])
+            self.scores[steps] = accuracy_of(run.model, test.numpy(), self.task.test[1])
 
     def _score_held_out(self, test: torch.Tensor) -> None:
         run, labels = self.begun.run, self.task.test[1]
@@ -250,11 +250,6 @@ def _booking(task: Task) -> Booking | None:
     )
     booking.check()
     return booking
-
-
-def _score(model: torch.nn.Module, inputs: torch.Tensor, labels: Any) -> Score:
-    chosen = outputs_of(model, inputs.numpy()).argmax(1)
-    return Score("accuracy", float((chosen == torch.from_numpy(labels)).double().mean()))
 
 
 def _write(attempt: Attempt, guarantee: Guarantee, folder: Path) -> None:

@@ -149,10 +149,15 @@ def loss_for(data: Data) -> Loss:
 
 def score(model: nn.Module, data: Data) -> Score:
     """Accuracy on the public test examples, or the error in the target's own unit."""
+    if data.classes is not None:
+        return accuracy_of(model, *data.test)
     outputs, targets = outputs_of(model, data.test[0]), torch.from_numpy(data.test[1])
-    if data.classes is None:
-        return Score("rmse", data.unit * float((outputs - targets).square().mean().sqrt()))
-    return Score("accuracy", float((outputs.argmax(1) == targets).double().mean()))
+    return Score("rmse", data.unit * float((outputs - targets).square().mean().sqrt()))
+
+
+def accuracy_of(model: nn.Module, inputs: Any, labels: Any) -> Score:
+    """The share of these examples for which the model scores their own class highest."""
+    return Score("accuracy", float((outputs_of(model, inputs).argmax(1) == torch.from_numpy(labels)).double().mean()))
 
 
 def lot_loss(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> float | None:

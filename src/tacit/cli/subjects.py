@@ -26,7 +26,7 @@ from tacit.cli.settings import Settings
 from tacit.datasets import Data
 from tacit.errors import CannotResume
 from tacit.estimators.prepared import Prepared, restored
-from tacit.estimators.recipes import LOSS, optimizer_of, train_by_recipe
+from tacit.estimators.recipes import LOSS, begin_by_recipe, optimizer_of
 from tacit.plan import Plan, Schedule
 from tacit.recipe import Recipe
 from tacit.run import PrivateRun
@@ -177,7 +177,7 @@ class RecipeShadow:
     def __call__(self, examples: Any) -> nn.Module:
         numbers, labels = examples
         rows = _rows_in(self.rows)
-        trained = train_by_recipe(
+        begun = begin_by_recipe(
             self.recipe,
             rows[numbers],
             labels,
@@ -187,6 +187,7 @@ class RecipeShadow:
             seed=None,
             shape=self.shape,
         )
+        trained = begun.finished()
         return OfNumbers(trained.model, trained.prepared, rows)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 from torch.nn import functional as F
 
@@ -47,7 +48,7 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
     estimator.classes_, assumptions = classes_of(estimator.classes, y)
     numbers = np.searchsorted(estimator.classes_, y)
     recipe, features, more = _chosen(estimator, x, len(y))
-    trained = train_by_recipe(
+    begun = begin_by_recipe(
         recipe,
         x,
         numbers,
@@ -57,6 +58,7 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
         seed=seed_of(estimator.random_state),
         shape=estimator.shape,
     )
+    trained = begun.finished()
     guarantee = completed(trained.guarantee, None, (*assumptions, *more))
     charge(estimator.ledger, estimator.dataset, guarantee, np.asarray([len(y)]), y)
     estimator.module_, estimator.prepared_ = trained.model, trained.prepared
@@ -95,6 +97,12 @@ class RecipeRun:
         """One noisy gradient, and one step along it."""
         self.run.backward(lot)
         self.optimizer.step()
+
+    def finished(self) -> Trained:
+        """The model, after every step that is left."""
+        for lot in self.run:
+            self.step(lot)
+        return Trained(self.run.model.eval(), self.prepared, self.guarantee())
 
     def guarantee(self) -> Guarantee:
         """What is proven about the preparation and all steps so far."""
@@ -142,26 +150,6 @@ def optimizer_of(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimize
     return torch.optim.SGD(model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
 
 
-def train_by_recipe(
-    recipe: Recipe,
-    x: Any,
-    labels: NDArray[np.int64],
-    *,
-    features: Any,
-    classes: int,
-    budget: tuple[float, float],
-    seed: int | None,
-    shape: tuple[int, ...] | None = None,
-) -> Trained:
-    """`begin_by_recipe`, and every step."""
-    begun = begin_by_recipe(
-        recipe, x, labels, features=features, classes=classes, budget=budget, seed=seed, shape=shape
-    )
-    for lot in begun.run:
-        begun.step(lot)
-    return Trained(begun.run.model.eval(), begun.prepared, begun.guarantee())
-
-
 def scores_by_recipe(prepared: Prepared, model: torch.nn.Module, x: Any) -> NDArray[np.float64]:
     """One score per class for every example."""
     with torch.no_grad():
@@ -171,4 +159,4 @@ def scores_by_recipe(prepared: Prepared, model: torch.nn.Module, x: Any) -> NDAr
 
 
 def _length(x: Any) -> int:
-    return int(x.shape[0]) if hasattr(x, "shape") else len(x)
+    return int(x.shape[0]) if sparse.issparse(x) else len(x)
