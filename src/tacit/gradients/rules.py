@@ -12,9 +12,10 @@ from torch import Tensor
 
 from tacit.gradients.convolutions import convolution_piece
 from tacit.gradients.engine import precise
-from tacit.gradients.pieces import DensePiece, EmbeddingPiece, OuterPiece, Piece, matrix_piece, matrix_pieces
+from tacit.gradients.pieces import DensePiece, OuterPiece, Piece, matrix_piece, matrix_pieces
 from tacit.gradients.recording import Call
 from tacit.gradients.recurrent import two_linears
+from tacit.gradients.tables import EmbeddingPiece
 
 
 @dataclass(frozen=True, eq=False)

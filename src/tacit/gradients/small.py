@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.gradients.pieces import DensePiece, EmbeddingPiece, OuterPiece, Piece
+from tacit.gradients.pieces import DensePiece, OuterPiece, Piece
+from tacit.gradients.tables import EmbeddingPiece
 
 Reals = NDArray[np.floating]
 
@@ -69,8 +70,12 @@ def _squares(values: Tensor, known: dict[int, Reals]) -> Reals:
 def _row_squares(rows: Reals) -> Reals:
     """The squared norm of each row."""
     width = rows.shape[1]
-    squares: Reals = (rows * rows) @ _ONES[rows.dtype][:width] if width <= _SHORT else np.vecdot(rows, rows)
-    return squares
+    if width > _SHORT:
+        return np.asarray(np.vecdot(rows, rows))
+    if rows.flags.c_contiguous or rows.flags.f_contiguous:
+        return np.asarray((rows * rows) @ _ONES[rows.dtype][:width])
+    # Rows that are part of longer ones, as after a concatenation, are not copied.
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def weighted_sum(piece: Piece, weights: Tensor) -> Tensor:

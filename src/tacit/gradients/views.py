@@ -20,7 +20,8 @@ from tacit.gradients.backends import lot_size_of
 from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients
 from tacit.gradients.models import trainable
-from tacit.gradients.pieces import DensePiece, EmbeddingPiece, GramPiece, OuterPiece, Piece, TiedPiece, merged
+from tacit.gradients.pieces import DensePiece, GramPiece, OuterPiece, Piece
+from tacit.gradients.tables import EmbeddingPiece, TiedPiece, merged
 
 Augment = Callable[[Any], Any]
 
