@@ -13,14 +13,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, Node
+from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
 from tacit.gradients.attention import self_attention
 from tacit.gradients.recurrent import RECURRENT
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Call:
     """One operation with a tracked parameter among its arguments."""
 
@@ -62,27 +62,9 @@ def _tensors_among(values: Iterable[Any]) -> list[Tensor]:
     return found
 
 
-def _call(
-    func: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    tensors: list[Tensor],
-    outputs: list[Tensor],
-    nodes: list[Node | None],
-) -> Call:
-    return Call(
-        func,
-        args,
-        kwargs,
-        tensors,
-        [tensor.shape for tensor in tensors],
-        [tensor._version for tensor in tensors],
-        [output.shape for output in outputs],
-        [
-            None if node is None else GradientEdge(node, output.output_nr)
-            for node, output in zip(nodes, outputs, strict=True)
-        ],
-    )
+def _edge(output: Tensor) -> GradientEdge | None:
+    node = output.grad_fn
+    return None if node is None else GradientEdge(node, output.output_nr)
 
 
 def replaced(tree: Any, change: Callable[[Tensor], Any]) -> Any:
@@ -162,7 +144,7 @@ class Recorder(TorchFunctionMode):
         tensors = _tensors_among(args)
         if kwargs:
             tensors += _tensors_among(kwargs.values())
-        is_derived = self._tracked.issuperset([id(tensor) for tensor in tensors])
+        is_derived = self._tracked.issuperset(map(id, tensors))
         if isinstance(result, Tensor):
             if not is_derived and result._is_view():
                 # An operation in place on a view would rewrite the history that the gradient edge points into.
@@ -170,11 +152,13 @@ class Recorder(TorchFunctionMode):
             outputs = [result]
         else:
             outputs = list(tensors_in(result))
-        nodes = [output.grad_fn for output in outputs]
-        if not any(nodes) and (not nodes or torch.is_grad_enabled()):
+        edges = [_edge(output) for output in outputs]
+        if not any(edges) and (not edges or torch.is_grad_enabled()):
             return result
         if not is_derived or self._derive(func, args, kwargs, result):
-            self.record.calls.append(_call(func, args, kwargs, tensors, outputs, nodes))
+            shapes, versions = [tensor.shape for tensor in tensors], [tensor._version for tensor in tensors]
+            made = [output.shape for output in outputs]
+            self.record.calls.append(Call(func, args, kwargs, tensors, shapes, versions, made, edges))
         return result
 
     def note(self, function: Callable[..., Any], args: tuple[Any, ...], result: Tensor) -> Tensor:
