@@ -9,7 +9,7 @@ from tacit.accounting import Gaussian, curve
 from tacit.errors import InvalidArgument
 from tacit.recipe import GATHERED, Recipe, auto
 
-KINDS = ["image", "table", "text"]
+KINDS = ["handwriting", "image", "table", "text"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,12 +18,12 @@ from tacit.accounting.calibrate import calibrate
 from tacit.accounting.events import Event, Gaussian
 from tacit.errors import InvalidArgument
 
-Kind = Literal["image", "table", "text"]
+Kind = Literal["handwriting", "image", "table", "text"]
 Preparation = Literal["none", "centring", "whitening", "word weights"]
 
 # By the end, the noise that has gathered in a weight has this standard deviation, for features of norm 1.
-GATHERED: dict[Kind, float] = {"image": 1.5, "table": 1.5, "text": 0.85}
-CLIP_NORMS: dict[Kind, float] = {"image": 0.1, "table": 0.3, "text": 0.1}
+GATHERED: dict[Kind, float] = {"handwriting": 1.5, "image": 1.5, "table": 1.5, "text": 0.85}
+CLIP_NORMS: dict[Kind, float] = {"handwriting": 0.05, "image": 0.1, "table": 0.3, "text": 0.1}
 MOMENTUM = 0.9
 # The constant feature of every row. It is short, so that little of the clip norm goes to it.
 CONSTANT = 0.3
@@ -37,8 +37,13 @@ _MULTIPLIER = 2.0
 _LEAST_LOT = 1024.0
 # The share of the squared budget (in mu) that goes to the preparation, and how many releases, with equal noise, it
 # makes: a mean, and second moments if it whitens.
-_SHARES: dict[Kind, float] = {"image": 0.04, "table": 0.06, "text": 0.05}
-_PREPARATIONS: dict[Kind, Preparation] = {"image": "whitening", "table": "whitening", "text": "word weights"}
+_SHARES: dict[Kind, float] = {"handwriting": 0.04, "image": 0.04, "table": 0.06, "text": 0.05}
+_PREPARATIONS: dict[Kind, Preparation] = {
+    "handwriting": "whitening",
+    "image": "whitening",
+    "table": "whitening",
+    "text": "word weights",
+}
 _RELEASES: dict[Preparation, int] = {"none": 0, "centring": 1, "whitening": 2, "word weights": 1}
 
 

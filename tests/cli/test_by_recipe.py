@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
+from small_images import write_few_images
 from tacit.accounting import Gaussian, curve
 from tacit.cli import app
 from tacit.features import Knots
@@ -41,6 +42,15 @@ def test_a_table_by_recipe(tmp_path):
     # Four numbers of nine ramps, and the constant.
     assert load_file(out / "model.safetensors")["weight"].shape == (3, 37)
     assert json.loads((out / "metrics.json").read_text())["settings"]["recipe"]["kind"] == "table"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("mnist", "handwriting"), ("fashion-mnist", "image")])
+def test_digits_are_known_to_be_handwriting_and_clothes_not_to_be(tmp_path, name, kind):
+    write_few_images(tmp_path / f"{name}.npz", train=30, test=5)
+    words = (name, "--data-path", str(tmp_path), "--epsilon", "8", "--population", "30", "--seed", "0")
+    ran = tacit(*words, "--out", str(tmp_path / "run"), "--json")
+    assert ran.exit_code == 0, ran.output
+    assert json.loads((tmp_path / "run/settings.json").read_text())["recipe"]["kind"] == kind
 
 
 @pytest.mark.parametrize(

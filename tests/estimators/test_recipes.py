@@ -98,6 +98,19 @@ def test_every_preparation_is_paid_for_within_the_budget(preparation, releases):
     assert 3.99 < model.guarantee_.epsilon(1e-5) <= 4
 
 
+def test_handwriting_is_declared_and_set_upright():
+    x, y = images()
+    model = PrivateClassifier(recipe="auto", shape=(16, 16), is_handwriting=True, population=900, classes=range(10))
+    model.set_params(epsilon=8.0, random_state=0).fit(x, y)
+    assert model.recipe_.kind == "handwriting"
+    assert model.prepared_.features.is_upright
+    assert model.score(x, y) > 0.8
+    with pytest.raises(InvalidArgument, match="need their shape"):
+        PrivateClassifier(recipe="auto", is_handwriting=True).fit(x, y)
+    with pytest.raises(InvalidArgument, match="is_handwriting and numbers tell a recipe"):
+        PrivateClassifier(is_handwriting=True).fit(x, y)
+
+
 def test_features_of_images_need_the_shape_of_these():
     recipe = auto("image", population=20, epsilon=3.0, delta=1e-5)
     with pytest.raises(InvalidArgument, match="Images need their shape"):
@@ -114,13 +127,14 @@ def test_what_contradicts_a_recipe_is_refused():
         PrivateClassifier(recipe="auto").fit(x[:5], np.zeros(5, dtype=int))
 
 
-@pytest.mark.parametrize("kind", ["table", "text", "image"])
+@pytest.mark.parametrize("kind", ["table", "text", "image", "handwriting"])
 def test_a_preparation_is_restored_from_what_it_released(kind):
     rng = np.random.default_rng(0)
     x = {
         "table": rng.uniform(-1, 1, (300, 4)),
         "text": [GOOD, BAD] * 150,
         "image": images()[0][:300],
+        "handwriting": images()[0][:300],
     }[kind]
     features = features_for(kind, (16, 16), 4)
     recipe = auto(kind, population=300, epsilon=50.0, delta=1e-5)

@@ -79,7 +79,7 @@ def train_as_typed(data: Data, table: dict[str, str] | None, typed: Typed, as_js
         folder = typed.out or free_folder(data.name)
         if not as_json:
             lines = [*plan_lines(task), f"The run will be written to {folder}."]
-            say([(f"Plan: the automatic recipe for {task.recipe.kind}s on {data.name}", lines)])
+            say([(f"Plan: the automatic recipe ({task.recipe.kind}) on {data.name}", lines)])
     attempt = Attempt(task)
     try:
         attempt.go()

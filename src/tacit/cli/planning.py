@@ -6,7 +6,7 @@ import typer
 
 from tacit.cli import options
 
-Kind = Literal["image", "table", "text"]
+Kind = Literal["handwriting", "image", "table", "text"]
 
 
 def plan(

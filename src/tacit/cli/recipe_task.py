@@ -26,6 +26,7 @@ from tacit.recipe import Kind, Recipe, auto
 _PIECE = 1_600
 # Data sets of words whose texts can be read in their order.
 _TEXTS = ("imdb",)
+_HANDWRITING = ("mnist",)
 
 Pair = tuple[Any, Any]
 
@@ -58,7 +59,7 @@ class Task:
     @property
     def image_shape(self) -> tuple[int, ...] | None:
         """That of the pictures; None if there are none."""
-        return _image_shape(self.data) if self.recipe.kind == "image" else None
+        return _image_shape(self.data) if self.recipe.kind in ("handwriting", "image") else None
 
     def rows(self) -> tuple[Any, Any]:
         """The features of what is trained on and of what is tested on; with a bar where that takes time."""
@@ -139,7 +140,9 @@ def _kind(data: Data) -> Kind:
         if data.name not in _TEXTS:
             raise InvalidArgument(f"There is no recipe for {data.name}. Leave --recipe out.")
         return "text"
-    return "table" if len(data.shape) == 1 else "image"
+    if len(data.shape) == 1:
+        return "table"
+    return "handwriting" if data.name in _HANDWRITING else "image"
 
 
 def _image_shape(data: Data) -> tuple[int, ...]:

@@ -204,9 +204,10 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     from them); neither `clip_norm` nor `population` plays a part.
 
     With `recipe="auto"` features, lots, steps and step lengths are chosen from public facts (docs/recipes.md): images
-    are declared by their `shape`, texts are recognised, and everything else is a table, of which the first `numbers`
-    columns (all, by default) lie in [-1, 1]. What the recipe sets is then not read: `method`, `steps`, `lot_size`,
-    `clip_norm`, `learning_rate`, `momentum`, `feature_bound`. A `tacit.recipe.Recipe` is for features of norm 1.
+    are declared by their `shape`, and set upright first if `is_handwriting` says so; texts are recognised, and
+    everything else is a table, of which the first `numbers` columns (all, by default) lie in [-1, 1]. What the recipe
+    sets is then not read: `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum`, `feature_bound`. A
+    `tacit.recipe.Recipe` is for features of norm 1.
 
     After `fit`: `module_`, `classes_` and `guarantee_`; by a recipe also `prepared_` and `recipe_`, with noise on the
     data `data_norm_`. `random_state`, `ledger` and `dataset` as in `PrivateLogisticRegression`.
@@ -218,6 +219,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _: KW_ONLY
     recipe: Any = None
     shape: tuple[int, ...] | None = None
+    is_handwriting: bool = False
     numbers: int | None = None
     method: str = "dpsgd"
     mode: str = "rigorous"
@@ -243,9 +245,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.recipe is not None:
             fit_by_recipe(self, X, y)
             return self
-        if self.shape is not None or self.numbers is not None:
+        if self.shape is not None or self.numbers is not None or self.is_handwriting:
             raise InvalidArgument(
-                "shape and numbers tell a recipe what a row is. Give recipe='auto', or leave both out."
+                "shape, is_handwriting and numbers tell a recipe what a row is. Give recipe='auto', or leave them out."
             )
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)

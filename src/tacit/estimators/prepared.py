@@ -140,7 +140,7 @@ def _preparation(
 def features_for(kind: Kind, shape: tuple[int, ...] | None, numbers: int) -> Any:
     """Public features: scattering for images, ramps for the numbers of a table, hashed words for texts.
 
-    Colour images show scenes, of which left and right say nothing.
+    Colour images show scenes, of which left and right say nothing. Handwriting is set upright.
     """
     if kind == "text":
         return HashedWords()
@@ -148,13 +148,16 @@ def features_for(kind: Kind, shape: tuple[int, ...] | None, numbers: int) -> Any
         return Knots(numbers)
     if shape is None:
         raise InvalidArgument("Images need their shape, such as shape=(28, 28) or shape=(3, 32, 32).")
-    return Scattering(tuple(shape), is_mirrored=len(shape) == 3 and shape[0] == 3)
+    is_scene = kind == "image" and len(shape) == 3 and shape[0] == 3
+    return Scattering(tuple(shape), is_mirrored=is_scene, is_upright=kind == "handwriting")
 
 
-def kind_of(x: Any, shape: tuple[int, ...] | None) -> Kind:
+def kind_of(x: Any, shape: tuple[int, ...] | None, *, is_handwriting: bool = False) -> Kind:
     """Texts are recognised as such; images are declared by their shape; everything else is a table."""
     if shape is not None:
-        return "image"
+        return "handwriting" if is_handwriting else "image"
+    if is_handwriting:
+        raise InvalidArgument("Handwriting is images, which need their shape, such as shape=(28, 28).")
     if sparse.issparse(x):
         return "text"
     first = x[0] if len(x) else None

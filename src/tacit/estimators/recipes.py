@@ -71,7 +71,7 @@ def _chosen(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tuple[str,
         return estimator.recipe, None, ()
     if estimator.recipe != AUTO:
         raise InvalidArgument(f"recipe must be 'auto' or a tacit.recipe.Recipe. Got {estimator.recipe!r}.")
-    kind = kind_of(x, estimator.shape)
+    kind = kind_of(x, estimator.shape, is_handwriting=estimator.is_handwriting)
     more = () if estimator.population is not None else (COUNTED.format(count),)
     population = count if estimator.population is None else arguments.count("population", estimator.population)
     recipe = auto(kind, population=population, epsilon=estimator.epsilon, delta=estimator.delta)
