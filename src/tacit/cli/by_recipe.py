@@ -12,7 +12,6 @@ from typing import Any, final
 
 import torch
 import typer
-from safetensors.torch import save_file
 
 from tacit import checkpoint
 from tacit.accounting import Event, Gaussian, curve
@@ -28,6 +27,7 @@ from tacit.datasets import Data
 from tacit.errors import InvalidArgument
 from tacit.estimators.prepared import released
 from tacit.estimators.recipes import RecipeRun, begin_by_recipe
+from tacit.estimators.saved import save_model
 from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.ledger import Block, Booking, Course, Ledger, fingerprint
 from tacit.report.run import command_of
@@ -92,7 +92,8 @@ def train_as_typed(data: Data, table: dict[str, str] | None, typed: Typed, as_js
         say_json(result_json(folder, attempt.metrics(), score, guarantee))
         return
     print()
-    say(result(data, score, guarantee, folder, attempt.booking))
+    use = f'tacit.estimators.load("{folder}") gives a classifier that predicts, from model.safetensors alone.'
+    say([*result(data, score, guarantee, folder, attempt.booking), ("Use", [use])])
 
 
 def plan_lines(task: Task) -> list[str]:
@@ -261,6 +262,15 @@ def _write(attempt: Attempt, guarantee: Guarantee, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         task.settings.write(folder)
         checkpoint.write(folder, {"plan": run.plan, "model": weights, "prepared": prepared})
-        save_file({**weights, **prepared}, folder / MODEL, metadata={"data": task.data.name, "recipe": "auto"})
+        save_model(
+            folder / MODEL,
+            run.model,
+            attempt.begun.prepared,
+            task.recipe,
+            task.examples,
+            guarantee,
+            multiplier=task.noise[0],
+            about={"data": task.data.name},
+        )
         write_text(folder / METRICS, json.dumps(attempt.metrics(), indent=1))
         write_text(folder / GUARANTEE, guarantee.to_json())

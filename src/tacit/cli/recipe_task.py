@@ -19,6 +19,7 @@ from tacit.cli.settings import Settings, Typed, new_salt, settled_delta
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument
 from tacit.estimators.prepared import features_for
+from tacit.estimators.saved import Examples
 from tacit.ledger.storage import storage_at
 from tacit.recipe import Kind, Recipe, auto
 
@@ -60,6 +61,11 @@ class Task:
     def image_shape(self) -> tuple[int, ...] | None:
         """That of the pictures; None if there are none."""
         return _image_shape(self.data) if self.recipe.kind in ("handwriting", "image") else None
+
+    @property
+    def examples(self) -> Examples:
+        """What they are, as whoever loads the model has to know."""
+        return Examples(self.image_shape, self.data.numbers if self.recipe.kind == "table" else 0)
 
     def rows(self) -> tuple[Any, Any]:
         """The features of what is trained on and of what is tested on; with a bar where that takes time."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tacit.estimators.linear import PrivateLinearRegression, PrivateLinearSVC, PrivateLogisticRegression
     from tacit.estimators.neural import PrivateClassifier, PrivateRegressor
+    from tacit.estimators.saved import load
 
 __all__ = [
     "PrivateClassifier",
@@ -15,6 +16,7 @@ __all__ = [
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateRegressor",
+    "load",
 ]
 
 # The linear ones need no torch, so each is loaded when it is asked for.
@@ -24,6 +26,7 @@ _HOMES = {
     "PrivateLinearSVC": "linear",
     "PrivateLogisticRegression": "linear",
     "PrivateRegressor": "neural",
+    "load": "saved",
 }
 
 

@@ -1,0 +1,116 @@
+"""A classifier by a recipe in one file: its weights, what was released to prepare its inputs, and its guarantee.
+
+Nothing in the file is private, so it may be handed on, and it is all that predicting takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tacit.errors import InvalidArgument
+from tacit.estimators.neural import PrivateClassifier
+from tacit.estimators.prepared import Prepared, features_for, released, restored
+from tacit.guarantee import Guarantee
+from tacit.recipe import Recipe
+
+_MODEL = "model.safetensors"
+# Weights are told by this from what was released to prepare.
+_WEIGHTS = "weight"
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What examples are, as a recipe has to know: pictures of a `shape`, or rows of which so many are `numbers`."""
+
+    shape: tuple[int, ...] | None = None
+    numbers: int = 0
+
+
+def save_model(
+    path: Path,
+    model: nn.Module,
+    prepared: Prepared,
+    recipe: Recipe,
+    examples: Examples,
+    guarantee: Guarantee,
+    *,
+    multiplier: float | None,
+    about: Mapping[str, str],
+) -> None:
+    """Write what `load` reads. `multiplier` is that of each release of the preparation; `about` is added as it is."""
+    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
+    tensors |= {name: torch.from_numpy(value) for name, value in released(prepared.preparation).items()}
+    facts = {"recipe": asdict(recipe), "examples": asdict(examples), "multiplier": multiplier}
+    told = {name: json.dumps(value) for name, value in facts.items()}
+    save_file(tensors, path, metadata={**about, **told, "guarantee": guarantee.to_json()})
+
+
+def load(path: str | Path) -> PrivateClassifier:
+    """The classifier that `tacit train` has made by a recipe: from its folder, or from its model.safetensors alone.
+
+    It predicts from inputs as `tacit.datasets` gives them: pixels from 0 to 1, rows of a table as they were scaled,
+    texts as they are. `guarantee_` is what was proven of it. Classes are numbered in their declared order.
+    """
+    file = Path(path) / _MODEL if Path(path).is_dir() else Path(path)
+    about, tensors = _read(file)
+    recipe, examples = Recipe(**json.loads(about["recipe"])), Examples(**json.loads(about["examples"]))
+    shape = None if examples.shape is None else tuple(examples.shape)
+    guarantee = Guarantee.from_json(about["guarantee"])
+    weights = {name: value for name, value in tensors.items() if name.endswith(_WEIGHTS)}
+    arrays = {name: value.numpy() for name, value in tensors.items() if name not in weights}
+    features = features_for(recipe.kind, shape, examples.numbers)
+    prepared = restored(recipe, features, json.loads(about["multiplier"]), arrays)
+    model = _model(prepared, weights)
+    made = PrivateClassifier(
+        recipe="auto",
+        epsilon=guarantee.epsilon(guarantee.delta),
+        delta=guarantee.delta,
+        shape=shape,
+        is_handwriting=recipe.kind == "handwriting",
+        numbers=examples.numbers if recipe.kind == "table" else None,
+        population=recipe.population,
+    )
+    made.module_, made.prepared_, made.recipe_, made.guarantee_ = model, prepared, recipe, guarantee
+    made.classes_ = np.arange(_outputs(model))
+    return made
+
+
+def _read(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            about = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no dict
+    except FileNotFoundError:
+        raise InvalidArgument(f"There is no {file}. Give the folder of a run, or its {_MODEL}.") from None
+    except (SafetensorError, OSError) as error:
+        raise InvalidArgument(f"{file} cannot be read as a model: {error}.") from None
+    if not {"recipe", "examples", "multiplier", "guarantee"} <= about.keys():
+        raise InvalidArgument(
+            f"{file} was not written by a recipe, so it does not say how inputs become features. Give its weights to "
+            "the model that you trained: model.load_state_dict(safetensors.torch.load_file(...))."
+        )
+    return about, tensors
+
+
+def _model(prepared: Prepared, weights: dict[str, Tensor]) -> nn.Module:
+    """The linear model of these weights."""
+    (matrix,) = weights.values()
+    is_text = prepared.kind == "text"
+    columns, outputs = (matrix.shape[0] - 2, matrix.shape[1]) if is_text else (matrix.shape[1] - 1, matrix.shape[0])
+    model = prepared.model(columns, outputs)
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def _outputs(model: nn.Module) -> int:
+    (matrix,) = model.parameters()
+    return int(matrix.shape[0] if isinstance(model, nn.Linear) else matrix.shape[1])

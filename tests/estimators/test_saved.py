@@ -1,0 +1,82 @@
+"""A model by a recipe, loaded from the file that `tacit train` wrote."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
+
+from small_images import write_few_images
+from tacit import datasets
+from tacit.cli import app
+from tacit.errors import InvalidArgument
+from tacit.estimators import PrivateClassifier, load
+from tacit.estimators.saved import Examples, save_model
+
+
+def trained(*words):
+    ran = CliRunner().invoke(app, ["train", *words, "--epsilon", "8", "--seed", "0", "--json"])
+    assert ran.exit_code == 0, ran.output
+    return json.loads(ran.stdout)
+
+
+def test_a_table_is_predicted_as_it_was_scored(tmp_path):
+    told = trained("iris", "--out", str(tmp_path / "run"))
+    x, y = datasets.load("iris").test
+    model = load(tmp_path / "run")
+    assert model.score(x, y) == pytest.approx(told["score"]["accuracy"])
+    assert model.predict_proba(x).shape == (len(y), 3)
+    assert model.guarantee_.epsilon(model.delta) == pytest.approx(model.epsilon)
+    assert 7.9 < model.epsilon <= 8
+
+
+def test_the_file_alone_is_enough(tmp_path):
+    trained("iris", "--out", str(tmp_path / "run"))
+    shutil.copy(tmp_path / "run" / "model.safetensors", tmp_path / "given_away.safetensors")
+    x, _ = datasets.load("iris").test
+    there, here = load(tmp_path / "given_away.safetensors"), load(tmp_path / "run")
+    assert np.array_equal(there.predict_proba(x), here.predict_proba(x))
+    assert there.guarantee_.to_json() == here.guarantee_.to_json()
+
+
+def test_images_are_set_upright_by_the_loaded_model_too(tmp_path):
+    write_few_images(tmp_path / "mnist.npz", train=60, test=30)
+    told = trained(
+        "mnist", "--data-path", str(tmp_path / "mnist.npz"), "--population", "60", "--out", str(tmp_path / "run")
+    )
+    x, y = datasets.load("mnist", tmp_path / "mnist.npz").test
+    model = load(tmp_path / "run")
+    assert model.prepared_.features.is_upright
+    assert model.score(x, y) == pytest.approx(told["score"]["accuracy"])
+
+
+def test_texts(tmp_path):
+    texts, labels = ["a splendid film", "a dreadful film"] * 100, np.array([1, 0] * 100)
+    fitted = PrivateClassifier(recipe="auto", epsilon=8.0, population=200, classes=[0, 1], random_state=0)
+    fitted.fit(texts, labels)
+    recipe, multiplier = fitted.recipe_, fitted.recipe_.preparation_multiplier(8.0, 1e-5)
+    save_model(
+        tmp_path / "model.safetensors",
+        fitted.module_,
+        fitted.prepared_,
+        recipe,
+        Examples(),
+        fitted.guarantee_,
+        multiplier=multiplier,
+        about={},
+    )
+    asked = ["splendid", "dreadful", "a film"]
+    assert np.array_equal(load(tmp_path).predict_proba(asked), fitted.predict_proba(asked))
+
+
+def test_what_is_no_such_model_is_refused_with_a_way_out(tmp_path):
+    with pytest.raises(InvalidArgument, match="Give the folder of a run"):
+        load(tmp_path / "nowhere")
+    (tmp_path / "torn.safetensors").write_bytes(b"not a model")
+    with pytest.raises(InvalidArgument, match="cannot be read as a model"):
+        load(tmp_path / "torn.safetensors")
+    save_file({"weight": np.zeros((2, 3), dtype=np.float32)}, tmp_path / "foreign.safetensors")
+    with pytest.raises(InvalidArgument, match="was not written by a recipe"):
+        load(tmp_path / "foreign.safetensors")
