@@ -20,11 +20,12 @@ test: $(INSTALLED)  ## lint, check the types, run every test
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-bench: $(BENCH_INSTALLED)  ## measure accounting and training beside their peers
+bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside their peers where there are any
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/audit_controls.py
 
 format: $(INSTALLED)  ## repair what ruff can repair
 	$(BIN)/python -m ruff check --fix .

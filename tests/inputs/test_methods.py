@@ -223,6 +223,13 @@ def _rule(method):
     return InputRule() if method is input_perturbation else DataRule()
 
 
+def test_influence_refuses_what_its_mode_does_not_use():
+    with pytest.raises(InvalidArgument, match="a filter decides"):
+        influence_perturbation(X, Y, **LOGISTIC, rule=InfluenceRule(rounds=2))
+    with pytest.raises(InvalidArgument, match="rule says how"):
+        influence_perturbation(X, Y, **LOGISTIC, mode="paper", training=FilteredDescent(7))
+
+
 def test_influence_of_a_network_as_published():
     rule = InfluenceRule(rounds=2, local_steps=3)
     settings = {**BUDGET, "regularisation": 0.1, "loss": Multinomial(2), "rule": rule, "seed": 1}

@@ -89,7 +89,17 @@ def influence_perturbation(
                 "The filter of the rigorous form is for linear models. Train networks with tacit.PrivateRun and a "
                 "gradient method such as methods.dpsgd, which charges every example alike."
             )
+        if rule != InfluenceRule():
+            raise InvalidArgument(
+                "rule is what the paper does to examples of much influence, and in mode 'rigorous' a filter decides. "
+                "Leave it out, or ask for mode='paper'."
+            )
         return _filtered(x, y, epsilon=epsilon, delta=delta, training=training, adjacency=adjacency, seed=seed, **given)
+    if training != FilteredDescent():
+        raise InvalidArgument(
+            "training is how the filter of mode 'rigorous' takes its steps, and in mode 'paper' rule says how. Give "
+            "rule=InfluenceRule(...), or leave both out."
+        )
     setup = set_up(x, y, **given, budget=published_budget(epsilon, delta, mode), module=module, seed=seed)
     if module is None:
         return _selective_linear(setup, rule)
