@@ -44,11 +44,11 @@ def _rows(order: Order, about: dict[str, Any], most: int) -> Featured:
     shape = tuple(about["shape"]) if "shape" in about else None
     features = features_for(about["kind"], shape, about.get("numbers", 0))
     parts = [(inputs[:most], labels[:most]) for inputs, labels in (data.train, data.test)]
-    made = [(_kept(about["data"], features, inputs), labels) for inputs, labels in parts]
+    made = [(kept(about["data"], features, inputs), labels) for inputs, labels in parts]
     return Featured(made[0], made[1], data.classes, min(data.population, most))
 
 
-def _kept(name: str, features: Any, inputs: NDArray[Any]) -> NDArray[np.float32]:
+def kept(name: str, features: Any, inputs: NDArray[Any]) -> NDArray[np.float32]:
     """Features of these inputs, from the cache of data sets if they were computed before."""
     flat = inputs.reshape(len(inputs), -1)
     features.fit(flat[:1])

@@ -15,11 +15,12 @@ import numpy as np
 
 from tacit.datasets import load_words
 from tacit.estimators import PrivateClassifier
+from tacit.estimators.prepared import features_for
 from tacit.experiments import Cell, Order, Record, markdown_table
 from tacit.features import HashedWords, Knots
 from tacit.recipe import GATHERED, Recipe, auto
 
-from .data import Labels, read
+from .data import Labels, kept
 from .preparation import over_seeds
 
 TRIED = "tried"
@@ -55,8 +56,13 @@ _TABLE = {
     "s = 1": Change(recipe={"gathered": 1.0}),
     "C = 0.1": Change(recipe={"clip_norm": 0.1}),
 }
-_IMAGE = {_SHIPPED: Change(), "C = 0.05": Change(recipe={"clip_norm": 0.05})}
-_CHANGES = {"text": _TEXT, "table": _TABLE, "image": _IMAGE}
+_IMAGE = {_SHIPPED: Change(), "set upright": Change({"is_upright": True})}
+_HANDWRITING = {
+    _SHIPPED: Change(),
+    "C = 0.1": Change(recipe={"clip_norm": 0.1}),
+    "not set upright": Change({"is_upright": False}),
+}
+_CHANGES = {"text": _TEXT, "table": _TABLE, "image": _IMAGE, "handwriting": _HANDWRITING}
 
 
 def tried_cells(order: Order) -> Iterator[Cell]:
@@ -123,7 +129,9 @@ def _features(order: Order, name: str, change: Change) -> tuple[Any, Labels]:
             rows, labels = order.load(about["data"]).train
             _READ[key] = Knots(about["numbers"], **change.features).fit_transform(rows[:most]), labels[:most]
         else:
-            _READ[key] = read(order, name).train
+            made = features_for(about["kind"], tuple(about["shape"]), 0).set_params(**change.features)
+            rows, labels = order.load(about["data"]).train
+            _READ[key] = kept(about["data"], made, rows[:most]), labels[:most]
     return _READ[key]
 
 

@@ -1,6 +1,5 @@
 """`tacit train --recipe auto`: a model, its guarantee and its files, within the budget and on the ledger."""
 
-import contextlib
 import json
 import shutil
 
@@ -10,6 +9,7 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from small_images import write_few_images
+from tacit import PrivateRun
 from tacit.accounting import Gaussian, curve
 from tacit.cli import app
 from tacit.features import Knots
@@ -136,22 +136,76 @@ def test_ctrl_c_while_features_are_computed_costs_nothing(tacit_in_here, monkeyp
     assert not Ledger(tmp_path / "iris.ledger").account("iris").charges
 
 
-def test_ctrl_c_while_training_says_what_was_spent_and_charges_no_more(tacit_in_here, monkeypatch, tmp_path):
-    steps = iter(range(1000))
-    monkeypatch.setattr(
-        "tacit.cli.by_recipe.stop_on_interrupt", lambda: contextlib.nullcontext(lambda: next(steps) == 99)
-    )
+def test_ctrl_c_while_training_saves_says_what_was_spent_and_keeps_the_rest_reserved(
+    tacit_in_here, interrupted_at, tmp_path
+):
+    interrupted_at(99)
     done = tacit_in_here(RUN)
     assert done.code == 130
-    assert "Stopped after step 100 of 500. Nothing was written" in done.err
-    [charge] = Ledger(tmp_path / "iris.ledger").account("iris").charges
-    assert charge.is_settled
+    assert "Stopped after step 100 of 500 and saved." in done.err
     recipe = auto("table", population=119, epsilon=5, delta=1e-5)
     preparation, step = recipe.noise(5, 1e-5)
     spent = curve(Gaussian(preparation) * 2 + Gaussian(step).sampled(recipe.rate) * 100).epsilon(1e-5)
+    assert f"Spent so far: epsilon {up(spent, 4)} of 5.0000 at delta 1e-05" in done.err
+    # What is in the folder says what was spent, the preparation included.
+    saved = Guarantee.from_json((tmp_path / "run" / "guarantee.json").read_text())
+    assert saved.epsilon(1e-5) == pytest.approx(spent, rel=1e-6)
+    settle = done.err.partition("if you will not go on: ")[2].partition(". Go on")[0]
+    assert tacit_in_here(settle.removeprefix("tacit ")).code == 0
+    [charge] = Ledger(tmp_path / "iris.ledger").account("iris").charges
     assert curve(charge.event).epsilon(1e-5) == pytest.approx(spent, rel=1e-6)
-    assert f"Spent: epsilon {up(spent, 4)} of 5.0000 at delta 1e-05" in done.err
-    assert not (tmp_path / "run").exists()
+
+
+def test_stopped_and_resumed_is_the_same_as_never_stopped(tacit_in_here, interrupted_at, tmp_path):
+    assert tacit_in_here(f"{RUN} --json").code == 0
+    whole = load_file(tmp_path / "run" / "model.safetensors")
+    parts = RUN.replace("--out run --ledger iris.ledger", "--out parts --ledger parts.ledger")
+    interrupted_at(99)
+    assert tacit_in_here(parts).code == 130
+    interrupted_at(300)
+    again = tacit_in_here("train --resume parts")
+    assert again.code == 130
+    assert "Stopped after step 301 of 500 and saved." in again.err
+    done = tacit_in_here("train --resume parts")
+    assert done.code == 0, done.err
+    found = load_file(tmp_path / "parts" / "model.safetensors")
+    assert whole.keys() == found.keys()
+    assert all(np.array_equal(whole[name], found[name]) for name in whole)
+    metrics = [json.loads((tmp_path / out / "metrics.json").read_text()) for out in ("run", "parts")]
+    assert metrics[0]["test"] == metrics[1]["test"]
+    assert metrics[1]["is_finished"]
+    charges = [Ledger(tmp_path / name).account("iris").charges for name in ("iris.ledger", "parts.ledger")]
+    assert [len(each) for each in charges] == [1, 1]
+    assert curve(charges[1][0].event).epsilon(1e-5) == pytest.approx(curve(charges[0][0].event).epsilon(1e-5))
+    assert "there is nothing to go on with" in tacit_in_here("train --resume parts").err
+
+
+def test_without_a_seed_a_resumed_run_draws_fresh_noise_and_costs_what_was_planned(
+    tacit_in_here, interrupted_at, tmp_path
+):
+    interrupted_at(49)
+    assert tacit_in_here("train iris --epsilon 5 --recipe auto --out run").code == 130
+    assert tacit_in_here("train --resume run").code == 0
+    guarantee = Guarantee.from_json((tmp_path / "run" / "guarantee.json").read_text())
+    assert 4.99 < guarantee.epsilon(1e-5) <= 5
+
+
+def test_a_run_that_went_on_and_was_lost_cannot_go_on_again(tacit_in_here, interrupted_at, monkeypatch, tmp_path):
+    interrupted_at(49)
+    assert tacit_in_here("train iris --epsilon 5 --recipe auto --out run").code == 130
+
+    def dies(self, lot):
+        backward(self, lot)
+        if lot.step == 60:
+            raise SystemExit(9)
+
+    backward = PrivateRun.backward
+    monkeypatch.setattr(PrivateRun, "backward", dies)
+    assert tacit_in_here("train --resume run").code == 9
+    monkeypatch.setattr(PrivateRun, "backward", backward)
+    refused = tacit_in_here("train --resume run")
+    assert refused.code == 2
+    assert "has gone on since, without being saved again" in refused.err
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
@@ -71,6 +72,38 @@ def test_texts(tmp_path):
     assert np.array_equal(load(tmp_path).predict_proba(asked), fitted.predict_proba(asked))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recipe": "{"},
+        {"recipe": '{"kind": "table", "smell": 1}'},
+        {"guarantee": "{}"},
+        {"multiplier": None},
+        {"examples": '{"shape": 3}'},
+    ],
+)
+def test_a_damaged_model_is_refused(tmp_path, change):
+    trained("iris", "--out", str(tmp_path / "run"))
+    file = tmp_path / "run" / "model.safetensors"
+    with safe_open(file, framework="np") as opened:
+        about, tensors = opened.metadata(), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    about = {name: value for name, value in {**about, **change}.items() if value is not None}
+    save_file(tensors, file, metadata=about)
+    with pytest.raises(InvalidArgument, match="is damaged, or was written by another version"):
+        load(file)
+
+
+def test_a_model_without_its_weights_is_refused(tmp_path):
+    trained("iris", "--out", str(tmp_path / "run"))
+    file = tmp_path / "run" / "model.safetensors"
+    with safe_open(file, framework="np") as opened:
+        about, mean = opened.metadata(), opened.get_tensor("mean")
+    for tensors in ({"mean": mean}, {"weight": np.zeros((3, 37), dtype=np.float32)}):
+        save_file(tensors, file, metadata=about)
+        with pytest.raises(InvalidArgument, match="is damaged"):
+            load(file)
+
+
 def test_what_is_no_such_model_is_refused_with_a_way_out(tmp_path):
     with pytest.raises(InvalidArgument, match="Give the folder of a run"):
         load(tmp_path / "nowhere")
@@ -78,5 +111,5 @@ def test_what_is_no_such_model_is_refused_with_a_way_out(tmp_path):
     with pytest.raises(InvalidArgument, match="cannot be read as a model"):
         load(tmp_path / "torn.safetensors")
     save_file({"weight": np.zeros((2, 3), dtype=np.float32)}, tmp_path / "foreign.safetensors")
-    with pytest.raises(InvalidArgument, match="was not written by a recipe"):
+    with pytest.raises(InvalidArgument, match="does not say how inputs become features"):
         load(tmp_path / "foreign.safetensors")

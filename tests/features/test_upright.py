@@ -44,7 +44,19 @@ def test_every_image_is_treated_by_itself_and_no_ink_is_nothing():
 def test_two_pixels_far_apart_do_not_lean_more_than_writing_does():
     image = torch.zeros(1, 28, 28)
     image[0, 13, 2] = image[0, 14, 25] = 1.0
-    assert float(upright(image).sum()) == pytest.approx(2.0, abs=0.3)
+    found = upright(image)[0]
+    # Each is half a row from their middle, so at most half a pixel is theirs to go.
+    assert torch.allclose(found[13, 2:4], torch.tensor([0.5, 0.5]), atol=1e-4)
+    assert torch.allclose(found[14, 24:26], torch.tensor([0.5, 0.5]), atol=1e-4)
+
+
+def test_colours_of_an_image_stay_together():
+    one, other = stroke(0.6), stroke(-0.6)
+    found = upright(torch.stack([one, other])[None])[0]
+    # As much leans one way as the other, so nothing is moved.
+    assert torch.allclose(found, torch.stack([one, other]), atol=1e-4)
+    together = upright(torch.stack([one, one, one])[None])[0]
+    assert torch.allclose(together, upright(one[None]).expand(3, -1, -1), atol=1e-5)
 
 
 def test_scattering_of_upright_images():

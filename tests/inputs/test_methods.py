@@ -224,10 +224,12 @@ def _rule(method):
 
 
 def test_influence_refuses_what_its_mode_does_not_use():
-    with pytest.raises(InvalidArgument, match="a filter decides"):
-        influence_perturbation(X, Y, **LOGISTIC, rule=InfluenceRule(rounds=2))
-    with pytest.raises(InvalidArgument, match="rule says how"):
-        influence_perturbation(X, Y, **LOGISTIC, mode="paper", training=FilteredDescent(7))
+    for unused in ({"rule": InfluenceRule()}, {"pretraining": Descent()}):
+        with pytest.raises(InvalidArgument, match=f"Nothing in mode rigorous uses {next(iter(unused))}"):
+            influence_perturbation(X, Y, **LOGISTIC, **unused)
+    for unused in ({"training": FilteredDescent()}, {"adjacency": Adjacency.ADD_REMOVE}, {"pretraining": Descent()}):
+        with pytest.raises(InvalidArgument, match=rf"Nothing in mode paper.* uses {next(iter(unused))}"):
+            influence_perturbation(X, Y, **LOGISTIC, mode="paper", **unused)
 
 
 def test_influence_of_a_network_as_published():

@@ -6,6 +6,7 @@ Everything is written when it is done, and nothing before: a run takes seconds a
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, final
@@ -17,11 +18,13 @@ from tacit import checkpoint
 from tacit.accounting import Event, Gaussian, curve
 from tacit.cli.held_out import held_out_score
 from tacit.cli.networks import Score, accuracy_of
-from tacit.cli.outcome import NOT_FOR_RELEASE, result, result_json
+from tacit.cli.outcome import NOT_FOR_RELEASE, reserved, result, result_json
 from tacit.cli.output import before_the_first_step, note, say, say_json, working
 from tacit.cli.progress import Display, stop_on_interrupt
+from tacit.cli.recipe_stopped import STOPPED, Stopped, save_stopped
 from tacit.cli.recipe_task import Task, has_recipe, settle_recipe, task_of
-from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Typed, free_folder
+from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, Typed, free_folder
+from tacit.cli.statement import Paragraph
 from tacit.cli.training import about_data, completed, write_text, written
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument
@@ -30,6 +33,7 @@ from tacit.estimators.recipes import RecipeRun, begin_by_recipe
 from tacit.estimators.saved import save_model
 from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.ledger import Block, Booking, Course, Ledger, fingerprint
+from tacit.ledger.storage import storage_at
 from tacit.report.run import command_of
 from tacit.report.wording import up
 
@@ -80,20 +84,44 @@ def train_as_typed(data: Data, table: dict[str, str] | None, typed: Typed, as_js
         if not as_json:
             lines = [*plan_lines(task), f"The run will be written to {folder}."]
             say([(f"Plan: the automatic recipe ({task.recipe.kind}) on {data.name}", lines)])
-    attempt = Attempt(task)
+    _finish(Attempt(task, folder), as_json)
+
+
+def go_on(folder: Path, settings: Settings, data_path: Path | None, ledger: str | None, as_json: bool) -> None:
+    """With a run that was stopped and saved, where it stopped; `data_path` and `ledger` say what has moved."""
+    with before_the_first_step(is_resumed=True):
+        stopped = Stopped.read(folder, settings)
+        with working("Reading data"):
+            moved = settings if ledger is None else replace(settings, ledger=storage_at(ledger).saved_place)
+            task = task_of(settings.load(data_path), moved, data_path)
+        if not as_json:
+            say([(f"Going on with {folder}", plan_lines(task))])
+    _finish(Attempt(task, folder, stopped), as_json)
+
+
+def _finish(attempt: Attempt, as_json: bool) -> None:
+    task, folder = attempt.task, attempt.folder
     try:
         attempt.go()
     except KeyboardInterrupt:
         note(attempt.stopped())
         raise typer.Exit(130) from None
     guarantee, score = attempt.guarantee(), attempt.scores.get(task.recipe.steps)
-    _write(attempt, guarantee, folder)
+    _write(attempt, guarantee)
     if as_json:
         say_json(result_json(folder, attempt.metrics(), score, guarantee))
         return
     print()
-    use = f'tacit.estimators.load("{folder}") gives a classifier that predicts, from model.safetensors alone.'
-    say([*result(data, score, guarantee, folder, attempt.booking), ("Use", [use])])
+    say([*result(task.data, score, guarantee, folder, attempt.booking), *_use(task, folder)])
+
+
+def _use(task: Task, folder: Path) -> list[Paragraph]:
+    """How to predict with a model that is for use."""
+    if task.settings.seed is not None:
+        return []
+    return [
+        ("Use", [f'tacit.estimators.load("{folder}") gives a classifier that predicts, from model.safetensors alone.'])
+    ]
 
 
 def plan_lines(task: Task) -> list[str]:
@@ -116,10 +144,10 @@ def plan_lines(task: Task) -> list[str]:
 class Attempt:
     """A task from its features to its last step. `scores` holds what was measured on test examples, by step."""
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.scores: dict[int, Score] = {}
-        self.booking = _booking(task)
+    def __init__(self, task: Task, folder: Path, before: Stopped | None = None) -> None:
+        self.task, self.folder, self._before = task, folder, before
+        self.scores: dict[int, Score] = {} if before is None else dict(before.scores)
+        self.booking = _booking(task, before)
         self._has_released = False
         self._begun: RecipeRun | None = None
 
@@ -133,18 +161,9 @@ class Attempt:
         """All of it. Ctrl-C raises `KeyboardInterrupt`, once the step that was begun is over."""
         task = self.task
         rows, test_rows = task.rows()
-        with working("Releasing what prepares the features"):
-            self._charge_preparation()
-            self._begun = begin_by_recipe(
-                task.recipe,
-                rows,
-                task.train[1],
-                features=None,
-                classes=task.data.classes or 2,
-                budget=task.budget,
-                seed=task.settings.seed,
-                shape=task.image_shape,
-            )
+        doing = "Releasing what prepares the features" if self._before is None else "Preparing the features"
+        with working(doing):
+            self._begun = self._first(rows) if self._before is None else self._before.begun(task, rows, self.booking)
             del rows
             test = self.begun.prepared.of_features(test_rows)
         self._make_steps(test)
@@ -153,10 +172,22 @@ class Attempt:
         if self.booking is not None:
             self.booking.settle()
 
-    def _charge_preparation(self) -> None:
-        self._has_released = self.task.recipe.releases > 0
-        for release in range(self.task.recipe.releases):
+    def _first(self, rows: Any) -> RecipeRun:
+        """The run before its first step. Before anything is drawn, it is charged."""
+        task = self.task
+        self._has_released = task.recipe.releases > 0
+        for release in range(task.recipe.releases):
             self._charge(release)
+        return begin_by_recipe(
+            task.recipe,
+            rows,
+            task.train[1],
+            features=None,
+            classes=task.data.classes or 2,
+            budget=task.budget,
+            seed=task.settings.seed,
+            shape=task.image_shape,
+        )
 
     def _charge(self, place: int) -> None:
         if self.booking is not None:
@@ -164,7 +195,7 @@ class Attempt:
 
     def _make_steps(self, test: torch.Tensor) -> None:
         begun, run, steps = self.begun, self.begun.run, self.task.recipe.steps
-        with stop_on_interrupt() as asked, Display(0, steps, self.task.budget[0]) as display:
+        with stop_on_interrupt() as asked, Display(run.step, steps, self.task.budget[0]) as display:
             for lot in run:
                 self._charge(self.task.recipe.releases + run.step)
                 begun.step(lot)
@@ -196,7 +227,7 @@ class Attempt:
             "multiplier": run.multiplier,
             "preparation_multiplier": task.noise[0],
             "steps": run.step,
-            "is_finished": True,
+            "is_finished": run.step == task.recipe.steps,
             "test": [{"step": step, one.name: one.value} for step, one in self.scores.items()],
             "test_examples": None if task.data.is_test_private else len(task.test[1]),
             "data": about_data(task.data, task.settings.salt),
@@ -216,46 +247,67 @@ class Attempt:
         return "0" if event is None else up(curve(event).epsilon(self.task.budget[1]), 4)
 
     def stopped(self) -> str:
-        """Where it was stopped, what that has cost, and the command that starts again."""
+        """Where it was stopped, what that has cost, and the command that goes on or starts again."""
+        if self._begun is not None:
+            return self._saved(self._begun)
+        go_on = f"Go on with: {_resuming(self.folder)}"
+        if self._before is not None:
+            return f"Stopped before the next step: nothing more was released, and nothing more was spent. {go_on}"
         again = f"Start again with: {command_of(asdict(self.task.settings), with_paths=True)}"
         if self._event() is None:
             return f"Stopped before any noise was drawn: nothing is released, spent or written. {again}"
-        where = "after the release that prepares, and before the first step"
-        if self._begun is not None and self._begun.run.step:
-            where = f"after step {self._begun.run.step:,} of {self.task.recipe.steps:,}"
         charged = ""
         if self.booking is not None:
             self.booking.settle()
             charged = f" {self.booking.ledger.path} is charged for that as run {self.booking.run}, and for no more."
         epsilon, delta = self.task.budget
         return (
-            f"Stopped {where}. Nothing was written, so this run cannot go on, and the noise that was drawn is lost. "
-            f"Spent: epsilon {self._spent()} of {up(epsilon)} at delta {delta:g}.{charged} {again}"
+            "Stopped in the midst of the release that prepares. Nothing was written, so this run cannot go on, and the "
+            f"noise that was drawn is lost. Spent: epsilon {self._spent()} of {up(epsilon)} at delta {delta:g}."
+            f"{charged} {again}"
+        )
+
+    def _saved(self, begun: RecipeRun) -> str:
+        """Save the run, and say so."""
+        save_stopped(self.folder, self.task, begun, self.booking)
+        write_text(self.folder / METRICS, json.dumps(self.metrics(), indent=1))
+        write_text(self.folder / GUARANTEE, self.guarantee().to_json())
+        epsilon, delta = self.task.budget
+        return (
+            f"Stopped after step {begun.run.step:,} of {begun.run.steps:,} and saved. Spent so far: epsilon "
+            f"{self._spent()} of {up(epsilon)} at delta {delta:g}; if it was for what you saw that you stopped, count "
+            f"all of it.{reserved(self.booking)} Go on with: {_resuming(self.folder)}"
         )
 
 
-def _booking(task: Task) -> Booking | None:
+def _resuming(folder: Path) -> str:
+    return shlex.join(["tacit", "train", "--resume", str(folder)])
+
+
+def _booking(task: Task, before: Stopped | None) -> Booking | None:
     """The run's place in the ledger, if there is one; `BudgetExceeded` now if there is no room for it."""
     settings, (preparation, step) = task.settings, task.noise
     if settings.ledger is None:
         return None
-    before = () if preparation is None else (Block(Gaussian(preparation), task.recipe.releases),)
+    prepares = () if preparation is None else (Block(Gaussian(preparation), task.recipe.releases),)
     steps = Block(Gaussian(step).sampled(task.recipe.rate), task.recipe.steps)
     seeded = settings.seed is not None
     booking = Booking(
         Ledger(settings.ledger),
-        Course((*before, steps), is_repeatable=seeded),
+        Course((*prepares, steps), is_repeatable=seeded),
         dataset=settings.data,
         fingerprint=fingerprint(*task.data.train),
         about={"method": "dpsgd", "recipe": "auto", "violations": [FIXED_SEED] if seeded else []},
+        run=None if before is None else before.entered,
     )
-    booking.check()
+    if before is None:
+        booking.check()
     return booking
 
 
-def _write(attempt: Attempt, guarantee: Guarantee, folder: Path) -> None:
+def _write(attempt: Attempt, guarantee: Guarantee) -> None:
     """The files of any other run; the guarantee comes last, without which a folder is none."""
-    task, run = attempt.task, attempt.begun.run
+    task, run, folder = attempt.task, attempt.begun.run, attempt.folder
     weights = {name: value.contiguous() for name, value in run.model.state_dict().items()}
     prepared = {name: torch.from_numpy(value) for name, value in released(attempt.begun.prepared.preparation).items()}
     with written(folder):
@@ -274,3 +326,4 @@ def _write(attempt: Attempt, guarantee: Guarantee, folder: Path) -> None:
         )
         write_text(folder / METRICS, json.dumps(attempt.metrics(), indent=1))
         write_text(folder / GUARANTEE, guarantee.to_json())
+        (folder / STOPPED).unlink(missing_ok=True)

@@ -127,13 +127,13 @@ def stopped(training: Training, command: str) -> str:
     of = "" if settings.epsilon is None else f" of {up(settings.epsilon)}"
     return (
         f"Stopped after step {run.step:,} of {run.steps:,} and saved. Spent so far: epsilon {training.spent()}{of} at "
-        f"delta {settings.delta:g}; if it was for what you saw that you stopped, count all of it.{_reserved(training)} "
-        f"Go on with: {command}"
+        f"delta {settings.delta:g}; if it was for what you saw that you stopped, count all of it."
+        f"{reserved(run.booking)} Go on with: {command}"
     )
 
 
-def _reserved(training: Training) -> str:
-    booking = training.run.booking
+def reserved(booking: Booking | None) -> str:
+    """What the ledger still keeps for a run that was stopped, and how to give that back."""
     if booking is None:
         return ""
     settle = shlex.join(["tacit", "ledger", "settle", str(booking.ledger.path), booking.run])

@@ -112,7 +112,7 @@ def settle_recipe(data: Data, typed: Typed, table: dict[str, str] | None) -> Set
         )
     population = arguments.count("population", data.population if typed.population is None else typed.population)
     delta, epsilon = settled_delta(typed.delta, population), arguments.positive("epsilon", typed.epsilon)
-    recipe = auto(_kind(data), population=population, epsilon=epsilon, delta=delta)
+    recipe = auto(_kind(data, is_own=table is not None), population=population, epsilon=epsilon, delta=delta)
     return Settings(
         data=data.name,
         data_path=None if typed.data_path is None else str(typed.data_path.absolute()),
@@ -141,14 +141,14 @@ def has_recipe(data: Data) -> bool:
     return data.classes is not None and (not data.vocabulary or data.name in _TEXTS)
 
 
-def _kind(data: Data) -> Kind:
+def _kind(data: Data, *, is_own: bool) -> Kind:
     if data.vocabulary:
         if data.name not in _TEXTS:
             raise InvalidArgument(f"There is no recipe for {data.name}. Leave --recipe out.")
         return "text"
     if len(data.shape) == 1:
         return "table"
-    return "handwriting" if data.name in _HANDWRITING else "image"
+    return "handwriting" if data.name in _HANDWRITING and not is_own else "image"
 
 
 def _image_shape(data: Data) -> tuple[int, ...]:

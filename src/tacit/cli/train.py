@@ -130,8 +130,10 @@ def train(
         if is_by_recipe:
             train_as_typed(loaded, table, typed, json)
             return
+    elif _goes_on_by_recipe(data, typed, resume, json):
+        return
     with before_the_first_step(is_resumed=resume is not None):
-        training = _begun(loaded, table, typed) if resume is None else _resumed(data, typed, resume)
+        training = _begun(loaded, table, typed) if resume is None else _resumed(typed, resume)
         _announce(training, json)
     _finish(training, json)
 
@@ -159,9 +161,9 @@ def _begun(loaded: "Data", table: dict[str, str] | None, typed: "Typed") -> "Tra
         return Training.begin(loaded, settings, typed.out)
 
 
-def _resumed(data: str | None, typed: "Typed", folder: Path) -> "Training":
-    from tacit.cli.output import working
-    from tacit.cli.training import Training
+def _goes_on_by_recipe(data: str | None, typed: "Typed", folder: Path, json: bool) -> bool:
+    """Go on with the run in the folder, if it is one by recipe."""
+    from tacit.cli.settings import Settings
     from tacit.errors import InvalidArgument
 
     movable = ("--data-path", "--ledger")
@@ -171,6 +173,20 @@ def _resumed(data: str | None, typed: "Typed", folder: Path) -> "Training":
             f"--resume goes on with a run as it was planned, but {', '.join(said)} came with it. Leave that out; "
             "only --data-path and --ledger, if the files have moved, and --json can be given."
         )
+    settings = Settings.read(folder)
+    if settings.recipe is None:
+        return False
+
+    from tacit.cli.by_recipe import go_on
+
+    go_on(folder, settings, typed.data_path, typed.ledger, json)
+    return True
+
+
+def _resumed(typed: "Typed", folder: Path) -> "Training":
+    from tacit.cli.output import working
+    from tacit.cli.training import Training
+
     with working("Reading the saved run"):
         return Training.resume(folder, typed.data_path, typed.ledger)
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, final
@@ -23,14 +23,13 @@ from tacit.cli.networks import Score, loss_for, lot_loss, network_for, score
 from tacit.cli.progress import Display, Every, stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
 from tacit.datasets import Data
-from tacit.errors import CannotResume, InvalidArgument, NotProven, TacitError
+from tacit.errors import InvalidArgument, NotProven, TacitError
 from tacit.guarantee import Guarantee
 from tacit.ledger import Budget, Ledger, fingerprint
 from tacit.lots import Lot
 from tacit.mechanism import Mechanism
 from tacit.methods.registry import entry
 from tacit.plan import Plan
-from tacit.report.run import command_of
 from tacit.report.wording import up
 from tacit.run import PrivateRun
 from tacit.sampling import Poisson
@@ -99,7 +98,6 @@ class Training:
     def resume(cls, folder: Path, data_path: Path | None, ledger: str | None = None) -> Self:
         """The run that was saved in the folder, where it stopped; `data_path` and `ledger` say what has moved."""
         settings = Settings.read(folder)
-        _refuse_recipe(settings, folder)
         data = settings.load(data_path)
 
         def build(model: nn.Module, descent: Descent) -> PrivateRun:
@@ -114,7 +112,7 @@ class Training:
                 ledger=None if ledger is None else Ledger(ledger),
             )
 
-        return cls(data, settings, folder, build, _read_scores(folder))
+        return cls(data, settings, folder, build, read_scores(folder))
 
     @property
     def last_score(self) -> Score | None:
@@ -257,16 +255,8 @@ def _budget(settings: Settings, model: nn.Module) -> Budget | None:
     return Budget(epsilon, settings.delta) if math.isfinite(epsilon) else None
 
 
-def _refuse_recipe(settings: Settings, folder: Path) -> None:
-    if settings.recipe is not None:
-        raise CannotResume(
-            f"{folder} holds a finished run: what --recipe auto trains is written when all its steps are made, so that "
-            "there is nothing to go on with. Another run, with fresh noise and a cost of its own: "
-            f"{command_of(asdict(settings), with_paths=True)}"
-        )
-
-
-def _read_scores(folder: Path) -> dict[int, Score]:
+def read_scores(folder: Path) -> dict[int, Score]:
+    """Those of a saved run, by step."""
     try:
         rows = json.loads((folder / METRICS).read_text(encoding="utf-8"))["test"]
         return {int(row.pop("step")): Score(*row.popitem()) for row in rows}

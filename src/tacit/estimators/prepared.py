@@ -130,7 +130,7 @@ def _preparation(
         return PrivateCentring(multiplier, recipe.population, random_state=seed)
     if recipe.kind == "table":
         return PrivateWhitening(multiplier, recipe.population, axes=(columns,), random_state=seed)
-    layout = features_for("image", shape, 0) if features is None else features
+    layout = features_for(recipe.kind, shape, 0) if features is None else features
     along = (len(layout.axes) - 2,)
     return PrivateWhitening(
         multiplier, recipe.population, axes=layout.axes, along=along, columns=layout.columns, random_state=seed

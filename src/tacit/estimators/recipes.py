@@ -68,6 +68,11 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
 def _chosen(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tuple[str, ...]]:
     """The recipe, the features it starts from (None for a recipe that was given: `x` are features), what is assumed."""
     if isinstance(estimator.recipe, Recipe):
+        if estimator.is_handwriting or estimator.numbers is not None:
+            raise InvalidArgument(
+                "A Recipe is for features that are there already, and its kind says of what. Leave out is_handwriting "
+                "and numbers, or give recipe='auto'."
+            )
         return estimator.recipe, None, ()
     if estimator.recipe != AUTO:
         raise InvalidArgument(f"recipe must be 'auto' or a tacit.recipe.Recipe. Got {estimator.recipe!r}.")

@@ -1,6 +1,7 @@
 """A classifier by a recipe in one file: its weights, what was released to prepare its inputs, and its guarantee.
 
-Nothing in the file is private, so it may be handed on, and it is all that predicting takes.
+Unless its seed was fixed, nothing in the file is private and it may be handed on. It is all that it takes to predict
+from inputs that are scaled as they were in training.
 """
 
 from __future__ import annotations
@@ -57,11 +58,21 @@ def save_model(
 def load(path: str | Path) -> PrivateClassifier:
     """The classifier that `tacit train` has made by a recipe: from its folder, or from its model.safetensors alone.
 
-    It predicts from inputs as `tacit.datasets` gives them: pixels from 0 to 1, rows of a table as they were scaled,
-    texts as they are. `guarantee_` is what was proven of it. Classes are numbered in their declared order.
+    It predicts from pixels as `tacit.datasets` scales them, from rows of a table as it scales those, and from texts as
+    they are written. `guarantee_` is what was proven of it. Classes are numbered in their declared order.
     """
     file = Path(path) / _MODEL if Path(path).is_dir() else Path(path)
     about, tensors = _read(file)
+    try:
+        return _made(about, tensors)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"{file} is damaged, or was written by another version of tacit ({type(error).__name__}: {error}). Load it "
+            "with the version that wrote it, or train again."
+        ) from error
+
+
+def _made(about: dict[str, str], tensors: dict[str, Tensor]) -> PrivateClassifier:
     recipe, examples = Recipe(**json.loads(about["recipe"])), Examples(**json.loads(about["examples"]))
     shape = None if examples.shape is None else tuple(examples.shape)
     guarantee = Guarantee.from_json(about["guarantee"])
@@ -70,6 +81,7 @@ def load(path: str | Path) -> PrivateClassifier:
     features = features_for(recipe.kind, shape, examples.numbers)
     prepared = restored(recipe, features, json.loads(about["multiplier"]), arrays)
     model = _model(prepared, weights)
+    classes = np.arange(_outputs(model))
     made = PrivateClassifier(
         recipe="auto",
         epsilon=guarantee.epsilon(guarantee.delta),
@@ -78,9 +90,10 @@ def load(path: str | Path) -> PrivateClassifier:
         is_handwriting=recipe.kind == "handwriting",
         numbers=examples.numbers if recipe.kind == "table" else None,
         population=recipe.population,
+        classes=classes,
     )
     made.module_, made.prepared_, made.recipe_, made.guarantee_ = model, prepared, recipe, guarantee
-    made.classes_ = np.arange(_outputs(model))
+    made.classes_ = classes
     return made
 
 
@@ -93,10 +106,10 @@ def _read(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise InvalidArgument(f"There is no {file}. Give the folder of a run, or its {_MODEL}.") from None
     except (SafetensorError, OSError) as error:
         raise InvalidArgument(f"{file} cannot be read as a model: {error}.") from None
-    if not {"recipe", "examples", "multiplier", "guarantee"} <= about.keys():
+    if about.get("recipe", "auto") == "auto":
         raise InvalidArgument(
-            f"{file} was not written by a recipe, so it does not say how inputs become features. Give its weights to "
-            "the model that you trained: model.load_state_dict(safetensors.torch.load_file(...))."
+            f"{file} does not say how inputs become features, as files of runs by a recipe do. Give its weights to the "
+            "model that you trained: model.load_state_dict(safetensors.torch.load_file(...))."
         )
     return about, tensors
 

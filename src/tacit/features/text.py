@@ -89,7 +89,7 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """One sparse row for every text."""
         if isinstance(X, str):
             raise InvalidArgument("X must be a list of texts. Got a single one.")
-        return self.of_words(_WORD.findall(str(text).lower()) for text in X)
+        return self.of_words(_WORD.findall(_text(each).lower()) for each in X)
 
     def of_words(self, texts: Iterable[Iterable[str]]) -> sparse.csr_matrix:
         """One sparse row for every text that was cut into words already."""
@@ -164,3 +164,10 @@ def padded(rows: sparse.csr_matrix, length: int) -> NDArray[np.float32]:
         found[text, 0, : len(columns)] = columns + 1
         found[text, 1, : len(columns)] = weights
     return found
+
+
+def _text(each: Any) -> str:
+    """Itself; rows of numbers would be hashed by their digits, without a word of warning."""
+    if not isinstance(each, str):
+        raise InvalidArgument(f"X must hold texts, each a str. Got {type(each).__name__}.")
+    return each

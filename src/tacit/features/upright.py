@@ -11,9 +11,10 @@ _NO_INK = 1e-6
 
 
 def upright(images: Tensor) -> Tensor:
-    """[..., H, W] with every row moved sideways, so that the ink no longer leans ("deslanted" by LeCun et al. 1998).
+    """[N, ..., H, W] with every row moved sideways, so that the ink no longer leans ("deslanted" by LeCun et al. 1998).
 
-    How far ink leans is the slope of its position in a row over the height of the row, by least squares over all ink.
+    How far ink leans is the slope of its position in a row over the height of the row, by least squares over all ink of
+    an example, whatever its colour.
     The centre of the ink stays where it is, and what leaves the image is cut off. An image without ink, which is
     whatever is zero, stays as it is.
 
@@ -22,8 +23,8 @@ def upright(images: Tensor) -> Tensor:
     [1.0, 1.0, 1.0, 1.0, 1.0]
     """
     height, width = images.shape[-2:]
-    flat = images.reshape(-1, 1, height, width)
-    ink = flat[:, 0].abs()
+    flat = images.reshape(len(images), -1, height, width)
+    ink = flat.abs().sum(1)
     down, right = torch.arange(height, dtype=ink.dtype)[:, None], torch.arange(width, dtype=ink.dtype)[None, :]
     total = ink.sum((1, 2)).clamp_min(_NO_INK)
     middle_down, middle_right = ((ink * along).sum((1, 2)) / total for along in (down, right))

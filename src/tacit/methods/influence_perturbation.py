@@ -50,17 +50,17 @@ def influence_perturbation(
     mode: Mode = "rigorous",
     intercept: bool = True,
     module: torch.nn.Module | None = None,
-    training: FilteredDescent = FilteredDescent(),  # noqa: B008 - a frozen value
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    rule: InfluenceRule = InfluenceRule(),  # noqa: B008 - a frozen value
-    pretraining: Descent = _PRETRAINING,
+    training: FilteredDescent | None = None,
+    adjacency: Adjacency | None = None,
+    rule: InfluenceRule | None = None,
+    pretraining: Descent | None = None,
     seed: int | None = None,
 ) -> Result:
     """A model in whose training examples of little influence are treated more gently.
 
-    Guarantee, rigorous: (epsilon, delta)-DP, by a filter (`training` says how many steps, and on lots of which size);
-    linear models only. Rows are clipped to `data_norm`, the 1 of the intercept included. What each example has spent is
-    private: `result.curator.for_curator()`.
+    Guarantee, rigorous: (epsilon, delta)-DP, by a filter (`training` says how many steps, and on lots of which size),
+    for one example replaced unless `adjacency` says otherwise; linear models only. Rows are clipped to `data_norm`, the
+    1 of the intercept included. What each example has spent is private: `result.curator.for_curator()`.
 
     In paper form nothing is proven. A linear model starts from its minimiser, a network from `pretraining` on the data
     as they are; then come the steps of `rule`. The model is returned with the data, some of them as they were: which
@@ -75,8 +75,10 @@ def influence_perturbation(
     True
     """
     mode = check_mode(mode)
-    arguments.kind("rule", rule, InfluenceRule, "InfluenceRule(rounds=2)")
-    arguments.kind("pretraining", pretraining, Descent, "Descent(steps=2000)")
+    if rule is not None:
+        arguments.kind("rule", rule, InfluenceRule, "InfluenceRule(rounds=2)")
+    if pretraining is not None:
+        arguments.kind("pretraining", pretraining, Descent, "Descent(steps=2000)")
     given: dict[str, Any] = {
         "loss": loss,
         "regularisation": regularisation,
@@ -89,21 +91,25 @@ def influence_perturbation(
                 "The filter of the rigorous form is for linear models. Train networks with tacit.PrivateRun and a "
                 "gradient method such as methods.dpsgd, which charges every example alike."
             )
-        if rule != InfluenceRule():
-            raise InvalidArgument(
-                "rule is what the paper does to examples of much influence, and in mode 'rigorous' a filter decides. "
-                "Leave it out, or ask for mode='paper'."
-            )
-        return _filtered(x, y, epsilon=epsilon, delta=delta, training=training, adjacency=adjacency, seed=seed, **given)
-    if training != FilteredDescent():
-        raise InvalidArgument(
-            "training is how the filter of mode 'rigorous' takes its steps, and in mode 'paper' rule says how. Give "
-            "rule=InfluenceRule(...), or leave both out."
-        )
+        _refuse(mode, rule=rule, pretraining=pretraining)
+        filtered = {"training": training or FilteredDescent(), "adjacency": adjacency or Adjacency.REPLACE_ONE}
+        return _filtered(x, y, epsilon=epsilon, delta=delta, seed=seed, **filtered, **given)
+    _refuse(mode, training=training, adjacency=adjacency)
     setup = set_up(x, y, **given, budget=published_budget(epsilon, delta, mode), module=module, seed=seed)
     if module is None:
-        return _selective_linear(setup, rule)
-    return _selective_network(setup, module, rule, pretraining)
+        _refuse("paper, for a linear model,", pretraining=pretraining)
+        return _selective_linear(setup, rule or InfluenceRule())
+    return _selective_network(setup, module, rule or InfluenceRule(), pretraining or _PRETRAINING)
+
+
+def _refuse(mode: str, **given: object) -> None:
+    """Raise `InvalidArgument` for what was given and would not be used."""
+    unused = [name for name, value in given.items() if value is not None]
+    if unused:
+        raise InvalidArgument(
+            f"Nothing in mode {mode} uses {' and '.join(unused)}: `training` and `adjacency` are for the filter of the "
+            "rigorous form, `rule` and, for networks, `pretraining` for what the paper does. Leave that out."
+        )
 
 
 def _filtered(x: Any, y: Any, **settings: Any) -> PerturbedResult:
