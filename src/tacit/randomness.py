@@ -116,14 +116,19 @@ def source_for(seed: int | None) -> Source:
 _MAKING: ContextVar[tuple[Source, int] | None] = ContextVar("_MAKING", default=None)
 
 
-@contextmanager
-def making(source: Source, step: int) -> Iterator[None]:
+class making:  # noqa: N801 - read as a function; a generator would take as long as a small sum
     """While a step is made: what a bound draws by itself comes from where the step's lot and noise come from."""
-    outer = _MAKING.set((source, step))
-    try:
-        yield
-    finally:
-        _MAKING.reset(outer)
+
+    __slots__ = ("_made", "_outer")
+
+    def __init__(self, source: Source, step: int) -> None:
+        self._made = source, step
+
+    def __enter__(self) -> None:
+        self._outer = _MAKING.set(self._made)
+
+    def __exit__(self, *_: object) -> None:
+        _MAKING.reset(self._outer)
 
 
 def bound_stream() -> Stream:

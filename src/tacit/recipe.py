@@ -9,7 +9,9 @@ at to find a recipe, so none is charged for it.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 from tacit import arguments
@@ -95,7 +97,11 @@ class Recipe:
     def event(self, preparation: float | None, step: float) -> Event:
         """What everything costs together, with these multipliers."""
         training = Gaussian(step).sampled(self.rate) * self.steps
-        return training if preparation is None else Gaussian(preparation) * self.releases + training
+        return training if preparation is None else self.preparation_event(preparation) + training
+
+    def preparation_event(self, multiplier: float) -> Event:
+        """What the releases that prepare cost: one event each, as each is drawn by itself."""
+        return reduce(operator.add, [Gaussian(multiplier)] * self.releases)
 
 
 def auto(kind: Kind, *, population: int, epsilon: float, delta: float) -> Recipe:

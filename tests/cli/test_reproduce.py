@@ -197,6 +197,17 @@ def test_a_table_without_a_place_on_the_page_is_an_error():
         with_tables(README, {"Table 2": "| a |"})
 
 
+def test_a_page_that_the_settings_name_shows_its_tables_too(tacit, target, tmp_path):
+    other = tmp_path / "README.md"
+    other.write_text(f"# All\n\n{README}<!-- Mine: begin -->\n\nkept\n\n<!-- Mine: end -->\n", encoding="utf-8")
+    (target.folder / "settings.toml").write_text(f'also_in = ["../../README.md"]\n{SETTINGS}', encoding="utf-8")
+    assert tacit(f"reproduce {target.name} --experiments {target.folder.parent} --out {target.folder}").code == 0
+    page = other.read_text(encoding="utf-8")
+    assert tables_in(page)["Table 1"] == tables_in((target.folder / "README.md").read_text(encoding="utf-8"))["Table 1"]
+    assert "| 9 | 1.0 |" in page
+    assert "kept" in page
+
+
 def test_values_that_json_does_not_know_are_not_written(target, tmp_path):
     from tacit.experiments import Cell
 

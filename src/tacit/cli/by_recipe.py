@@ -240,7 +240,7 @@ class Attempt:
         preparation = self.task.noise[0]
         if preparation is None or not self._has_released:
             return None
-        return Gaussian(preparation) * self.task.recipe.releases
+        return self.task.recipe.preparation_event(preparation)
 
     def _spent(self) -> str:
         event = self._event()

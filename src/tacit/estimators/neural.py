@@ -204,10 +204,10 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     from them); neither `clip_norm` nor `population` plays a part.
 
     With `recipe="auto"` features, lots, steps and step lengths are chosen from public facts (docs/recipes.md): images
-    are declared by their `shape`, and set upright first if `is_handwriting` says so; texts are recognised, and
-    everything else is a table, of which the first `numbers` columns (all, by default) lie in [-1, 1]. What the recipe
-    sets is then not read: `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum`, `feature_bound`. A
-    `tacit.recipe.Recipe` is for features of norm 1.
+    are declared by their `shape`, and set upright first if `is_handwriting` says so (ink on a ground of 0); texts are
+    recognised, and everything else is a table, of which the first `numbers` columns (all, by default) lie in [-1, 1].
+    What the recipe sets is then not read: `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum`,
+    `feature_bound`. A `tacit.recipe.Recipe` is for features of norm 1.
 
     After `fit`: `module_`, `classes_` and `guarantee_`; by a recipe also `prepared_` and `recipe_`, with noise on the
     data `data_norm_`. `random_state`, `ledger` and `dataset` as in `PrivateLogisticRegression`.

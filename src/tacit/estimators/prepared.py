@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from tacit.accounting.events import Event, Gaussian
+from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
 from tacit.features import HashedWords, Knots, PrivateCentring, PrivateWhitening, PrivateWordWeights, Scattering
 from tacit.features.text import padded
@@ -116,7 +116,7 @@ def restored(
     for name in sorted(arrays, key=lambda each: (len(each), each)):
         several, _, place = name.partition(" ")
         setattr(made, f"{several}_", [*getattr(made, f"{several}_", []), arrays[name]] if place else arrays[name])
-    made.n_features_in_, made.event_ = len(arrays["mean"]), Gaussian(multiplier) * recipe.releases
+    made.n_features_in_, made.event_ = len(arrays["mean"]), recipe.preparation_event(multiplier)
     return Prepared(recipe.kind, features, made)
 
 

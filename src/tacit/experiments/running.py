@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tacit.errors import DataMissing, InvalidArgument
 from tacit.experiments.order import Order, Size
-from tacit.experiments.pages import with_tables, write_page
+from tacit.experiments.pages import tables_in, with_tables, write_page
 from tacit.experiments.records import Record, Records, missing
 from tacit.experiments.targets import Experiment, Target
 
@@ -31,7 +31,7 @@ def reproduce(
     """Run what is missing in `out`, then write tables and pictures there.
 
     Each run is kept when it ends, so an interruption loses only the one under way. If `out` is the target's own
-    folder, its README is written anew.
+    folder, its README is written anew, and so are its tables in pages that the settings name (`also_in`).
     """
     order, experiment, records = target.order(size), target.experiment(), Records(out / RESULTS)
     _refuse_unknown(parts, target, order)
@@ -81,6 +81,11 @@ def show(
     if out.resolve() == target.folder.resolve():
         page = target.folder / "README.md"
         page.write_text(with_tables(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+        for name in order.settings.get("also_in", ()):
+            other = target.folder / name
+            text = other.read_text(encoding="utf-8")
+            shown = {each: table for each, table in tables.items() if each in tables_in(text)}
+            other.write_text(with_tables(text, shown), encoding="utf-8")
     else:
         page = write_page(out, target.title, tables, figures)
     return Reproduction(tables, page, tuple(pictures), without_data)

@@ -70,12 +70,15 @@ def _squares(values: Tensor, known: dict[int, Reals]) -> Reals:
 def _row_squares(rows: Reals) -> Reals:
     """The squared norm of each row."""
     width = rows.shape[1]
+    squares: Reals
     if width > _SHORT:
-        return np.asarray(np.vecdot(rows, rows))
-    if rows.flags.c_contiguous or rows.flags.f_contiguous:
-        return np.asarray((rows * rows) @ _ONES[rows.dtype][:width])
-    # Rows that are part of longer ones, as after a concatenation, are not copied.
-    return np.asarray(np.einsum("ij,ij->i", rows, rows))
+        squares = np.vecdot(rows, rows)
+    elif rows.flags.forc:
+        squares = (rows * rows) @ _ONES[rows.dtype][:width]
+    else:
+        # Rows that are part of longer ones, as after a concatenation, are not copied.
+        squares = np.einsum("ij,ij->i", rows, rows)
+    return squares
 
 
 def weighted_sum(piece: Piece, weights: Tensor) -> Tensor:
