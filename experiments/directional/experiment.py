@@ -22,7 +22,7 @@ from tacit.experiments import Cell, Order, Record, Records, finite, markdown_tab
 from tacit.mechanism import Mechanism
 from tacit.methods.directional import tau
 
-from . import drawing, tiny
+from . import by_chance, drawing, tiny
 from .networks import network
 
 NO_NOISE = "without noise"
@@ -30,7 +30,7 @@ PUBLISHED = {
     "Gaussian": partial(methods.dpsgd, mode="paper"),
     "ours, w = 1": partial(methods.directional, mode="paper", variant="w1"),
     "AdaClip": partial(methods.adaclip, mode="paper"),
-    # Takes the gradient of all data before every step.
+    # Takes the gradient of all data before every step, unless a set says that w is drawn by chance.
     "ours": partial(methods.directional, mode="paper"),
 }
 RIGOROUS = {
@@ -45,6 +45,7 @@ LARGE = {
     "alexnet": ("Gaussian, certified (and w = 1)", "Gaussian", "ours, w = 1", "AdaClip"),
     "resnet18": tuple(PRUNED),
 }
+ADACLIP = ("AdaClip, certified", "AdaClip")
 MICRO_BATCH = 16
 SWEPT = ("Gaussian", "ours, w = 1")
 
@@ -57,14 +58,18 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
             asked = {**{name: value for name, value in about.items() if name != "epsilons"}, "epsilon": epsilon}
             yield Cell("table 1", asked, partial(_published, about, epsilon, settings["delta"]))
     yield Cell("figure 1", settings["figure1"], partial(tiny.surfaces, **settings["figure1"], seed=settings["seed"]))
+    for rate in settings["rates"]["tried"]:
+        asked = {"form": settings["rates"]["form"], "epsilon": settings["rates"]["epsilon"], "rate": rate}
+        yield Cell("learning rates", asked, partial(_held_out, order, **asked))
     for name, about in settings["sets"].items():
         yield from _set_cells(order, name, about)
-    mnist, sweep = settings["sets"]["mnist"], settings["sensitivity"]
+    sweep = settings["sensitivity"]
+    swept = settings["sets"][sweep["set"]]
     for form in SWEPT:
         for lot_size in sweep["lot_sizes"]:
-            yield _cell(order, "figure 5", {**mnist, "lot_size": lot_size}, form, sweep["lot_epsilon"])
+            yield _cell(order, "figure 5", {**swept, "lot_size": lot_size}, form, sweep["lot_epsilon"])
         for clip_norm in sweep["clip_norms"]:
-            yield _cell(order, "figure 6", {**mnist, "clip_norm": clip_norm}, form, sweep["clip_epsilon"])
+            yield _cell(order, "figure 6", {**swept, "clip_norm": clip_norm}, form, sweep["clip_epsilon"])
     for form in (NO_NOISE, *PUBLISHED):
         asked = {"form": form, **settings["table2"]}
         yield Cell("table 2", asked, partial(_seconds, order, form))
@@ -98,6 +103,12 @@ def _mechanism(form: str, clip_norm: float) -> Mechanism:
     return {**PUBLISHED, **RIGOROUS, **PRUNED}[form](clip_norm)
 
 
+def _learning_rate(order: Order, about: Mapping[str, Any], form: str) -> float:
+    if form in ADACLIP and "rate_adaclip" in about:
+        return float(about["rate_adaclip"])
+    return float(about.get("rate_times_clip", order.settings["rate_times_clip"]) / about["clip_norm"])
+
+
 def _part(order: Order, name: str, examples: int, test_examples: int | None = None) -> Any:
     data = order.load(name)
     kept, tested = slice(examples), slice(test_examples)
@@ -112,8 +123,15 @@ def _run(order: Order, about: Mapping[str, Any], form: str, epsilon: float | Non
     if epsilon is None:
         schedule = Schedule(about["lot_size"], about["epochs"], 0.1)
         return {"scores": train_without_noise(model, data, schedule, seed=settings["seed"])}
-    schedule = Schedule(about["lot_size"], about["epochs"], settings["rate_times_clip"] / about["clip_norm"])
-    mechanism, budget = _mechanism(form, about["clip_norm"]), Budget(epsilon, settings["delta"])
+    schedule = Schedule(about["lot_size"], about["epochs"], _learning_rate(order, about, form))
+    mechanism: Mechanism = _mechanism(form, about["clip_norm"])
+    budget: Budget | None = Budget(epsilon, settings["delta"])
+    if form == "ours" and about.get("w") == "by chance":
+        rate, steps = about["lot_size"] / len(data.train[0]), schedule.steps(len(data.train[0]))
+        mechanism = by_chance.full_method(
+            about["clip_norm"], rate, steps, epsilon, settings["delta"], seed=settings["seed"]
+        )
+        budget = None
     micro_batch = MICRO_BATCH if about["model"] in LARGE else None
     found = train(model, data, mechanism, schedule, seed=settings["seed"], budget=budget, micro_batch=micro_batch)
     return {
@@ -121,6 +139,24 @@ def _run(order: Order, about: Mapping[str, Any], form: str, epsilon: float | Non
         "certified": finite(found.guarantee.epsilon(settings["delta"])),
         "status": str(found.guarantee.status),
     }
+
+
+def _held_out(order: Order, form: str, epsilon: float, rate: float) -> dict[str, Any]:
+    """The best accuracy on training images that are left out, over the epochs of one run."""
+    about, settings = order.settings["sets"]["mnist"], order.settings
+    whole = order.load(about["data"])
+    kept, left = ([part[where] for part in whole.train] for where in _around(about["examples"]))
+    data = replace(whole, train=tuple(kept), test=tuple(left))
+    torch.manual_seed(settings["seed"])
+    schedule = Schedule(about["lot_size"], about["epochs"], rate / about["clip_norm"])
+    budget, mechanism = Budget(epsilon, settings["delta"]), _mechanism(form, about["clip_norm"])
+    model = network(about["model"], data.classes)
+    found = train(model, data, mechanism, schedule, seed=settings["seed"], budget=budget)
+    return {"held_out": max(found.scores)}
+
+
+def _around(place: int) -> tuple[slice, slice]:
+    return slice(place), slice(place, None)
 
 
 def _seconds(order: Order, form: str) -> dict[str, Any]:
@@ -144,6 +180,8 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
     return {
         "Table 1": _table_1(records),
         "Table 2": _table_2(order, records),
+        "Learning rates": _rates(records),
+        "By chance": _by_chance(order),
         "Figures 3 and 4": _accuracies(order, records),
         "Statements": _statements(order, records),
         "Figures 5 and 6": _sensitivity(records),
@@ -176,6 +214,27 @@ def _table_2(order: Order, records: list[Record]) -> str:
     return markdown_table(rows)
 
 
+def _rates(records: list[Record]) -> str:
+    rows = [("learning rate times clip norm", "method", "ε", "best accuracy on images left out")]
+    for record in _of(records, "learning rates"):
+        asked, score = record.asked, record.found["held_out"]
+        rows.append((f"{asked['rate']:g}", asked["form"], f"{asked['epsilon']:g}", f"{100 * score:.1f} %"))
+    return markdown_table(rows)
+
+
+def _by_chance(order: Order) -> str:
+    """How little a w without its mean changes."""
+    about, delta = order.settings["sets"]["mnist"], order.settings["delta"]
+    steps = round(about["epochs"] * about["examples"] / about["lot_size"])
+    rows = [
+        ("claimed ε", "noise on w over the length of its mean, at least", "total variation of a whole run, at most")
+    ]
+    for epsilon in about["epsilons"]:
+        multiplier = by_chance.noise_on_w(steps, epsilon, delta)
+        rows.append((f"{epsilon:g}", f"{multiplier:,.0f}", f"{by_chance.distance(steps, epsilon, delta):.4f}"))
+    return markdown_table(rows)
+
+
 def _accuracies(order: Order, records: list[Record]) -> str:
     rows = [("set", "method", "ε asked for", "last accuracy", "best accuracy", "certified ε")]
     for name in order.settings["sets"]:
@@ -204,9 +263,8 @@ def _statements(order: Order, records: list[Record]) -> str:
     for one in order.expected["statements"]:
         held = [
             best[name, one["first"], epsilon] > best[name, one["second"], epsilon]
-            for name, about in order.settings["sets"].items()
-            if about["model"] not in LARGE
-            for epsilon in about["epsilons"]
+            for name in one["sets"]
+            for epsilon in order.settings["sets"][name]["epsilons"]
             if {(name, one["first"], epsilon), (name, one["second"], epsilon)} <= best.keys()
         ]
         rows.append((one["text"], f"{sum(held)} of {len(held)}" if held else "not run"))
