@@ -18,7 +18,12 @@ from .data import Featured, read
 
 PREPARATION = "preparation"
 # What is compared, and the heads of their columns.
-_FORMS = {"none": "as they are", "centring": "mean taken off", "whitening": "whitened"}
+_FORMS = {
+    "none": "as they are",
+    "centring": "mean taken off",
+    "whitening": "whitened",
+    "word weights": "frequent words count less",
+}
 
 
 def preparation_cells(order: Order) -> Iterator[Cell]:
@@ -27,10 +32,15 @@ def preparation_cells(order: Order) -> Iterator[Cell]:
     for name in about["data"]:
         if name not in order.settings["data"]:
             continue
-        for form in _FORMS:
+        for form in _forms(order, name):
             for seed in range(order.settings["seeds"]):
                 asked = {"data": name, "form": form, "epsilon": about["epsilon"], "seed": seed, "size": order.size}
                 yield Cell(PREPARATION, asked, partial(_scored, order, name, form, seed))
+
+
+def _forms(order: Order, name: str) -> tuple[str, ...]:
+    is_text = order.settings["data"][name]["kind"] == "text"
+    return ("none", "word weights") if is_text else ("none", "centring", "whitening")
 
 
 def _scored(order: Order, name: str, form: Any, seed: int) -> dict[str, Any]:
@@ -64,11 +74,15 @@ def _parts(data: Featured, one_in: int) -> tuple[tuple[Any, Any], tuple[Any, Any
 def preparation_table(order: Order, records: list[Record]) -> str:
     """One row a data set; what was not run is said."""
     about = order.settings[PREPARATION]
-    rows = [
-        (name, *(over_seeds(order, [each for each in records if _is(each, name, form)]) for form in _FORMS))
-        for name in about["data"]
-    ]
+    rows = [(name, *(_found(order, records, name, form) for form in _FORMS)) for name in about["data"]]
     return markdown_table([(f"ε = {about['epsilon']:g}", *_FORMS.values()), *rows])
+
+
+def _found(order: Order, records: list[Record], name: str, form: str) -> str:
+    """Mean and spread; nothing where nothing was planned."""
+    if form not in _forms(order, name):
+        return ""
+    return over_seeds(order, [each for each in records if _is(each, name, form)])
 
 
 def _is(record: Record, name: str, form: str) -> bool:
