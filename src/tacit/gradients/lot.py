@@ -24,8 +24,8 @@ Tensors = dict[str, Tensor]
 class LotGradients:
     """The gradients of one lot, example by example: private.
 
-    Made of pieces, one for every parameter that was used, or of the layers of a small perceptron. `few` names the
-    parameters whose pieces are summed in numpy.
+    Made of pieces, one for every parameter that was used, or of the layers of a small perceptron, whose norms are given
+    along. `few` names the parameters whose pieces are summed in numpy.
     """
 
     parameters: Tensors
@@ -58,9 +58,7 @@ class LotGradients:
     def norms(self) -> Tensor:
         """[B]: each example's gradient norm over all trainable parameters; NaN or infinite if it is not finite."""
         if self._norms is None:
-            if self.layers:
-                self._norms = small.layer_norms(self.layers)
-            elif not self.pieces:
+            if not self.pieces:
                 self._norms = self.losses.new_zeros(len(self))
             elif len(self.few) == len(self.pieces):
                 self._norms = small.norms(self.pieces)

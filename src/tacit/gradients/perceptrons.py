@@ -18,7 +18,7 @@ from tacit.gradients.entropy import cross_entropy, is_cross_entropy
 from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients, Tensors
 from tacit.gradients.models import is_hooked
-from tacit.gradients.small import FEW, Layer
+from tacit.gradients.small import FEW, Layer, layer_norms
 
 Reals = NDArray[np.floating]
 
@@ -71,7 +71,9 @@ def perceptron_gradients(
             if len(layers) == count:
                 break
             grad = grad @ pull
-    return LotGradients(parameters, {}, torch.from_numpy(losses), layers=tuple(layers))
+        # In the same breath, as asking numpy not to warn takes as long as a small sum.
+        norms = layer_norms(tuple(layers))
+    return LotGradients(parameters, {}, torch.from_numpy(losses), layers=tuple(layers), _norms=norms)
 
 
 def _affine(chain: list[nn.Module], inputs: Tensor) -> list[_Affine | None] | None:
@@ -82,7 +84,7 @@ def _affine(chain: list[nn.Module], inputs: Tensor) -> list[_Affine | None] | No
     if not 0 < inputs.numel() <= FEW or torch.is_autocast_enabled("cpu"):
         return None
     found: list[_Affine | None] = []
-    known: set[int] = set()
+    known, uses = set[int](), 0
     for layer in chain:
         if type(layer) is nn.Linear:
             # Looked up by itself: asking the module takes as long as a small sum.
@@ -98,11 +100,12 @@ def _affine(chain: list[nn.Module], inputs: Tensor) -> list[_Affine | None] | No
                 return None
             found.append((weight, bias))
             known.add(id(weight))
+            uses += 1
             if bias is not None:
                 known.add(id(bias))
+                uses += 1
         elif type(layer) not in _ACTIVATIONS or is_hooked(layer) or "forward" in layer.__dict__:
             return None
         else:
             found.append(None)
-    uses = sum(1 if bias is None else 2 for _, bias in filter(None, found))
-    return found if len(known) == uses else None
+    return found if uses and len(known) == uses else None
