@@ -40,6 +40,8 @@ from tacit.types import BoundedSum, Release
 Released = tuple[Release, MechanismState]
 # Larger than every number that a process says when all is well.
 _FAILED = 2**62
+# May be entered as often as one likes.
+_NOTHING = nullcontext()
 _SAME_EXAMPLES = "Each of {size} processes held the same examples in the same order, and summed those that it owns."
 
 
@@ -123,7 +125,7 @@ class Peers:
 
         With a seed, what torch draws in here (dropout) depends on seed, process and step only.
         """
-        return nullcontext() if self.size == 1 else self._by_itself(source, step)
+        return _NOTHING if self.size == 1 else self._by_itself(source, step)
 
     @contextmanager
     def _by_itself(self, source: Source, step: int) -> Iterator[None]:
@@ -158,7 +160,7 @@ class Peers:
 
     def telling(self) -> AbstractContextManager[None]:
         """If the first process fails in here, the others are told, who are waiting for a release."""
-        return self._telling() if self.is_first and self.size > 1 else nullcontext()
+        return self._telling() if self.is_first and self.size > 1 else _NOTHING
 
     @contextmanager
     def _telling(self) -> Iterator[None]:

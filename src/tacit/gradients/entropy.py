@@ -70,7 +70,7 @@ def cross_entropy(scores: Reals, classes: NDArray[np.int64]) -> tuple[Reals, Rea
     """The losses, and their gradients with respect to the scores; None for classes that there are not."""
     size, count = scores.shape
     # Without a sign, what is below zero is huge.
-    if classes.view(np.uint64).max() >= count:
+    if np.maximum.reduce(classes.view(np.uint64)) >= count:
         return None
     # Classes are few and examples many, so a row is a class here.
     rows = np.array(scores.T, order="C")

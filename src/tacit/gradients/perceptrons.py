@@ -54,7 +54,8 @@ def perceptron_gradients(
             else:
                 weight, bias = linear
                 matrix = weight.detach().numpy()
-                x = given @ matrix.T
+                # A row is an output here, in which order cross-entropy and the sums want them.
+                x = (matrix @ given.T).T
                 if bias is not None:
                     x += bias.detach().numpy()
                 back.append((given, matrix))

@@ -61,11 +61,11 @@ class GaussianNoise:
             return {}
         # In units of the grid, a power of two, nothing is rounded but where it should be.
         grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
-        kinds = {value.dtype for value in values.values()}
-        kind = torch.float64 if torch.float64 in kinds else torch.float32
+        is_wide = any(value.dtype is torch.float64 for value in values.values())
+        kind = torch.float64 if is_wide else torch.float32
         noisy = {name: _plain(value, kind) for name, value in values.items()}
         if next(iter(values.values())).is_cpu:
-            real = np.float64 if kind == torch.float64 else np.float32
+            real = np.float64 if is_wide else np.float32
             pieces = rng.normal_pieces(bounded.dimension, real, std / grid)
             _add(noisy.values(), pieces, real(1 / grid), real(grid / lot_size))
         else:
