@@ -33,7 +33,7 @@ except ImportError:
     csc_matvecs = None
 
 # How many numbers of token gradients are added up at a time: few enough to stay in the cache and to weigh nothing.
-_ADDED = 400_000
+_ADDED = 250_000
 
 
 @dataclass(frozen=True, eq=False)
