@@ -74,8 +74,10 @@ def _parts(data: Featured, one_in: int) -> tuple[tuple[Any, Any], tuple[Any, Any
 def preparation_table(order: Order, records: list[Record]) -> str:
     """One row a data set; what was not run is said."""
     about = order.settings[PREPARATION]
-    rows = [(name, *(_found(order, records, name, form) for form in _FORMS)) for name in about["data"]]
-    return markdown_table([(f"ε = {about['epsilon']:g}", *_FORMS.values()), *rows])
+    here = [name for name in about["data"] if name in order.settings["data"]]
+    forms = [form for form in _FORMS if any(form in _forms(order, name) for name in here)]
+    rows = [(name, *(_found(order, records, name, form) for form in forms)) for name in here]
+    return markdown_table([(f"ε = {about['epsilon']:g}", *(_FORMS[form] for form in forms)), *rows])
 
 
 def _found(order: Order, records: list[Record], name: str, form: str) -> str:
