@@ -156,6 +156,16 @@ def test_ctrl_c_while_training_saves_says_what_was_spent_and_keeps_the_rest_rese
     assert curve(charge.event).epsilon(1e-5) == pytest.approx(spent, rel=1e-6)
 
 
+def test_ctrl_c_pressed_twice_stops_in_the_midst_of_a_step_which_is_not_saved(tacit_in_here, interrupted_at, tmp_path):
+    interrupted_at(99, times=2)
+    done = tacit_in_here(RUN)
+    assert done.code == 130
+    assert "Stopped at once, in the midst of a step. That was not saved" in done.err
+    assert not (tmp_path / "run").exists()
+    [charge] = Ledger(tmp_path / "iris.ledger").account("iris").charges
+    assert charge.is_settled
+
+
 def test_stopped_and_resumed_is_the_same_as_never_stopped(tacit_in_here, interrupted_at, tmp_path):
     assert tacit_in_here(f"{RUN} --json").code == 0
     whole = load_file(tmp_path / "run" / "model.safetensors")

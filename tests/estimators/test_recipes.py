@@ -140,7 +140,9 @@ def test_a_preparation_is_restored_from_what_it_released(kind):
     recipe = auto(kind, population=300, epsilon=50.0, delta=1e-5)
     multiplier = recipe.preparation_multiplier(50.0, 1e-5)
     prepared, _ = prepare(recipe, x, features, multiplier, 0)
-    again = restored(recipe, features, multiplier, released(prepared.preparation))
+    again = restored(
+        recipe, features, multiplier, {name: each.numpy() for name, each in released(prepared.preparation).items()}
+    )
     assert torch.equal(again.tensor(x[:20]), prepared.tensor(x[:20]))
     assert again.event is not None
     assert curve(again.event).epsilon(1e-5) == pytest.approx(curve(prepared.event).epsilon(1e-5), rel=1e-6)

@@ -50,6 +50,10 @@ def test_two_pixels_far_apart_do_not_lean_more_than_writing_does():
     assert torch.allclose(found[14, 24:26], torch.tensor([0.5, 0.5]), atol=1e-4)
 
 
+def test_no_images_at_all_are_none_afterwards():
+    assert upright(torch.zeros(0, 28, 28)).shape == (0, 28, 28)
+
+
 def test_colours_of_an_image_stay_together():
     one, other = stroke(0.6), stroke(-0.6)
     found = upright(torch.stack([one, other])[None])[0]

@@ -1,6 +1,7 @@
 """`tacit train --recipe auto`: features, numbers and noise from public facts, a linear model, one guarantee.
 
-Everything is written when it is done, and nothing before: a run takes seconds after its features are there.
+Everything is written when it is done, or when Ctrl-C stops it between two steps: a run takes seconds after its features
+are there.
 """
 
 from __future__ import annotations
@@ -149,6 +150,8 @@ class Attempt:
         self.scores: dict[int, Score] = {} if before is None else dict(before.scores)
         self.booking = _booking(task, before)
         self._has_released = False
+        # Between steps a run can be saved; pressed twice, Ctrl-C ends it in the midst of one.
+        self._is_between_steps = True
         self._begun: RecipeRun | None = None
 
     @property
@@ -197,8 +200,10 @@ class Attempt:
         begun, run, steps = self.begun, self.begun.run, self.task.recipe.steps
         with stop_on_interrupt() as asked, Display(run.step, steps, self.task.budget[0]) as display:
             for lot in run:
+                self._is_between_steps = False
                 self._charge(self.task.recipe.releases + run.step)
                 begun.step(lot)
+                self._is_between_steps = True
                 if not self.task.data.is_test_private and run.step % max(1, steps // _SCORES) == 0:
                     self.scores[run.step] = accuracy_of(run.model, test.numpy(), self.task.test[1])
                     display.epoch(int(run.step * self.task.recipe.rate), run.step, str(self.scores[run.step]))
@@ -248,10 +253,10 @@ class Attempt:
 
     def stopped(self) -> str:
         """Where it was stopped, what that has cost, and the command that goes on or starts again."""
-        if self._begun is not None:
+        if self._begun is not None and self._is_between_steps:
             return self._saved(self._begun)
-        go_on = f"Go on with: {_resuming(self.folder)}"
-        if self._before is not None:
+        if self._begun is None and self._before is not None:
+            go_on = f"Go on with: {_resuming(self.folder)}"
             return f"Stopped before the next step: nothing more was released, and nothing more was spent. {go_on}"
         again = f"Start again with: {command_of(asdict(self.task.settings), with_paths=True)}"
         if self._event() is None:
@@ -261,9 +266,10 @@ class Attempt:
             self.booking.settle()
             charged = f" {self.booking.ledger.path} is charged for that as run {self.booking.run}, and for no more."
         epsilon, delta = self.task.budget
+        where = "the release that prepares" if self._begun is None else "a step"
         return (
-            "Stopped in the midst of the release that prepares. Nothing was written, so this run cannot go on, and the "
-            f"noise that was drawn is lost. Spent: epsilon {self._spent()} of {up(epsilon)} at delta {delta:g}."
+            f"Stopped at once, in the midst of {where}. That was not saved, so this run cannot go on, and the noise "
+            f"that was drawn is lost. Spent: epsilon {self._spent()} of {up(epsilon)} at delta {delta:g}."
             f"{charged} {again}"
         )
 
@@ -309,7 +315,7 @@ def _write(attempt: Attempt, guarantee: Guarantee) -> None:
     """The files of any other run; the guarantee comes last, without which a folder is none."""
     task, run, folder = attempt.task, attempt.begun.run, attempt.folder
     weights = {name: value.contiguous() for name, value in run.model.state_dict().items()}
-    prepared = {name: torch.from_numpy(value) for name, value in released(attempt.begun.prepared.preparation).items()}
+    prepared = released(attempt.begun.prepared.preparation)
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         task.settings.write(folder)

@@ -89,9 +89,12 @@ def _take_over(booking: Booking, task: Task, done: int) -> None:
 
 def save_stopped(folder: Path, task: Task, begun: RecipeRun, booking: Booking | None) -> None:
     """Write all that going on needs. The steps come last, without which there is nothing to go on with."""
-    arrays = {name: torch.from_numpy(value) for name, value in released(begun.prepared.preparation).items()}
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         task.settings.write(folder)
-        save_file(arrays, folder / STOPPED, metadata={} if booking is None else {_ENTERED: booking.run})
+        save_file(
+            released(begun.prepared.preparation),
+            folder / STOPPED,
+            metadata={} if booking is None else {_ENTERED: booking.run},
+        )
         begun.run.save(folder, begun.optimizer)

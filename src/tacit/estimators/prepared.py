@@ -95,14 +95,14 @@ def prepare(
     return Prepared(recipe.kind, features, made), rows
 
 
-def released(preparation: Preparation | None) -> dict[str, NDArray[np.float32]]:
+def released(preparation: Preparation | None) -> dict[str, Tensor]:
     """What was released by a preparation, or follows from that, by name: enough for `restored`."""
-    found: dict[str, NDArray[np.float32]] = {}
+    found: dict[str, Tensor] = {}
     for name, value in ({} if preparation is None else vars(preparation)).items():
         if name.endswith("_") and isinstance(value, np.ndarray):
-            found[name[:-1]] = value
+            found[name[:-1]] = torch.from_numpy(value)
         elif name.endswith("_") and isinstance(value, list):
-            found |= {f"{name[:-1]} {place}": each for place, each in enumerate(value)}
+            found |= {f"{name[:-1]} {place}": torch.from_numpy(each) for place, each in enumerate(value)}
     return found
 
 

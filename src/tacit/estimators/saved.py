@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -49,7 +48,7 @@ def save_model(
 ) -> None:
     """Write what `load` reads. `multiplier` is that of each release of the preparation; `about` is added as it is."""
     tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
-    tensors |= {name: torch.from_numpy(value) for name, value in released(prepared.preparation).items()}
+    tensors |= released(prepared.preparation)
     facts = {"recipe": asdict(recipe), "examples": asdict(examples), "multiplier": multiplier}
     told = {name: json.dumps(value) for name, value in facts.items()}
     save_file(tensors, path, metadata={**about, **told, "guarantee": guarantee.to_json()})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ def upright(images: Tensor) -> Tensor:
     [1.0, 1.0, 1.0, 1.0, 1.0]
     """
     height, width = images.shape[-2:]
-    flat = images.reshape(len(images), -1, height, width)
+    flat = images.reshape(len(images), math.prod(images.shape[1:-2]), height, width)
     ink = flat.abs().sum(1)
     down, right = torch.arange(height, dtype=ink.dtype)[:, None], torch.arange(width, dtype=ink.dtype)[None, :]
     total = ink.sum((1, 2)).clamp_min(_NO_INK)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tacit.gradients import small
 from tacit.gradients.engine import full_precision
+from tacit.gradients.merging import merged
 from tacit.gradients.pieces import Piece
-from tacit.gradients.tables import merged
 
 Tensors = dict[str, Tensor]
 

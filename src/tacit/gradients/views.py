@@ -19,9 +19,10 @@ from tacit.errors import InvalidArgument
 from tacit.gradients.backends import lot_size_of
 from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients
+from tacit.gradients.merging import merged
 from tacit.gradients.models import trainable
 from tacit.gradients.pieces import DensePiece, GramPiece, OuterPiece, Piece
-from tacit.gradients.tables import EmbeddingPiece, TiedPiece, merged
+from tacit.gradients.tables import EmbeddingPiece, TiedPiece
 
 Augment = Callable[[Any], Any]
 
