@@ -63,13 +63,7 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
         yield Cell("learning rates", asked, partial(_held_out, order, **asked))
     for name, about in settings["sets"].items():
         yield from _set_cells(order, name, about)
-    sweep = settings["sensitivity"]
-    swept = settings["sets"][sweep["set"]]
-    for form in SWEPT:
-        for lot_size in sweep["lot_sizes"]:
-            yield _cell(order, "figure 5", {**swept, "lot_size": lot_size}, form, sweep["lot_epsilon"])
-        for clip_norm in sweep["clip_norms"]:
-            yield _cell(order, "figure 6", {**swept, "clip_norm": clip_norm}, form, sweep["clip_epsilon"])
+    yield from _swept_cells(order, settings["sensitivity"])
     for form in (NO_NOISE, *PUBLISHED):
         asked = {"form": form, **settings["table2"]}
         yield Cell("table 2", asked, partial(_seconds, order, form))
@@ -82,6 +76,21 @@ def _set_cells(order: Order, name: str, about: Mapping[str, Any]) -> Iterator[Ce
     for form in forms:
         for epsilon in about["epsilons"]:
             yield _cell(order, name, about, form, epsilon)
+
+
+def _swept_cells(order: Order, sweep: Mapping[str, Any]) -> Iterator[Cell]:
+    """Other lot sizes and clip norms than a set has of its own: those runs are among the set's."""
+    usual = order.settings["sets"][sweep["set"]]
+    rate = _learning_rate(order, usual, "Gaussian")
+    for form in SWEPT:
+        for lot_size in sweep["lot_sizes"]:
+            if lot_size != usual["lot_size"]:
+                yield _cell(order, "figure 5", {**usual, "lot_size": lot_size}, form, sweep["lot_epsilon"])
+        for clip_norm in sweep["clip_norms"]:
+            if clip_norm != usual["clip_norm"]:
+                # One learning rate for all clip norms, as one reads the paper: noise grows with the clip norm.
+                about = {**usual, "clip_norm": clip_norm, "rate_times_clip": rate * clip_norm}
+                yield _cell(order, "figure 6", about, form, sweep["clip_epsilon"])
 
 
 def _cell(order: Order, part: str, about: Mapping[str, Any], form: str, epsilon: float | None) -> Cell:
@@ -184,7 +193,7 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
         "By chance": _by_chance(order),
         "Figures 3 and 4": _accuracies(order, records),
         "Statements": _statements(order, records),
-        "Figures 5 and 6": _sensitivity(records),
+        "Figures 5 and 6": _sensitivity(order, records),
     }
 
 
@@ -271,14 +280,30 @@ def _statements(order: Order, records: list[Record]) -> str:
     return markdown_table(rows)
 
 
-def _sensitivity(records: list[Record]) -> str:
+def _sensitivity(order: Order, records: list[Record]) -> str:
     rows = [("varied", "method", "claimed ε", "best accuracy", "certified ε")]
-    for part, name, word in (("figure 5", "lot_size", "lot size"), ("figure 6", "clip_norm", "clip norm")):
-        for record in _of(records, part):
+    lots, clips = _sweeps(order, records)
+    for runs, name, word in ((lots, "lot_size", "lot size"), (clips, "clip_norm", "clip norm")):
+        for record in sorted(runs, key=lambda run: (SWEPT.index(run.asked["form"]), run.asked[name])):
             asked, found = record.asked, record.found
             about = (f"{word} {asked[name]:g}", asked["form"], f"{asked['epsilon']:g}")
             rows.append((*about, f"{100 * max(found['scores']):.1f} %", _certified(found)))
     return markdown_table(rows) if len(rows) > 1 else "Not run."
+
+
+def _sweeps(order: Order, records: list[Record]) -> tuple[list[Record], list[Record]]:
+    """The runs of figures 5 and 6, with those that are among their set's."""
+    sweep = order.settings["sensitivity"]
+    return (
+        _sweep(records, "figure 5", sweep["set"], sweep["lot_epsilon"]),
+        _sweep(records, "figure 6", sweep["set"], sweep["clip_epsilon"]),
+    )
+
+
+def _sweep(records: list[Record], part: str, usual: str, epsilon: float) -> list[Record]:
+    varied = _of(records, part)
+    shared = [run for run in _of(records, usual) if run.asked["form"] in SWEPT and run.asked["epsilon"] == epsilon]
+    return [*varied, *shared] if varied else []
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
@@ -289,6 +314,7 @@ def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
     if _of(records, "mnist"):
         drawn["figure_3"] = drawing.over_epochs(_of(records, "mnist"), max(order.settings["sets"]["mnist"]["epsilons"]))
         drawn["figure_4"] = drawing.over_epsilon(_of(records, "mnist"), tuple(PUBLISHED), tuple(RIGOROUS))
-    if _of(records, "figure 5"):
-        drawn["figure_5_and_6"] = drawing.sensitivity(_of(records, "figure 5"), _of(records, "figure 6"))
+    lots, clips = _sweeps(order, records)
+    if lots or clips:
+        drawn["figure_5_and_6"] = drawing.sensitivity(lots, clips)
     return drawn

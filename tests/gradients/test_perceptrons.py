@@ -158,7 +158,8 @@ def test_scores_far_apart_overflow_nothing():
     found = per_example_gradients(model, cross_entropy, X, Y)
     assert bool(found.norms().isfinite().all())
     assert bool(found.losses.isfinite().all())
-    assert_agrees(found, model, cross_entropy, X, Y)
+    # Scores of ten thousand are rounded to a thousandth.
+    assert_agrees(found, model, cross_entropy, X, Y, tolerance=1e-2)
 
 
 def test_large_lots_are_left_to_torch():
