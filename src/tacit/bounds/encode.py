@@ -7,6 +7,7 @@ clamped to plus or minus the t-th number of the vector that fits best.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,10 +33,10 @@ _PROFILE = Profile()
 _EXAMPLES = 8
 # Many coordinates are not ranked one by one if their vector has few levels.
 _FEW_LEVELS, _MANY_COORDINATES = 33, 4096
+# Most sizes of an example are of one kind, and a processor counts one up in a row slowly: counted in turns, by place.
+_TURNS = 4
 # A size in single precision without its last bits: exponent and six more, so within 1.6 per cent.
 _DROPPED_BITS = 17
-# One kind more than there are, to which no size belongs.
-_KINDS = (0x7F800000 >> _DROPPED_BITS) + 2
 
 
 @dataclass(frozen=True)
@@ -143,15 +144,22 @@ class Encode:
     def encoded(self, rows: Tensor, dimension: int | None = None) -> Tensor:
         """Each row, clamped. Coordinates beyond those of the rows count as zeros, and take the lowest ranks."""
         table = self.vectors.rows(dimension or rows.shape[1])[:, -rows.shape[1] :]
-        return _clamped(rows, table, self.norm) if len(rows) else rows
+        starts = _starts(self.vectors, dimension or rows.shape[1], rows.shape[1])
+        return _clamped(rows, table, starts, self.norm) if len(rows) else rows
 
 
-def _clamped(rows: Tensor, table: NDArray[Any], norm: float) -> Tensor:
+@lru_cache(maxsize=16)
+def _starts(vectors: Vectors, dimension: int, numbers: int) -> NDArray[np.intp]:
+    """Where the levels of a single vector begin, above its lowest."""
+    table = vectors.rows(dimension)
+    return np.flatnonzero(np.diff(table[0, -numbers:])) + 1
+
+
+def _clamped(rows: Tensor, table: NDArray[Any], starts: NDArray[np.intp], norm: float) -> Tensor:
     """Each row as close as the nearest vector lets it come."""
     sizes = rows.abs()
-    starts = np.flatnonzero(np.diff(table[0])) + 1
     if len(table) == 1 and starts.size < _FEW_LEVELS and rows.shape[1] >= _MANY_COORDINATES:
-        limits = _stepwise(rows, table[0], starts)
+        limits = _stepwise(sizes, table[0], starts, norm)
     else:
         order = sizes.argsort(dim=1, stable=True)
         nearest = _nearest(sizes.gather(1, order), table)
@@ -166,22 +174,39 @@ def _nearest(ascending: Tensor, table: NDArray[Any]) -> Tensor:
     return cosines.argmax(dim=1)
 
 
-def _stepwise(rows: Tensor, row: NDArray[Any], starts: NDArray[np.intp]) -> Tensor:
-    """The limit of each coordinate by its rank, from a count of sizes instead of a sort: three times as fast.
+def _stepwise(sizes: Tensor, row: NDArray[Any], starts: NDArray[np.intp], norm: float) -> Tensor:
+    """The limit of each coordinate by its rank, by counting sizes, not by sorting, which takes many times as long.
 
     Sizes that agree in exponent and first bits count as equal, and equal sizes all have the lowest rank among them. So
-    no level is given to more coordinates than the vector has there, and the encoding stays in its box.
+    no level is given to more coordinates than the vector has there, and the encoding stays in its box. What is below
+    the lowest level is left as it is whatever its rank, and counts as equal too.
     """
-    kinds = rows.float().abs().view(torch.int32) >> _DROPPED_BITS
-    kinds += (torch.arange(len(rows), dtype=torch.int32, device=rows.device) * _KINDS)[:, None]
-    counts = torch.bincount(kinds.view(-1), minlength=len(rows) * _KINDS).view(len(rows), _KINDS)
+    first = max(_kind(norm * row[0]) - 1, 0)
+    just_below = float(np.int32(((first + 1) << _DROPPED_BITS) - 1).view(np.float32))
+    kinds = sizes.float().clamp(min=just_below).view(torch.int32) >> _DROPPED_BITS
+    # One kind more than there are, to which no size belongs.
+    number = int(kinds.max()) - first + 2
+    kinds += torch.arange(len(sizes), dtype=torch.int32, device=sizes.device).mul_(_TURNS * number)[:, None] - first
+    kinds += _turns(sizes.shape[1]).to(sizes.device) * number
+    tables = (len(sizes), _TURNS, number)
+    counts = torch.bincount(kinds.view(-1), minlength=math.prod(tables)).view(tables).sum(1)
     smaller = counts.cumsum(1) - counts
-    places = torch.from_numpy(starts).to(rows.device).expand(len(rows), -1).contiguous()
+    places = torch.from_numpy(starts).to(sizes.device).expand(len(sizes), -1).contiguous()
     # The first kind that has as many smaller coordinates as come before a level is the first on that level.
     firsts = torch.searchsorted(smaller, places)
-    levels = torch.zeros_like(counts).scatter_add_(1, firsts.clamp_(max=_KINDS - 1), torch.ones_like(firsts))
-    numbers = torch.from_numpy(row[np.append(0, starts)]).to(rows)
-    return numbers[levels.cumsum(1).view(-1)].index_select(0, kinds.view(-1)).view_as(rows)
+    levels = torch.zeros_like(counts).scatter_add_(1, firsts.clamp_(max=number - 1), torch.ones_like(firsts))
+    numbers = torch.from_numpy(row[np.append(0, starts)]).to(sizes)
+    limits = numbers[levels.cumsum(1)][:, None].expand(tables).reshape(-1)
+    return limits.index_select(0, kinds.view(-1)).view_as(sizes)
+
+
+@lru_cache(maxsize=4)
+def _turns(places: int) -> Tensor:
+    return torch.arange(places, dtype=torch.int32) % _TURNS
+
+
+def _kind(size: float) -> int:
+    return int(np.float32(size).view(np.int32)) >> _DROPPED_BITS
 
 
 def bucket_means(rows: Tensor, assignment: Tensor, buckets: int) -> Tensor:
