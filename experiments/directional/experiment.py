@@ -47,6 +47,8 @@ LARGE = {
 }
 ADACLIP = ("AdaClip, certified", "AdaClip")
 MICRO_BATCH = 16
+# Learning rates are chosen by this one.
+RATED = "Gaussian, certified (and w = 1)"
 SWEPT = ("Gaussian", "ours, w = 1")
 
 
@@ -58,9 +60,10 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
             asked = {**{name: value for name, value in about.items() if name != "epsilons"}, "epsilon": epsilon}
             yield Cell("table 1", asked, partial(_published, about, epsilon, settings["delta"]))
     yield Cell("figure 1", settings["figure1"], partial(tiny.surfaces, **settings["figure1"], seed=settings["seed"]))
-    for rate in settings["rates"]["tried"]:
-        asked = {"form": settings["rates"]["form"], "epsilon": settings["rates"]["epsilon"], "rate": rate}
-        yield Cell("learning rates", asked, partial(_held_out, order, **asked))
+    for choice in settings["rates"]:
+        for rate in choice["tried"]:
+            asked = {"form": RATED, "epsilon": choice["epsilon"], "rate": rate}
+            yield Cell("learning rates", asked, partial(_held_out, order, **asked))
     for name, about in settings["sets"].items():
         yield from _set_cells(order, name, about)
     yield from _swept_cells(order, settings["sensitivity"])
@@ -81,7 +84,7 @@ def _set_cells(order: Order, name: str, about: Mapping[str, Any]) -> Iterator[Ce
 def _swept_cells(order: Order, sweep: Mapping[str, Any]) -> Iterator[Cell]:
     """Other lot sizes and clip norms than a set has of its own: those runs are among the set's."""
     usual = order.settings["sets"][sweep["set"]]
-    rate = _learning_rate(order, usual, "Gaussian")
+    rate = _learning_rate(order, _at(usual, sweep["clip_epsilon"]), "Gaussian")
     for form in SWEPT:
         for lot_size in sweep["lot_sizes"]:
             if lot_size != usual["lot_size"]:
@@ -94,8 +97,15 @@ def _swept_cells(order: Order, sweep: Mapping[str, Any]) -> Iterator[Cell]:
 
 
 def _cell(order: Order, part: str, about: Mapping[str, Any], form: str, epsilon: float | None) -> Cell:
-    asked = {name: value for name, value in about.items() if name != "epsilons"}
-    return Cell(part, {**asked, "form": form, "epsilon": epsilon}, partial(_run, order, about, form, epsilon))
+    asked = _at(about, epsilon)
+    return Cell(part, {**asked, "form": form, "epsilon": epsilon}, partial(_run, order, asked, form, epsilon))
+
+
+def _at(about: Mapping[str, Any], epsilon: float | None) -> dict[str, Any]:
+    """What is set for this epsilon, which may have a learning rate of its own."""
+    own = {each["epsilon"]: each["rate_times_clip"] for each in about.get("rates", ())}
+    at = {name: value for name, value in about.items() if name not in ("epsilons", "rates")}
+    return {**at, "rate_times_clip": own[epsilon]} if epsilon in own else at
 
 
 def _published(about: Mapping[str, Any], epsilon: float, delta: float) -> dict[str, Any]:

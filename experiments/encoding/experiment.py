@@ -39,7 +39,7 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
         asked = {"epsilon": epsilon, "dimension": settings["figure6"]["dimension"]}
         yield Cell("figure 6", asked, partial(_families, epsilon, settings["figure6"]["dimension"], settings["delta"]))
     for name, about in settings["sets"].items():
-        asked = {"set": name, **settings["figure1"], "size": order.size}
+        asked = {"set": name, **settings["figure1"], "trained_on": about["examples"]}
         yield Cell("figure 1", asked, partial(_gradients, order, about))
     for name, about in settings["sets"].items():
         for form, multiplier, denoise in _forms(order, name):

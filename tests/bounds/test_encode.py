@@ -86,6 +86,20 @@ def test_many_coordinates_are_ranked_by_counting_and_stay_in_the_box(ties):
         assert float((counted - ranked).norm()) < 0.06 * float(ranked.norm())
 
 
+@pytest.mark.parametrize("norm", [1e-3, 1.0, 30.0])
+def test_what_is_below_the_lowest_level_is_left_as_it_is(norm):
+    """Such sizes are counted as one, wherever they stand; what is above must still be ranked as if they were not."""
+    rows = torch.randn(9, 5003, generator=torch.Generator().manual_seed(2))
+    rows *= norm * torch.logspace(-5, 0, 9)[:, None]
+    bound = Encode(Profile(8), norm)
+    encoded, lowest = bound.encoded(rows), norm * float(bound.vectors.rows(5003)[0, 0])
+    small = rows.abs() < lowest
+    assert 0.1 < float(small.double().mean()) < 0.9
+    assert torch.equal(encoded[small], rows[small])
+    ranked = torch.tensor([encode_slowly((row / norm).tolist(), bound.vectors.rows(5003)) for row in rows]) * norm
+    assert float((encoded - ranked).norm()) < 0.06 * float(ranked.norm())
+
+
 @pytest.mark.parametrize("size", [1e39, 3e38, 1e-45, 0.0])
 def test_sizes_beyond_single_precision_are_ranked_too(size):
     rows = torch.full((2, 5000), size, dtype=torch.float64)
