@@ -8,7 +8,9 @@ import numpy as np
 from torch import nn
 
 from tacit.cli.networks import network_for
-from tacit.datasets import Data
+from tacit.datasets import Data, reviews
+from tacit.datasets.cache import folder
+from tacit.datasets.data import Array
 
 
 def adult(data: Data, share: float, seed: int) -> Data:
@@ -17,6 +19,26 @@ def adult(data: Data, share: float, seed: int) -> Data:
     order = np.random.default_rng(seed).permutation(len(inputs))
     held_out, kept = np.split(order, [round(share * len(inputs))])
     return replace(data, train=(inputs[kept], targets[kept]), test=(inputs[held_out], targets[held_out]))
+
+
+def last_words(data: Data) -> Data:
+    """Reviews without the words that are not used, and the last of what is left.
+
+    The paper discards rare words; that it keeps the ends of long reviews is what its framework does unless told.
+    """
+    found = reviews.read_numbers(folder() / data.name)
+    assert found is not None
+    train, test = ((_ends(numbers), labels) for numbers, labels in found)
+    return replace(data, train=train, test=test)
+
+
+def _ends(numbered: list[Array]) -> Array:
+    """[reviews, 256] numbers of words that are used, with zeros after the end."""
+    words = np.zeros((len(numbered), reviews.LENGTH), dtype=np.int64)
+    for row, review in zip(words, numbered, strict=True):
+        end = review[(review >= 2) & (review < reviews.WORDS)][-reviews.LENGTH :]
+        row[: len(end)] = end
+    return words
 
 
 def network(data: Data, hidden: int | None) -> nn.Module:

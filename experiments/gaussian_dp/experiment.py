@@ -20,7 +20,7 @@ from tacit.experiments import Cell, Order, Record, Records, markdown_table
 
 from . import drawing
 from .accounting import Steps, accounted, least_error_sums
-from .data import adult, network
+from .data import adult, last_words, network
 
 PUBLISHED = ("mu", "clt", "moments")
 
@@ -29,12 +29,17 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
     """Accounting first, which takes no time; then what trains, small things first."""
     for row in order.settings["mnist"]["rows"]:
         yield _accounting("table 1", _mnist_steps(order, row), order.settings["delta"])
-    for number, about in order.settings["tables"].items():
-        yield _accounting(f"table {number}", _table_steps(order, about), about["delta"])
+    tables = [
+        (f"table {number}", about)
+        for number, base in order.settings["tables"].items()
+        for about in _chosen(order, records, f"table {number}", base)
+    ]
+    for part, about in tables:
+        yield _accounting(part, _table_steps(about), about["delta"])
     yield Cell("figure 3", {}, lambda: least_error_sums(_mnist_steps(order, order.settings["mnist"]["rows"][-1])))
     for run in range(order.settings["runs_of_small"]):
-        for number, about in order.settings["tables"].items():
-            yield from _table_cells(order, f"table {number}", about, run)
+        for part, about in tables:
+            yield from _table_cells(order, part, about, run)
     for row in order.settings["mnist"]["rows"]:
         for run in range(order.settings["runs"]):
             asked = {**row, "run": run}
@@ -43,6 +48,21 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
         for multiplier in (row["multiplier"], row["lower_multiplier"]):
             asked = {**row, "trained_with": multiplier}
             yield Cell("figure 4", asked, partial(_train_mnist, order, row, multiplier, 0))
+
+
+def _all_of(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A table as it is set, and what may be run beside it or in its place."""
+    return [about, *({**about, **about[name]} for name in ("also", "larger") if name in about)]
+
+
+def _chosen(order: Order, records: Records, part: str, base: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A larger edition of the data for whoever has it, in place of the other unless that was run before."""
+    usual, *others = _all_of(base)
+    if "larger" not in base:
+        return [usual, *others]
+    if not any(order.has(each["data"]) or records.where(part, data=each["data"]) for each in others):
+        return [usual]
+    return [usual, *others] if records.where(part, data=usual["data"]) else others
 
 
 def _accounting(part: str, steps: Steps, delta: float) -> Cell:
@@ -56,10 +76,10 @@ def _mnist_steps(order: Order, row: Mapping[str, Any]) -> Steps:
 
 def _population(about: Mapping[str, Any]) -> int:
     """Published sizes: accounting needs no data."""
-    return {"a9a": 29_305, "imdb": 25_000, "movielens-100k": 80_000}[about["data"]]
+    return {"a9a": 29_305, "imdb": 25_000, "movielens-100k": 80_000, "movielens-1m": 800_167}[about["data"]]
 
 
-def _table_steps(order: Order, about: Mapping[str, Any]) -> Steps:
+def _table_steps(about: Mapping[str, Any]) -> Steps:
     return Steps.of(about["multiplier"], about["lot_size"], _population(about), about["epochs"])
 
 
@@ -72,10 +92,14 @@ def _train_mnist(order: Order, row: Mapping[str, Any], multiplier: float, run: i
 
 
 def _table_cells(order: Order, part: str, about: Mapping[str, Any], run: int) -> Iterator[Cell]:
-    private = {"data": about["data"], "epochs": about["epochs"], "run": run}
-    yield Cell(part, private, partial(_train_table, order, about, run))
-    bare = {"data": about["data"], "bare_epochs": about["bare_epochs"], "run": run}
-    yield Cell(part, bare, partial(_train_bare, order, about, run))
+    data = {name: value for name, value in _which(about).items() if value is not None}
+    yield Cell(part, {**data, "epochs": about["epochs"], "run": run}, partial(_train_table, order, about, run))
+    yield Cell(part, {**data, "bare_epochs": about["bare_epochs"], "run": run}, partial(_train_bare, order, about, run))
+
+
+def _which(about: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a run, and how it was cut, if in a way of its own."""
+    return {name: about.get(name) for name in ("data", "words")}
 
 
 def _train_table(order: Order, about: Mapping[str, Any], run: int) -> dict[str, Any]:
@@ -96,6 +120,7 @@ def _train_bare(order: Order, about: Mapping[str, Any], run: int) -> dict[str, A
 def _prepared(order: Order, about: Mapping[str, Any], run: int) -> tuple[Any, torch.nn.Module]:
     data = order.load(about["data"])
     data = adult(data, about["test_share"], run) if "test_share" in about else data
+    data = last_words(data) if about.get("words") == "last" else data
     torch.manual_seed(run)
     return data, network(data, about.get("hidden"))
 
@@ -130,7 +155,7 @@ def _table_1(order: Order, records: list[Record]) -> str:
 
 def _accounted(records: list[Record], part: str, steps: Steps, delta: float) -> dict[str, Any]:
     """What is on file, or worked out now: it takes no time."""
-    found = _found(records, part, multiplier=steps.multiplier, steps=steps.steps, delta=delta)
+    found = _found(records, part, multiplier=steps.multiplier, rate=steps.rate, steps=steps.steps, delta=delta)
     return found[0] if found else accounted(steps, delta)
 
 
@@ -149,25 +174,21 @@ def _epsilons(paper: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 def _table(order: Order, records: list[Record], number: str, about: Mapping[str, Any]) -> str:
     part, paper = f"table {number}", order.expected[f"table{number}"]
     is_error = about["data"].startswith("movielens")
-    score = "RMSE" if is_error else "accuracy"
+    score, unit = ("RMSE", "") if is_error else ("accuracy", " %")
     head = ("model", "epochs", f"{score}, paper", f"{score}, here", "μ, paper", "μ, here", "ε by CLT, paper", "here")
-    private = [each["scores"][-1] for each in _found(records, part, epochs=about["epochs"])]
-    bare = [each["scores"][-1] for each in _found(records, part, bare_epochs=about["bare_epochs"])]
-    ours = _accounted(records, part, _table_steps(order, about), about["delta"])
-    unit = "" if is_error else " %"
-    rows = [
-        (*head, "ε by MA, paper", "here", "certified ε"),
-        (
-            "private",
-            f"{about['epochs']}",
-            f"{paper['score']}{unit}",
-            _scores(private, is_error),
-            *_epsilons(paper, ours),
-        ),
-        ("not private", f"{about['bare_epochs']}", f"{paper['bare']}{unit}", _scores(bare, is_error), *["–"] * 7),
-        *((f"{name} (quoted)", "–", f"{value}{unit}", *["–"] * 8) for name, value in paper["others"].items()),
-    ]
-    return markdown_table(rows)
+    rows = [(*head, "ε by MA, paper", "here", "certified ε")]
+    shown = [each for each in _all_of(about) if _found(records, part, **_which(each))] or [about]
+    for each in shown:
+        told = f", {each['label']}" if "label" in each else ""
+        private = [one["scores"][-1] for one in _found(records, part, **_which(each), epochs=each["epochs"])]
+        bare = [one["scores"][-1] for one in _found(records, part, **_which(each), bare_epochs=each["bare_epochs"])]
+        ours = _accounted(records, part, _table_steps(each), each["delta"])
+        scores = (f"{each['epochs']}", f"{paper['score']}{unit}", _scores(private, is_error))
+        rows.append((f"private{told}", *scores, *_epsilons(paper, ours)))
+        scores = (f"{each['bare_epochs']}", f"{paper['bare']}{unit}", _scores(bare, is_error))
+        rows.append((f"not private{told}", *scores, *["–"] * 7))
+    quoted = paper["others"].items()
+    return markdown_table([*rows, *((f"{name} (quoted)", "–", f"{value}{unit}", *["–"] * 8) for name, value in quoted)])
 
 
 def _figure_3(order: Order, records: list[Record]) -> str:

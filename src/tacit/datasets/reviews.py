@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets.data import Array, Data, Examples
-from tacit.datasets.files import members, npz, reading
+from tacit.datasets.files import ARCHIVES, members, npz, reading
+from tacit.datasets.places import below
 from tacit.errors import InvalidArgument
 
 FILES = (
     "imdb.npz or imdb_tokens*.npz (with flat_train, offsets_train, y_train, flat_test, offsets_test, y_test), for "
-    "aclImdb_v1.tar.gz, or else for a folder aclImdb with imdb.vocab, train and test"
+    "aclImdb_v1.tar.gz, or else for imdb.vocab with the folders train and test"
 )
 WORDS, LENGTH = 10_000, 256
 _PADDING, _UNKNOWN = 0, 1
@@ -27,19 +28,30 @@ _PUBLISHED_SIZE = 25_000
 _KEYS = ("flat_train", "offsets_train", "y_train", "flat_test", "offsets_test", "y_test")
 _WORD = re.compile(r"[a-z0-9']+")
 _PATH = re.compile(r"(?:^|/)(train|test)/(pos|neg)/[^/]+\.txt$")
-_ARCHIVE = "aclImdb_v1.tar.gz"
+_ARCHIVE, _VOCABULARY = "aclImdb_v1.tar.gz", "imdb.vocab"
+FOLDERS = ("aclImdb",)
 
 
 def read_imdb(where: Path) -> Data | None:
     """From numbered words, the archive or its folder; None if neither is there."""
+    found = read_numbers(where)
+    return None if found is None else _data(*((_padded(reviews), labels) for reviews, labels in found))
+
+
+Numbered = tuple[list[Array], Array]
+Texts = tuple[list[list[str]], Array]
+
+
+def read_numbers(where: Path) -> list[Numbered] | None:
+    """Whole reviews as numbers of words, with their labels, to train on and to test on; None if they are not there.
+
+    The most frequent word is 2; 1 and whatever is not below `WORDS` stands for words that are not used.
+    """
     numbered = where if where.suffix == ".npz" and where.is_file() else _first(where, ["imdb.npz", "imdb_tokens*.npz"])
     if numbered is not None:
-        return _data(*_from_numbers(numbered))
+        return _from_numbers(numbered)
     files = _texts(where)
-    return None if files is None else _data(*_from_texts(files, where))
-
-
-Texts = tuple[list[list[str]], Array]
+    return None if files is None else _from_texts(files, where)
 
 
 def read_words(where: Path) -> tuple[Texts, Texts] | None:
@@ -97,7 +109,7 @@ def _first(where: Path, patterns: list[str]) -> Path | None:
     return next((file for pattern in patterns for file in sorted(where.glob(pattern))), None)
 
 
-def _from_numbers(file: Path) -> list[Examples]:
+def _from_numbers(file: Path) -> list[Numbered]:
     arrays = npz(file, _KEYS)
     with reading(file, "numbered words"):
         parts = []
@@ -105,7 +117,7 @@ def _from_numbers(file: Path) -> list[Examples]:
             if len(offsets) != len(labels) + 1 or set(np.unique(labels)) - {0, 1}:
                 raise ValueError("every review needs an offset and a label of 0 or 1")
             reviews = [flat[start:stop] for start, stop in pairwise(offsets)]
-            parts.append((_padded(reviews), labels.astype(np.int64)))
+            parts.append((reviews, labels.astype(np.int64)))
     return parts
 
 
@@ -119,19 +131,21 @@ def _padded(reviews: list[Array]) -> Array:
 
 
 def _texts(where: Path) -> Iterator[tuple[str, bytes]] | None:
-    archive = where if where.name == _ARCHIVE else where / _ARCHIVE
+    archive = where if where.name.endswith(ARCHIVES) else where / _ARCHIVE
     if archive.is_file():
         return members(archive)
-    folder = next((each for each in (where, where / "aclImdb") if (each / "imdb.vocab").is_file()), None)
+    if where.name == _VOCABULARY:
+        where = where.parent
+    folder = next((each for each in (where, *below(where, FOLDERS)) if (each / _VOCABULARY).is_file()), None)
     if folder is None:
         return None
     texts = (
         file for part in ("train", "test") for label in ("pos", "neg") for file in (folder / part / label).glob("*")
     )
-    return ((file.as_posix(), file.read_bytes()) for file in (folder / "imdb.vocab", *sorted(texts)))
+    return ((file.as_posix(), file.read_bytes()) for file in (folder / _VOCABULARY, *sorted(texts)))
 
 
-def _from_texts(files: Iterator[tuple[str, bytes]], where: Path) -> list[Examples]:
+def _from_texts(files: Iterator[tuple[str, bytes]], where: Path) -> list[Numbered]:
     """Reviews in the order of their paths, so that neither archive nor file system has a say in it."""
     texts: dict[str, bytes] = {}
     vocabulary: list[str] = []
@@ -139,15 +153,17 @@ def _from_texts(files: Iterator[tuple[str, bytes]], where: Path) -> list[Example
         for path, text in files:
             if _PATH.search(path):
                 texts[path] = text
-            elif path.endswith("imdb.vocab"):
+            elif path.endswith(_VOCABULARY):
                 vocabulary = text.decode("utf-8").split()
     if not vocabulary or not texts:
-        raise InvalidArgument(f"{where} must hold imdb.vocab and reviews in train and test, pos and neg. It does not.")
+        raise InvalidArgument(
+            f"{where} must hold {_VOCABULARY} and reviews in train and test, pos and neg. It does not."
+        )
     numbers = {word: number for number, word in enumerate(vocabulary[: WORDS - 2], start=2)}
     return [_part(part, texts, numbers) for part in ("train", "test")]
 
 
-def _part(part: str, texts: dict[str, bytes], numbers: dict[str, int]) -> Examples:
+def _part(part: str, texts: dict[str, bytes], numbers: dict[str, int]) -> Numbered:
     texts_of_words, labels = _cut(texts, part)
     reviews = [np.array([numbers.get(word, _UNKNOWN) for word in words], dtype=np.int64) for words in texts_of_words]
-    return _padded(reviews), labels
+    return reviews, labels

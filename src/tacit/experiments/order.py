@@ -35,6 +35,13 @@ class Order:
             _LOADED[name] = load(name)
         return _LOADED[name]
 
+    def has(self, name: str) -> bool:
+        """Whether there is a copy of this data set where they are kept. Nothing is downloaded."""
+        from tacit.datasets.cache import folder
+
+        kept = folder() / name
+        return kept.is_dir() and any(kept.iterdir())
+
 
 def read_order(folder: Path, size: Size) -> Order:
     """The order that a folder's files describe."""

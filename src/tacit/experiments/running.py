@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.datasets.cache import VARIABLE
 from tacit.errors import DataMissing, InvalidArgument
 from tacit.experiments.order import Order, Size
 from tacit.experiments.pages import tables_in, with_tables, write_page
@@ -13,6 +14,7 @@ from tacit.experiments.records import Record, Records, missing
 from tacit.experiments.targets import Experiment, Target
 
 RESULTS = "results.jsonl"
+_OWN_COPIES = f"Or set {VARIABLE} to the folder in which your copies lie, each in a folder with its name."
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def run_missing(
         try:
             record = records.make(cell)
         except DataMissing as error:
-            lacking[str(error)] = None
+            lacking[f"{error.missing} {_OWN_COPIES}"] = None
             continue
         say(f"  {record.seconds or 0:.0f} s of processor time")
     return tuple(lacking)
