@@ -71,7 +71,20 @@ class BadLedger(TacitError):
 
 
 class DataMissing(TacitError):
-    """A data set is not on this machine and could not be downloaded."""
+    """A data set is not on this machine and could not be downloaded.
+
+    `missing` says which files, and where they go; the second argument how else a copy can be pointed to. Whoever has
+    no such way leaves it out.
+    """
+
+    def __str__(self) -> str:
+        """Both as sentences."""
+        return " ".join(map(str, self.args))
+
+    @property
+    def missing(self) -> str:
+        """Which files are missing, and where they go."""
+        return str(self.args[0])
 
 
 class MixesExamples(TacitError):

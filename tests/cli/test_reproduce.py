@@ -36,7 +36,7 @@ def make(order, steps):
     return {"epsilon": curve(Gaussian(order.settings["multiplier"]) * steps).epsilon(1e-5)}
 
 def lack():
-    raise DataMissing("svhn is not on this machine.")
+    raise DataMissing("svhn is not on this machine.", "Try --data-path PATH.")
 
 def tables(order, records):
     rows = [(str(r.asked["steps"]), str(order.expected["epsilon"]), f"{r.found['epsilon']:.3f}") for r in records]
@@ -87,7 +87,9 @@ def test_tables_and_pictures_are_written_and_what_could_not_be_had_is_named(taci
 
     assert f"| 9 | 1.0 | {curve(Gaussian(5 / 3)).epsilon(1e-5):.3f} |" in run.out
     assert run.out.count("|---|---|---|") == 1
-    assert "Left out: svhn is not on this machine." in run.err
+    # This command has no --data-path.
+    assert "Left out: svhn is not on this machine. Or set TACIT_DATA to the folder in which" in run.err
+    assert "--data-path" not in run.err
     assert "| 9 | 1.0 |" in (out / "tables.md").read_text()
     assert (out / "pictures" / "figure_1.png").stat().st_size > 1000
     record = json.loads((out / "results.jsonl").read_text().splitlines()[0])

@@ -13,7 +13,7 @@ import pytest
 
 from tacit.datasets import cache, load
 from tacit.datasets.sources import SOURCES, Remote, Source
-from tacit.errors import DataMissing
+from tacit.errors import DataMissing, InvalidArgument
 
 CONTENT = b"-1 3:1\n+1 1:1\n"
 
@@ -50,9 +50,9 @@ def test_a_file_is_downloaded_once_and_kept(served, tmp_path):
     folder, address = served
     (folder / "a9a").write_bytes(CONTENT)
     source = Source("page", (Remote(f"{address}/a9a", "a9a", digest(CONTENT)),))
-    cache.fetch("a9a", source, tmp_path / "kept")
+    cache.fetch("a9a", source, tmp_path / "kept", "")
     (folder / "a9a").unlink()
-    cache.fetch("a9a", source, tmp_path / "kept")
+    cache.fetch("a9a", source, tmp_path / "kept", "")
     assert [file.name for file in (tmp_path / "kept").iterdir()] == ["a9a"]
     assert (tmp_path / "kept/a9a").read_bytes() == CONTENT
 
@@ -62,8 +62,8 @@ def test_what_is_not_what_was_published_is_not_kept(served, tmp_path):
     (folder / "a9a").write_bytes(CONTENT[:-1])
     source = Source("page", (Remote(f"{address}/a9a", "a9a", digest(CONTENT)),))
     with pytest.raises(DataMissing, match="SHA256"):
-        cache.fetch("a9a", source, tmp_path / "kept")
-    assert list((tmp_path / "kept").iterdir()) == []
+        cache.fetch("a9a", source, tmp_path / "kept", "")
+    assert not (tmp_path / "kept").exists()
 
 
 def zipped(inside: bytes, comment: bytes) -> bytes:
@@ -79,7 +79,7 @@ def test_an_archive_is_checked_by_what_is_in_it_however_it_was_packed(served, tm
     folder, address = served
     (folder / "table.zip").write_bytes(zipped(CONTENT, again))
     remote = Remote(f"{address}/table.zip", "table.zip", digest(CONTENT), inside="table.csv")
-    cache.fetch("table", Source("page", (remote,)), tmp_path / "kept")
+    cache.fetch("table", Source("page", (remote,)), tmp_path / "kept", "")
     assert (tmp_path / "kept/table.zip").is_file()
 
 
@@ -92,29 +92,61 @@ def test_an_archive_with_other_contents_is_refused(served, tmp_path, inside, ser
     name = "table.zip" if inside else "table.gz"
     remote = Remote(f"{address}/table", name, digest(CONTENT), inside=inside)
     with pytest.raises(DataMissing, match="its SHA-256 is"):
-        cache.fetch("table", Source("page", (remote,)), tmp_path / "kept")
-    assert list((tmp_path / "kept").iterdir()) == []
+        cache.fetch("table", Source("page", (remote,)), tmp_path / "kept", "")
+    assert not (tmp_path / "kept").exists()
+
+
+# Every name under which a data set is read, not only those of the files that are downloaded.
+LOOKED_FOR = {
+    "a9a": ["a9a[.gz]", "a9a.t[.gz]"],
+    "adult": ["adult.data[.gz]", "adult.test[.gz]", "a9a[.gz]", "a9a.t[.gz]"],
+    "bank": ["bank-additional-full.csv[.gz]", "bank-additional.zip", "folders bank, bank-additional", ".csv.gz"],
+    "breast-cancer-wisconsin": ["breast-cancer-wisconsin.data[.gz]", "breast-cancer-wisconsin.csv[.gz]"],
+    "cifar10": ["cifar10.npz", "cifar-10-binary.tar.gz", "data_batch_1.bin", "test_batch.bin", "cifar-10-batches-bin"],
+    "creditcard": ["creditcard.csv[.gz]", "creditcardfraud.zip"],
+    "fashion-mnist": ["fashion_mnist.npz", "train-images-idx3-ubyte[.gz]", "FashionMNIST/raw"],
+    "imdb": ["imdb.npz", "imdb_tokens*.npz", "aclImdb_v1.tar.gz", "imdb.vocab", "folders imdb, aclImdb"],
+    "kddcup99": ["kddcup.data_10_percent[.gz]", "corrected[.gz]"],
+    "mnist": ["mnist.npz", "t10k-labels-idx1-ubyte[.gz]", "MNIST/raw"],
+    "movielens-100k": ["u.data[.gz]", "ml-100k.zip", "ml-100k.inter"],
+    "movielens-1m": ["ratings.dat[.gz]", "ml-1m.zip", "ml-1m.inter"],
+    "svhn": ["svhn.npz", "train_32x32.mat", "test_32x32.mat"],
+}
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_without_a_network_every_file_its_place_and_its_address_are_named(name, nobody_listens, tmp_path):
-    real = SOURCES[name]
-    source = Source(
-        real.page, tuple(Remote(f"{nobody_listens}/{each.file}", each.file, each.sha256) for each in real.files)
-    )
+def test_without_a_network_every_file_its_place_and_its_address_are_named(name, nobody_listens, tmp_path, monkeypatch):
+    real, kept = SOURCES[name], tmp_path / "new" / "kept"
+    remotes = tuple(Remote(f"{nobody_listens}/{each.file}", each.file, each.sha256) for each in real.files)
+    monkeypatch.setitem(SOURCES, name, Source(real.page, remotes))
+    monkeypatch.setenv("TACIT_DATA", str(kept))
     with pytest.raises(DataMissing) as caught:
-        cache.fetch(name, source, tmp_path / name)
+        load(name)
     message = str(caught.value)
     assert f"no connection to {nobody_listens.removeprefix('http://')}" in message
-    wanted = [str(tmp_path / name), "--data-path FOLDER", f"load({name!r}, path)", real.page]
-    assert [each for each in (*wanted, *(remote.url for remote in source.files)) if each not in message] == []
+    wanted = [str(kept / name), "--data-path PATH", f"load({name!r}, path)", "TACIT_DATA", real.page, *LOOKED_FOR[name]]
+    assert [each for each in (*wanted, *(remote.url for remote in remotes)) if each not in message] == []
+    # What could not be had leaves no trace.
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InvalidArgument) as refused:
+        load(name, tmp_path)
+    assert [each for each in LOOKED_FOR[name] if each not in str(refused.value)] == []
+
+
+def test_what_lies_in_the_folder_stays_there_when_a_download_fails(nobody_listens, tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/a9a.t").write_bytes(CONTENT)
+    source = Source("page", (Remote(f"{nobody_listens}/a9a", "a9a", digest(CONTENT)),))
+    with pytest.raises(DataMissing):
+        cache.fetch("a9a", source, tmp_path / "kept", "")
+    assert [file.name for file in (tmp_path / "kept").iterdir()] == ["a9a.t"]
 
 
 def test_a_missing_page_is_said_to_be_missing(served, tmp_path):
     _, address = served
     source = Source("page", (Remote(f"{address}/nowhere", "nowhere", digest(b"")),))
     with pytest.raises(DataMissing, match="the server answered 404"):
-        cache.fetch("nowhere", source, tmp_path / "kept")
+        cache.fetch("nowhere", source, tmp_path / "kept", "")
 
 
 def test_load_downloads_reads_and_tells_the_source(served, tmp_path, monkeypatch):

@@ -13,23 +13,34 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from tacit.datasets import adult, cache, colour, images, kddcup99, ratings, reviews, tables
 from tacit.datasets.bundled import BUNDLED, read_bundled
 from tacit.datasets.data import Data
 from tacit.datasets.own import is_table, load_table
+from tacit.datasets.places import below, lone, spellings
 from tacit.datasets.sources import SOURCES
 from tacit.errors import InvalidArgument
 
-__all__ = ["NAMES", "Data", "is_table", "load", "load_table", "load_words"]
+__all__ = ["NAMES", "Data", "is_kept", "is_table", "load", "load_table", "load_words", "read_from"]
+
+
+_READ = TypeVar("_READ")
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads a data set from a file or folder (None if it is not there), and says which files it looks for."""
+    """Reads a data set from a file or folder (None if it is not there), and says which files it looks for.
+
+    `inside` are folders that hold them where an archive was unpacked; of a folder with a single file of one of the
+    `endings`, that file is read, whatever its name.
+    """
 
     read: Callable[[Path], Data | None]
     looked_for: str
+    inside: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()
 
 
 _READERS = {
@@ -38,18 +49,24 @@ _READERS = {
         adult.read_adult,
         f"{adult.ADULT_FILES}, and for {adult.A9A_FILES}: a folder must hold both files of a pair",
     ),
-    "cifar10": _Reader(colour.read_cifar10, colour.CIFAR_FILES),
-    "imdb": _Reader(reviews.read_imdb, reviews.FILES),
+    "cifar10": _Reader(colour.read_cifar10, colour.CIFAR_FILES, colour.CIFAR_FOLDERS),
+    "imdb": _Reader(reviews.read_imdb, reviews.FILES, reviews.FOLDERS),
     "kddcup99": _Reader(kddcup99.read_kddcup99, kddcup99.FILES),
     "svhn": _Reader(colour.read_svhn, colour.SVHN_FILES),
-    **{name: _Reader(partial(images.read_images, name), images.files_of(name)) for name in images.IMAGES},
-    **{name: _Reader(partial(tables.read_table, name), tables.files_of(name)) for name in tables.PUBLISHED},
     **{
-        name: _Reader(partial(ratings.read_movielens, name), edition.looked_for)
+        name: _Reader(partial(images.read_images, name), images.files_of(name), folders)
+        for name, folders in images.IMAGES.items()
+    },
+    **{
+        name: _Reader(partial(tables.read_table, name), tables.files_of(name), table.folders, tables.ENDINGS)
+        for name, table in tables.PUBLISHED.items()
+    },
+    **{
+        name: _Reader(partial(ratings.read_movielens, name), edition.looked_for, (edition.folder,))
         for name, edition in ratings.EDITIONS.items()
     },
 }
-_ALIASES = {"movielens": "movielens-100k"}
+_ANY_MOVIELENS = "movielens"
 
 NAMES = tuple(sorted([*BUNDLED, *_READERS]))
 
@@ -57,13 +74,18 @@ NAMES = tuple(sorted([*BUNDLED, *_READERS]))
 def load(name: str, path: str | os.PathLike[str] | None = None) -> Data:
     """The data set called `name`; `path` says where the user's copy lies: a folder, or a file.
 
-    Without one, it is looked for in the folder of `TACIT_DATA` (or that of the system for such files) and, if it is
+    It is read in the form in which it was published, from an archive or from what unpacking one left. Of files that
+    belong together, one may be pointed to if the others lie beside it. Without a path, it is looked for in the same
+    way in the folder of `TACIT_DATA` (or that of the system for such files), in a folder with its name, and, if it is
     not there, downloaded, checked and kept. `DataMissing` says which files go where if that cannot be done.
+    `movielens` is the one edition that is there, and movielens-100k if none is.
 
     >>> load("iris")
     Data(name='iris', classes=3, population=119)
     """
-    name = _ALIASES.get(name, name)
+    where = None if path is None else Path(path).expanduser()
+    if name == _ANY_MOVIELENS:
+        name = _edition(where)
     if name not in NAMES:
         close = difflib.get_close_matches(name, NAMES, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
@@ -72,31 +94,67 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Data:
         if path is not None:
             raise InvalidArgument(f"{name} comes with scikit-learn and is not read from {path}. Leave the path out.")
         return read_bundled(name)
-    found = _kept(name) if path is None else _READERS[name].read(Path(path).expanduser())
-    if found is None:
-        raise InvalidArgument(f"There is no {name} in {path}. Looked for {_READERS[name].looked_for}.")
-    return replace(found, source=SOURCES[name].page)
+    return replace(read_from(name, where, _READERS[name].read), source=SOURCES[name].page)
 
 
 def load_words(name: str = "imdb", path: str | os.PathLike[str] | None = None) -> tuple[reviews.Texts, reviews.Texts]:
     """Texts to train on and to test on, each cut into its words, with labels; for `tacit.features.HashedWords`."""
     if name != "imdb":
         raise InvalidArgument(f"There are texts in imdb only. Got {name!r}.")
-    where = cache.folder() / name if path is None else Path(path).expanduser()
-    found = reviews.read_words(where)
-    if found is None and path is None:
-        cache.fetch(name, SOURCES[name], where)
-        found = reviews.read_words(where)
+    return read_from(name, None if path is None else Path(path).expanduser(), reviews.read_words)
+
+
+def is_kept(name: str) -> bool:
+    """Whether something lies where this data set is kept. It is neither read nor downloaded."""
+    return any(place.is_dir() and any(place.iterdir()) for place in _places(name, None))
+
+
+def read_from(name: str, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ:
+    """What `read` makes of a data set's files: in `where`, or else in the copy that is kept, downloaded if need be."""
+    found = _first(name, where, read)
+    if found is None and where is None:
+        place = cache.folder() / name
+        cache.fetch(name, SOURCES[name], place, _looked(name, place))
+        found = _first(name, where, read)
     if found is None:
-        raise InvalidArgument(f"There is no {name} in {where}. Looked for {reviews.FILES}.")
+        there = cache.folder() / name if where is None else where
+        raise InvalidArgument(f"There is no {name} in {there}. {_looked(name, there)}")
     return found
 
 
-def _kept(name: str) -> Data | None:
-    """The copy that is kept on this machine, downloaded first if there is none."""
-    where = cache.folder() / name
-    found = _READERS[name].read(where)
-    if found is None:
-        cache.fetch(name, SOURCES[name], where)
-        found = _READERS[name].read(where)
-    return found
+def _first(name: str, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ | None:
+    """From the first place that has the files, or else from the only one that they may be."""
+    for place in _places(name, where):
+        found = read(place)
+        if found is not None:
+            return found
+    reader, folder = _READERS[name], cache.folder() / name if where is None else where
+    table = lone(folder, reader.endings, reader.looked_for) if reader.endings else None
+    return None if table is None else read(table)
+
+
+def _places(name: str, where: Path | None) -> list[Path]:
+    """Where the files may lie, in the order of looking."""
+    inside = (*spellings(name), *_READERS[name].inside)
+    if where is not None:
+        return [where, *below(where, inside)]
+    kept = cache.folder() / name
+    return [kept, *below(kept, inside), *below(cache.folder(), inside)]
+
+
+def _looked(name: str, where: Path) -> str:
+    reader = _READERS[name]
+    folders = "" if where.is_file() else f" in {where} and in its folders {', '.join([name, *reader.inside])},"
+    others = f", or for any one file that ends in {' or '.join(reader.endings)}" if reader.endings else ""
+    return f"Looked{folders} for {reader.looked_for}{others}."
+
+
+def _edition(where: Path | None) -> str:
+    """Which MovieLens is meant: the one that is there. None is, if there are two."""
+    there = [name for name in ratings.EDITIONS if any(ratings.is_there(name, each) for each in _places(name, where))]
+    if len(there) > 1:
+        raise InvalidArgument(f"{where or cache.folder()} holds both editions of MovieLens. Say {' or '.join(there)}.")
+    if not there and where is not None:
+        looked = " ".join(_looked(name, where) for name in ratings.EDITIONS)
+        raise InvalidArgument(f"There is no edition of MovieLens in {where}. {looked}")
+    return there[0] if there else next(iter(ratings.EDITIONS))

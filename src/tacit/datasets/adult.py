@@ -104,8 +104,8 @@ def _read(
         return None
     parts = []
     for file in files:
-        with reading(where / file, "rows of Adult"):
-            parts.append(read(found[file]))
+        with reading(found[file].path, "rows of Adult"):
+            parts.append(read(found[file].content))
     train, test = parts
     return Data(name, train, test, classes=2, population=_PUBLISHED_SIZE, scaling=scaling, example="person")
 

@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, final
 from urllib.parse import urlsplit
@@ -31,23 +31,43 @@ def folder() -> Path:
     return user_cache_path("tacit") / "data"
 
 
-def fetch(name: str, source: Source, into: Path) -> None:
-    """Download whatever is not there yet; `DataMissing` with the names of all files if that cannot be done."""
+def fetch(name: str, source: Source, into: Path, looked: str) -> None:
+    """Download whatever is not there yet; `DataMissing` with the names of all files if that cannot be done.
+
+    `looked` is the sentence that says where it was looked for, and under which names. A folder that nothing came into
+    is not left behind.
+    """
     for remote in source.files:
         if (into / remote.file).is_file():
             continue
         try:
-            _download(remote, into)
+            with _folder_for(into):
+                _download(remote, into)
         # Whatever goes wrong between here and a server far away, the remedy is the same.
         except Exception as error:
-            raise DataMissing(_how_to_get(name, source, into, remote, error)) from error
+            why = f"{name} is not on this machine, and could not be downloaded ({_reason(error, remote.url)}). {looked}"
+            raise DataMissing(f"{why} {_how_to_get(source, into)}", _own_copy(name)) from error
+
+
+@contextmanager
+def _folder_for(into: Path) -> Iterator[None]:
+    """Make the folder; if that was for nothing, it and those above it that were made for it go again."""
+    made = [folder for folder in (into, *into.parents) if not folder.exists()]
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for folder in made:
+            # One that was never made is not there, and in another something else came to lie meanwhile.
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _download(remote: Remote, into: Path) -> None:
     """One file: at its place only once it is whole, and is what was published."""
     import pooch
 
-    into.mkdir(parents=True, exist_ok=True)
     # Pooch announces every file on standard error, where our own progress is shown.
     pooch.get_logger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(dir=into, prefix=".unfinished-") as scratch, _progress(remote.file) as shown:
@@ -74,13 +94,16 @@ def _check_inside(arrived: Path, remote: Remote) -> None:
         raise ValueError(f"its SHA-256 is {found}, and should be {remote.sha256}")
 
 
-def _how_to_get(name: str, source: Source, into: Path, failed: Remote, error: Exception) -> str:
+def _how_to_get(source: Source, into: Path) -> str:
     files = ", ".join(remote.file for remote in source.files)
     addresses = " ".join(remote.url for remote in source.files)
+    return f"Put {files} into {into} (from {addresses}); {source.page} describes the data."
+
+
+def _own_copy(name: str) -> str:
     return (
-        f"{name} is not on this machine, and could not be downloaded ({_reason(error, failed.url)}). Put {files} into "
-        f"{into} (from {addresses}), or say where your copy lies: --data-path FOLDER on the command line, "
-        f"load({name!r}, path) in Python. {source.page} describes the data."
+        f"Or say where your copy lies: --data-path PATH on the command line, load({name!r}, path) in Python, or "
+        f"{VARIABLE} for the folder in which copies lie, each in a folder with its name."
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets.data import Array, Data, Examples
-from tacit.datasets.files import contents, reading
+from tacit.datasets.files import File, contents, reading
 from tacit.datasets.images import CLASSES, check_labels, packed
 from tacit.errors import InvalidArgument
 
@@ -19,6 +19,7 @@ CIFAR_FILES = (
     "cifar10.npz, for cifar-10-binary.tar.gz, or else for all of data_batch_1.bin to data_batch_5.bin and "
     "test_batch.bin (the binary form; the one for Python is pickled, and is not read)"
 )
+CIFAR_FOLDERS = ("cifar-10-batches-bin",)
 SVHN_FILES = "svhn.npz, or else for train_32x32.mat with test_32x32.mat"
 _BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 _MAT = ("train_32x32.mat", "test_32x32.mat")
@@ -35,12 +36,11 @@ def read_cifar10(where: Path) -> Data | None:
     found = contents(where, _BATCHES, ["cifar-10-binary.tar.gz"])
     if found is None:
         return None
-    for name in _BATCHES:
-        if len(found[name]) % (1 + _BYTES):
-            raise InvalidArgument(f"{where / name} is not a whole number of images. Fetch it again.")
-    train = np.frombuffer(b"".join(found[name] for name in _BATCHES[:-1]), np.uint8).reshape(-1, 1 + _BYTES)
-    test = np.frombuffer(found[_BATCHES[-1]], np.uint8).reshape(-1, 1 + _BYTES)
-    return _data("cifar10", _from_bytes(train, where), _from_bytes(test, where))
+    for name, file in found.items():
+        if len(file.content) % (1 + _BYTES):
+            raise InvalidArgument(f"{name} in {file.path} is not a whole number of images. Fetch it again.")
+    train = b"".join(found[name].content for name in _BATCHES[:-1])
+    return _data("cifar10", *(_from_bytes(part, where) for part in (train, found[_BATCHES[-1]].content)))
 
 
 def read_svhn(where: Path) -> Data | None:
@@ -51,7 +51,7 @@ def read_svhn(where: Path) -> Data | None:
     found = contents(where, _MAT)
     if found is None:
         return None
-    return _data("svhn", *(_from_mat(found[name], where / name) for name in _MAT))
+    return _data("svhn", *(_from_mat(found[name]) for name in _MAT))
 
 
 def _data(name: str, train: Examples, test: Examples) -> Data:
@@ -59,20 +59,21 @@ def _data(name: str, train: Examples, test: Examples) -> Data:
     return Data(name, train, test, CLASSES, population=_SIZES[name], scaling=scaling, example="image")
 
 
-def _from_bytes(rows: Array, where: Path) -> Examples:
+def _from_bytes(content: bytes, where: Path) -> Examples:
+    rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + _BYTES)
     return _scaled(rows[:, 1:].reshape(-1, 3, _SIDE, _SIDE)), check_labels(rows[:, 0], where)
 
 
-def _from_mat(content: bytes, file: Path) -> Examples:
+def _from_mat(file: File) -> Examples:
     """Images [row, column, colour, image] in X; in y, the digit 0 is called 10."""
     from scipy.io import loadmat
 
-    with reading(file, "the arrays X and y of SVHN"):
-        arrays = loadmat(io.BytesIO(content), variable_names=["X", "y"])
+    with reading(file.path, "the arrays X and y of SVHN"):
+        arrays = loadmat(io.BytesIO(file.content), variable_names=["X", "y"])
         images, labels = arrays["X"], arrays["y"].reshape(-1)
         if images.shape[:3] != (_SIDE, _SIDE, 3) or images.dtype != np.uint8 or images.shape[3] != labels.size:
             raise ValueError(f"X has shape {images.shape} and type {images.dtype}, y has {labels.size} labels")
-    return _scaled(images.transpose(3, 2, 0, 1)), check_labels(labels % 10, file)
+    return _scaled(images.transpose(3, 2, 0, 1)), check_labels(labels % 10, file.path)
 
 
 def _from_arrays(name: str, arrays: list[Array], where: Path) -> Data:

@@ -12,13 +12,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from tacit.datasets.data import Array
 from tacit.errors import InvalidArgument
 
-_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 _UNREADABLE = (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, tarfile.TarError)
 
 
@@ -35,51 +36,71 @@ def reading(file: Path, what: str) -> Iterator[None]:
         raise InvalidArgument(f"{file} does not hold {what}: {error}.") from error
 
 
-def find(where: Path, name: str) -> Path | None:
-    """The file of this name, or its gzipped form; `where` is a folder, or the file itself."""
-    names = (name, f"{name}.gz")
-    if where.is_file():
-        return where if where.name in names else None
-    return next((where / each for each in names if (where / each).is_file()), None)
+class File(NamedTuple):
+    """All bytes of a file, unpacked, and where they come from: the file, or the archive that it is in."""
+
+    path: Path
+    content: bytes
+
+
+def forms(name: str) -> tuple[str, str]:
+    """What a file may be called: this, or with the ending of its gzipped form."""
+    return name, f"{name}.gz"
 
 
 def content(file: Path) -> bytes:
     """All bytes of a file, unpacked if its name ends in .gz."""
     raw = file.read_bytes()
-    return gzip.decompress(raw) if file.suffix == ".gz" else raw
+    return gzip.decompress(raw) if file.suffix.lower() == ".gz" else raw
 
 
-def contents(where: Path, names: Sequence[str], archives: Sequence[str] = ()) -> dict[str, bytes] | None:
-    """The contents of all these files, by name: from a folder, or from one archive there. None if one is missing.
+def contents(where: Path, names: Sequence[str], archives: Sequence[str] = ()) -> dict[str, File] | None:
+    """All these files, by name: from a folder, or from one archive there. None if one is missing.
 
-    An archive may also be `where` itself. Within one, a file may lie in any folder.
+    `where` may also be one of the files, with the others beside it, or an archive. Within one, a file may lie in any
+    folder.
     """
-    files = {name: find(where, name) for name in names}
-    if all(files.values()):
-        return {name: _read(file) for name, file in files.items() if file is not None}
-    for archive in [where] if where.is_file() else [where / name for name in archives]:
-        if archive.is_file() and archive.name.endswith(_ARCHIVES):
+    pointed = {name: where for name in names if where.is_file() and where.name in forms(name)}
+    files = {**_named(where.parent if pointed else where, names), **pointed}
+    missing = [name for name in names if name not in files]
+    if not missing:
+        return {name: _read(file) for name, file in files.items()}
+    if pointed:
+        raise InvalidArgument(
+            f"{where} is one of {len(names)} files that belong together, and beside it there is no "
+            f"{', no '.join(missing)}. Put all of them into one folder."
+        )
+    return _packed([where] if where.is_file() else [where / name for name in archives], names)
+
+
+def _named(folder: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Those of the files that lie in the folder, plain or gzipped."""
+    files = {name: [folder / form for form in forms(name) if (folder / form).is_file()] for name in names}
+    return {name: found[0] for name, found in files.items() if found}
+
+
+def _packed(archives: Sequence[Path], names: Sequence[str]) -> dict[str, File] | None:
+    """All these files from the first archive that has them."""
+    for archive in archives:
+        if archive.is_file() and archive.name.endswith(ARCHIVES):
             with reading(archive, f"an archive with {', '.join(names)}"):
-                found = {Path(path).name: data for path, data in members(archive) if Path(path).name in names}
+                inside = ((Path(path).name, data) for path, data in members(archive))
+                found = {name: File(archive, data) for name, data in inside if name in names}
             if len(found) == len(names):
                 return found
     return None
 
 
-def only_content(where: Path, names: Sequence[str], archives: Sequence[str] = ()) -> tuple[Path, bytes] | None:
+def only_content(where: Path, names: Sequence[str], archives: Sequence[str] = ()) -> File | None:
     """The content of a data set of one file, which has any name if it is pointed to, and else the first of `names`."""
-    if where.is_file() and not where.name.endswith(_ARCHIVES):
-        return where, _read(where)
-    for name in names:
-        found = contents(where, [name], archives)
-        if found is not None:
-            return (where if where.is_file() else where / name), found[name]
-    return None
+    if where.is_file() and not where.name.endswith(ARCHIVES):
+        return _read(where)
+    return next((found[name] for name in names if (found := contents(where, [name], archives)) is not None), None)
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path) -> File:
     with reading(file, "what its name says"):
-        return content(file)
+        return File(file, content(file))
 
 
 def members(archive: Path) -> Iterator[tuple[str, bytes]]:
@@ -128,11 +149,12 @@ def npz(path: Path, keys: Sequence[str]) -> list[Array]:
         raise InvalidArgument(f"{path} is not an .npz file of numbers: {error}.") from error
 
 
-def idx(content: bytes, path: Path) -> Array:
+def idx(file: File) -> Array:
     """The array of an idx file: two zeros, the type (8 for bytes), the number of axes, their lengths, the bytes."""
+    content = file.content
     axes = content[3] if content[:3] == b"\x00\x00\x08" and len(content) > 3 else 0
     start = 4 + 4 * axes
     shape = tuple(int.from_bytes(content[place : place + 4], "big") for place in range(4, start, 4))
     if not axes or len(content) - start != math.prod(shape):
-        raise InvalidArgument(f"{path} is not an idx file of bytes, or not a whole one. Fetch it again.")
+        raise InvalidArgument(f"{file.path} is not an idx file of bytes, or not a whole one. Fetch it again.")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)

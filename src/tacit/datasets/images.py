@@ -1,4 +1,7 @@
-"""MNIST and Fashion-MNIST: one .npz file, or the four files of the original."""
+"""MNIST and Fashion-MNIST: one .npz file, or the four files of the original.
+
+Both are published under the same file names. So only folders are looked into whose names tell which of the two it is.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import numpy as np
 
 from tacit.datasets.data import Array, Data, Examples
 from tacit.datasets.files import contents, idx, npz
+from tacit.datasets.places import spellings
 from tacit.errors import InvalidArgument
 
-IMAGES = ("fashion-mnist", "mnist")
+# Each with the folders that torchvision and the authors' own repository have for it.
+IMAGES = {"fashion-mnist": ("FashionMNIST/raw", "data/fashion"), "mnist": ("MNIST/raw",)}
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 _ORIGINAL = (
     "train-images-idx3-ubyte",
@@ -18,6 +23,8 @@ _ORIGINAL = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
+# As some archives spell them.
+_DOTTED = tuple(name.replace("-idx", ".idx") for name in _ORIGINAL)
 _PUBLISHED_SIZE = 60_000
 CLASSES = 10
 
@@ -26,10 +33,10 @@ def read_images(name: str, where: Path) -> Data | None:
     """The data set in `where`: an .npz file, or a folder with one or with the four original files."""
     arrays = packed(name, where)
     if arrays is None:
-        found = contents(where, _ORIGINAL)
+        found = contents(where, _ORIGINAL) or contents(where, _DOTTED)
         if found is None:
             return None
-        arrays = [idx(found[file], where / file) for file in _ORIGINAL]
+        arrays = [idx(found[file]) for file in found]
     images, labels, test_images, test_labels = arrays
     return Data(
         name,
@@ -44,12 +51,13 @@ def read_images(name: str, where: Path) -> Data | None:
 
 def files_of(name: str) -> str:
     """The names that are looked for."""
-    return f"{' or '.join(npz_names(name))}, or else for all of {', '.join(f'{file}[.gz]' for file in _ORIGINAL)}"
+    originals = ", ".join(f"{file}[.gz]" for file in _ORIGINAL)
+    return f"{' or '.join(npz_names(name))}, or else for all of {originals} (or with .idx in place of -idx)"
 
 
 def npz_names(name: str) -> list[str]:
     """Both spellings of a name."""
-    return [f"{spelling}.npz" for spelling in dict.fromkeys((name, name.replace("-", "_")))]
+    return [f"{spelling}.npz" for spelling in spellings(name)]
 
 
 def packed(name: str, where: Path) -> list[Array] | None:

@@ -83,8 +83,8 @@ def read_kddcup99(where: Path) -> Data | None:
         return None
     parts = []
     for name in _NAMES:
-        with reading(where / name, "rows of kddcup99"):
-            parts.append(_examples(found[name]))
+        with reading(found[name].path, "rows of kddcup99"):
+            parts.append(_examples(found[name].content))
     train, test = parts
     return Data(
         "kddcup99",

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets.data import Array, Data, private_part, split
-from tacit.datasets.files import only_content, reading
+from tacit.datasets.files import ARCHIVES, File, content, forms, only_content, reading
 
 _STARS = 5.0
 
@@ -31,7 +31,17 @@ class _Edition:
     @property
     def looked_for(self) -> str:
         """The names that are looked for."""
-        return f"{self.file}[.gz], {self.archive}, or else for {self.archive.removesuffix('.zip')}.inter"
+        return f"{self.file}[.gz], {self.archive}, or else for {self.folder}.inter[.gz]"
+
+    @property
+    def folder(self) -> str:
+        """What the archive leaves when it is unpacked."""
+        return self.archive.removesuffix(".zip")
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """The names that the ratings have, the published one first."""
+        return self.file, f"{self.folder}.inter"
 
 
 # Films of the larger edition are numbered up to 3952, with gaps.
@@ -44,13 +54,11 @@ EDITIONS = {
 def read_movielens(name: str, where: Path) -> Data | None:
     """The ratings of this edition; None if they are not there."""
     edition = EDITIONS[name]
-    other = f"{edition.archive.removesuffix('.zip')}.inter"
-    found = only_content(where, [edition.file, other], [edition.archive])
+    found = _content(edition, where)
     if found is None:
         return None
-    file, text = found
-    with reading(file, f"ratings of {name}"):
-        table = _numbers(text, edition.separator)
+    with reading(found.path, f"ratings of {name}"):
+        table = _numbers(found.content, edition.separator)
         pairs, stars = table[:, :2].astype(np.int64) - 1, table[:, 2]
         beyond = (pairs < 0) | (pairs >= (edition.people, edition.films))
         if np.any(beyond) or np.any((stars < 0) | (stars > _STARS)):
@@ -68,6 +76,20 @@ def read_movielens(name: str, where: Path) -> Data | None:
         vocabulary=(edition.people, edition.films),
         example="rating",
     )
+
+
+def is_there(name: str, where: Path) -> bool:
+    """Whether the ratings of this edition are there. A file of another name is told by what separates its fields."""
+    if not where.is_file() or where.name.endswith(ARCHIVES):
+        return _content(EDITIONS[name], where) is not None
+    named = [each for each, edition in EDITIONS.items() if any(where.name in forms(file) for file in edition.files)]
+    with reading(where, "ratings"):
+        larger = b"::" in content(where).partition(b"\n")[0]
+    return name == (named[0] if named else "movielens-1m" if larger else "movielens-100k")
+
+
+def _content(edition: _Edition, where: Path) -> File | None:
+    return only_content(where, edition.files, [edition.archive])
 
 
 def _numbers(text: bytes, separator: str) -> Array:

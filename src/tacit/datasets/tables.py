@@ -18,12 +18,17 @@ from tacit.datasets.files import only_content, reading, rows_of
 from tacit.errors import InvalidArgument
 
 Columns = dict[str, Array]
+# A folder's only file with one of these endings is the table, whatever its name.
+ENDINGS = (".csv", ".csv.gz")
 _SCALING = "numbers go from declared ranges to [-1, 1], categories to 0 or 1"
 
 
 @dataclass(frozen=True)
 class Published:
-    """A table: its file, how many rows were published, its code book, and which label is which class."""
+    """A table: its file, how many rows were published, its code book, and which label is which class.
+
+    `folders` are those that an archive leaves when it is unpacked.
+    """
 
     files: tuple[str, ...]
     archives: tuple[str, ...]
@@ -33,6 +38,7 @@ class Published:
     labels: dict[str, int]
     columns: Callable[[bytes], Columns]
     example: str
+    folders: tuple[str, ...] = ()
 
 
 def read_table(name: str, where: Path) -> Data | None:
@@ -41,9 +47,8 @@ def read_table(name: str, where: Path) -> Data | None:
     found = only_content(where, table.files, table.archives)
     if found is None:
         return None
-    file, text = found
-    with reading(file, f"rows of {name}"):
-        columns = table.columns(text)
+    with reading(found.path, f"rows of {name}"):
+        columns = table.columns(found.content)
         missing = [column for column in (*table.book, table.target) if column not in columns]
         if missing:
             raise ValueError(f"it has no column {missing[0]!r}")
@@ -156,6 +161,7 @@ PUBLISHED = {
         labels={"no": 0, "yes": 1},
         columns=_bank_columns,
         example="client",
+        folders=("bank-additional",),
     ),
     "breast-cancer-wisconsin": Published(
         files=("breast-cancer-wisconsin.data", "breast-cancer-wisconsin.csv"),
