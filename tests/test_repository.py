@@ -37,8 +37,10 @@ class Block:
 def blocks_of(page: Path, language: str) -> list[Block]:
     """The blocks in this language, which may be a pattern, in the order of the page."""
     text = page.read_text(encoding="utf-8")
-    found = re.finditer(rf"^```({language})[ \t]*\n(.*?)^```[ \t]*$", text, re.MULTILINE | re.DOTALL)
-    return [Block(match[1], match[2], f"{page.name}:{text.count(chr(10), 0, match.start()) + 1}") for match in found]
+    # All of them, whatever the language, so that no end is taken for a beginning.
+    found = re.finditer(r"^```(\w*)[ \t]*\n(.*?)^```[ \t]*$", text, re.MULTILINE | re.DOTALL)
+    every = [Block(match[1], match[2], f"{page.name}:{text.count(chr(10), 0, match.start()) + 1}") for match in found]
+    return [block for block in every if re.fullmatch(language, block.language)]
 
 
 def commands_of(block: Block) -> list[str]:
@@ -81,8 +83,37 @@ def run_python(block: Block) -> None:
 @pytest.mark.parametrize("block", COMMAND_BLOCKS, ids=str)
 def test_console_commands_succeed(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    if "patients.csv" in block.text:
+        table, bounds = blocks_of(GUIDE, "python")[0], blocks_of(GUIDE, "toml")[0]
+        run_python(table)
+        Path("bounds.toml").write_text(bounds.text, encoding="utf-8")
     for command in commands_of(block):
         run_command(command, monkeypatch)
+
+
+def test_what_the_readme_shows_is_what_its_command_prints(tmp_path, monkeypatch, capsys):
+    """Three dots at the end stand for the rest."""
+    monkeypatch.chdir(tmp_path)
+    command, shown = blocks_of(ROOT / "README.md", "console|text")[1:3]
+    assert shown.language == "text"
+    run_command(commands_of(command)[0], monkeypatch)
+    assert shown.text.removesuffix("  ...\n") in capsys.readouterr().out
+
+
+def test_every_block_is_of_a_kind_that_is_run_or_says_that_it_is_none():
+    """Python, commands and the guide's files are run here, "py" by the distributed tests, make by whoever tests."""
+    for page in PAGES:
+        kinds = {block.language for block in blocks_of(page, r"\w*")}
+        assert kinds <= {"python", "console", "text", "toml", "py", "sh"}, page
+        assert "toml" not in kinds or page == GUIDE
+        assert "py" not in kinds or page.name == "distributed.md"
+        assert "sh" not in kinds or page.name == "README.md"
+
+
+def test_commands_that_no_test_can_run_are_those_of_torchrun():
+    lines = [line for page in PAGES for block in blocks_of(page, "console") for line in block.text.splitlines()]
+    others = {line for line in lines if line.startswith("$ ") and not line.startswith("$ tacit ")}
+    assert others == {"$ torchrun --nproc-per-node 4 train.py"}
 
 
 def run_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:

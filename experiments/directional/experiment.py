@@ -84,7 +84,7 @@ def _set_cells(order: Order, name: str, about: Mapping[str, Any]) -> Iterator[Ce
 def _swept_cells(order: Order, sweep: Mapping[str, Any]) -> Iterator[Cell]:
     """Other lot sizes and clip norms than a set has of its own: those runs are among the set's."""
     usual = order.settings["sets"][sweep["set"]]
-    rate = _learning_rate(order, _at(usual, sweep["clip_epsilon"]), "Gaussian")
+    rate = _learning_rate(order, usual, "Gaussian")
     for form in SWEPT:
         for lot_size in sweep["lot_sizes"]:
             if lot_size != usual["lot_size"]:
@@ -97,15 +97,8 @@ def _swept_cells(order: Order, sweep: Mapping[str, Any]) -> Iterator[Cell]:
 
 
 def _cell(order: Order, part: str, about: Mapping[str, Any], form: str, epsilon: float | None) -> Cell:
-    asked = _at(about, epsilon)
-    return Cell(part, {**asked, "form": form, "epsilon": epsilon}, partial(_run, order, asked, form, epsilon))
-
-
-def _at(about: Mapping[str, Any], epsilon: float | None) -> dict[str, Any]:
-    """What is set for this epsilon, which may have a learning rate of its own."""
-    own = {each["epsilon"]: each["rate_times_clip"] for each in about.get("rates", ())}
-    at = {name: value for name, value in about.items() if name not in ("epsilons", "rates")}
-    return {**at, "rate_times_clip": own[epsilon]} if epsilon in own else at
+    asked = {name: value for name, value in about.items() if name != "epsilons"}
+    return Cell(part, {**asked, "form": form, "epsilon": epsilon}, partial(_run, order, about, form, epsilon))
 
 
 def _published(about: Mapping[str, Any], epsilon: float, delta: float) -> dict[str, Any]:

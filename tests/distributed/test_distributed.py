@@ -1,6 +1,7 @@
 """More than one process: real ones, that speak by gloo, start under torchrun, and are killed."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,33 +16,11 @@ from tacit.types import BoundedSum
 
 HERE = Path(__file__).parent
 CASES = [name for name in dir(ranks) if name.startswith("test_")]
-SCRIPT = """
+# What every process ends with, before it leaves the group.
+TOLD = """
 import os
-import sys
 from pathlib import Path
-
-import torch
-
-import tacit
-
-torch.distributed.init_process_group("gloo")
-torch.manual_seed(0)
-x, y = torch.randn(200, 5), torch.randint(2, (200,))
-model = torch.nn.Linear(5, 2)
-run = tacit.PrivateRun(
-    model,
-    torch.nn.functional.cross_entropy,
-    data=(x, y),
-    mechanism=tacit.methods.dpsgd(clip_norm=1.0, multiplier=2.0),
-    sampling=tacit.Poisson(lot_size=50, population=200),
-    steps=5,
-)
-for lot in run:
-    run.backward(lot)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter -= 0.1 * parameter.grad
-Path(sys.argv[1], os.environ["RANK"]).write_text(f"{model.weight.flatten().tolist()} {run.guarantee()}")
+Path(os.environ["RANK"]).write_text(f"{model.weight.flatten().tolist()} {run.guarantee()}")
 torch.distributed.destroy_process_group()
 """
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
@@ -59,15 +38,22 @@ def test_over_several_processes(done, case):
     assert f"{case}: passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_script_under_torchrun_trains_one_model(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "script.py", "."]
+def documented_script():
+    page = (HERE.parents[1] / "docs" / "distributed.md").read_text(encoding="utf-8")
+    return re.search(r"^```py\n(# train\.py\n.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
+
+
+def test_the_script_of_the_documentation_trains_one_model_under_torchrun(tmp_path):
+    script = documented_script().replace("torch.distributed.destroy_process_group()\n", TOLD)
+    (tmp_path / "train.py").write_text(script)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
     ended = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     first, second = ((tmp_path / rank).read_text() for rank in "01")
     assert first == second
-    assert "5 of 5 planned steps were released" in first
+    assert "40 of 40 planned steps were released" in first
     assert "Each of 2 processes held the same examples in the same order" in " ".join(first.split())
+    assert (tmp_path / "runs" / "first").is_dir()
 
 
 def test_under_torchrun_without_a_group_nobody_trains_alone(monkeypatch):

@@ -58,13 +58,11 @@ def cells():
     return order, list(experiment.cells(order, None))
 
 
-def test_all_methods_have_one_learning_rate_and_a_larger_one_at_the_largest_epsilon():
+def test_all_methods_have_one_learning_rate_that_was_tried_on_images_left_out():
     order, found = cells()
-    rates = {cell.asked["epsilon"]: cell.asked["rate_times_clip"] for cell in found if cell.part == "mnist"}
-    tried = {each["epsilon"]: each["tried"] for each in order.settings["rates"]}
-    assert rates[1.0] in tried[1.0]
-    assert rates[0.3] in tried[0.3]
-    assert rates[0.2] == rates[0.3] == rates[0.5] < rates[1.0]
+    rates = {cell.asked["rate_times_clip"] for cell in found if cell.part == "mnist"}
+    assert len(rates) == 1
+    assert all(rates <= set(each["tried"]) for each in order.settings["rates"])
 
 
 def test_figures_5_and_6_vary_one_thing_and_take_the_rest_from_their_set():
