@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from experiments.training import mean_and_spread
 from matplotlib.figure import Figure
 
 from tacit.experiments import Cell, Order, Record, Records, markdown_table
 
 from .contenders import BY_NAME
-from .experiment import NAMES, NO_NOISE, seeds_for
+from .experiment import NAMES, NO_NOISE, certified, seeds_for
 from .fitting import fit_over_seeds, without_noise
 from .tables import read
 
@@ -99,10 +100,8 @@ def _cell(found: Mapping[str, Any] | None, form: str) -> str:
         return "–"
     if "refused" in found:
         return "refused"
-    shown = f"{100 * statistics.mean(found['accuracy']):.1f} %"
-    if form == "certified":
-        return shown
-    return f"{shown} ({'nothing' if found['certified'] is None else format(found['certified'], '.3g')})"
+    shown = mean_and_spread(found["accuracy"])
+    return shown if form == "certified" else f"{shown} ({certified(found)})"
 
 
 def _statements(order: Order, records: list[Record]) -> str:
@@ -149,7 +148,10 @@ def _draw(order: Order, records: list[Record], measure: str, form: str) -> Figur
             points = [(e, found[e][measure]) for e in sorted(found) if None not in found[e][measure]]
             if points:
                 style = {"color": COLOURS[place], "marker": MARKERS[place], "markersize": 4, "label": pair["label"]}
-                axes.plot([e for e, _ in points], [_height(measure, v) for _, v in points], linewidth=1.4, **style)
+                epsilons, heights = [e for e, _ in points], [_height(measure, v) for _, v in points]
+                axes.plot(epsilons, heights, linewidth=1.4, **style)
+                between = zip(*(_between(measure, v) for _, v in points), strict=True)
+                axes.fill_between(epsilons, *between, color=COLOURS[place], alpha=0.12, linewidth=0)
         bare = [r.found["accuracy"][0] for r in records if r.part == name and r.asked == _bare(order, model)]
         if measure == "accuracy" and bare:
             axes.axhline(100 * bare[0], color="black", linewidth=0.8, linestyle=":", label="without noise")
@@ -172,6 +174,13 @@ def _bare(order: Order, model: str) -> dict[str, Any]:
 
 def _height(measure: str, values: list[float]) -> float:
     return 100 * float(np.mean(values)) if measure == "accuracy" else max(LEAST_GAP, float(np.mean(values)))
+
+
+def _between(measure: str, values: list[float]) -> tuple[float, float]:
+    """A standard deviation over seeds on either side of the mean."""
+    scale, least, most = (100, 0.0, 100.0) if measure == "accuracy" else (1, LEAST_GAP, np.inf)
+    mean, spread = scale * float(np.mean(values)), scale * float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return max(least, mean - spread), min(most, mean + spread)
 
 
 def _legend(figure: Figure, grid: Any, measure: str, form: str) -> None:

@@ -8,10 +8,11 @@ the model without noise; accuracy is on test rows that are taken as public.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from experiments.training import mean_and_spread
 from matplotlib.figure import Figure
 
 from tacit.experiments import Cell, Order, Record, Records, markdown_table
@@ -84,11 +85,16 @@ def cell_text(found: dict[str, Any] | None) -> str:
         return "–"
     if "refused" in found:
         return "refused"
-    hits, gaps = 100 * statistics.mean(found["accuracy"]), found["gap"]
-    gap = "diverged" if None in gaps else f"{statistics.mean(gaps):.2g}"
-    proven = "nothing" if found["certified"] is None else f"{found['certified']:.3g}"
-    exposed = f" (not {', '.join(found['unprotected'])})" if found["unprotected"] and proven != "nothing" else ""
-    return f"{hits:.1f} %, {gap}, {proven}{exposed}"
+    gap = "diverged" if None in found["gap"] else f"{statistics.mean(found['gap']):.2g}"
+    return f"{mean_and_spread(found['accuracy'])}, {gap}, {certified(found)}"
+
+
+def certified(found: Mapping[str, Any]) -> str:
+    """What is proven, and of what it is not."""
+    if found["certified"] is None:
+        return "nothing"
+    exposed = f", not {' and '.join(found['unprotected'])}" if found["unprotected"] else ""
+    return f"{found['certified']:.3g}{exposed}"
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
