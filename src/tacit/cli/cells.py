@@ -101,9 +101,8 @@ class _Plain:
     def train(self, seed: int) -> dict[str, Any]:
         from tacit.cli.baseline import baseline
 
-        settings = self._settings
-        found = baseline(self._data, settings.model, settings.lot_size, settings.steps, seed)
-        return {"score": {found["measure"]: found["final"]}, "seconds": found["seconds"]}
+        found = baseline(self._data, self._settings.model, seed)
+        return {"score": {found["measure"]: found["final"]}, "seconds": found["seconds"], "how": found["how"]}
 
 
 @final

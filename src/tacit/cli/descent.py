@@ -31,7 +31,7 @@ class Descent:
     def __init__(self, model: nn.Module, settings: Settings) -> None:
         self._model = model
         self.optimizer = optimizer_for(settings.method, model, settings.learning_rate, settings.momentum)
-        self.mean = _mean(model, settings.averaging) if settings.averaging else None
+        self.mean = running_mean(model, settings.averaging) if settings.averaging else None
 
     def step(self) -> None:
         """Follow the gradients that were released."""
@@ -45,7 +45,9 @@ class Descent:
         return self._model if self.mean is None else self.mean.module
 
 
-def _mean(model: nn.Module, decay: float) -> AveragedModel:
+def running_mean(model: nn.Module, decay: float) -> AveragedModel:
+    """The mean of the weights after each step, in which older ones fade."""
+
     def move(means: Sequence[Tensor], values: Sequence[Tensor], count: Tensor | int) -> None:
         # At first the mean is over a few steps only, so that a short run is not told by where it began.
         done = int(count)
