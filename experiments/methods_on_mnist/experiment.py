@@ -24,6 +24,7 @@ from torch.nn.functional import cross_entropy
 from tacit import Budget, Poisson, PrivateRun, datasets, methods
 from tacit.cli.networks import network_for, score
 from tacit.datasets import Data
+from tacit.experiments.records import machine, today
 from tacit.mechanism import Mechanism
 
 FOLDER = Path(__file__).parent
@@ -67,6 +68,8 @@ class Outcome:
     certified: float
     accuracy: float
     seconds: float
+    date: str
+    machine: str
 
     @property
     def setting(self) -> tuple[str, float, int, float, float]:
@@ -100,7 +103,8 @@ def train(data: Data, form: str, epsilon: float, seed: int, learning_rate: float
     accuracy = score(model, data).value
     certified = run.guarantee().epsilon(DELTA)
     seconds = time.process_time() - started
-    return Outcome(form, epsilon, seed, learning_rate, epochs, run.multiplier, certified, accuracy, seconds)
+    found = (run.multiplier, certified, accuracy, seconds, today(), machine())
+    return Outcome(form, epsilon, seed, learning_rate, epochs, *found)
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,9 @@ def test_one_part_only(tacit, target, tmp_path):
     assert run.code == 2
     assert "Nothing" in run.err
     assert runs(target) == []
+    assert tacit(f"{line} --part 'table 1'").code == 0
+    run = tacit(f"{line} --part 'table 2'")
+    assert (run.code, "Left out" in run.err) == (1, True)
     run = tacit(f"{line} --part 'table 3'")
     assert run.code == 2
     assert "has no part 'table 3'. Known: table 1, table 2." in run.err

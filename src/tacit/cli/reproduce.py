@@ -53,7 +53,11 @@ def reproduce(
     target = find_target(folder, paper)
     size = _size(quick, reduced)
     where = out or Path("reproductions") / (target.name if size == "full" else f"{target.name}_{size}")
-    _show(_reproduced(target.name, folder, size, where, tuple(part or ())), json)
+    found = _reproduced(target.name, folder, size, where, tuple(part or ()))
+    _show(found, json)
+    # Of all parts, some may be left out. One that was asked for by its name was not made.
+    if part and found.without_data:
+        raise typer.Exit(1)
 
 
 def _size(quick: bool, reduced: bool) -> "Size":

@@ -77,8 +77,7 @@ class Records:
         started = time.process_time()
         found = dict(cell.make())
         seconds = round(time.process_time() - started, 1)
-        today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        record = Record(cell.part, dict(cell.asked), found, seconds, today, _machine())
+        record = Record(cell.part, dict(cell.asked), found, seconds, today(), machine())
         self._add(json.dumps(asdict(record), allow_nan=False))
         return record
 
@@ -114,5 +113,11 @@ def _key(part: str, asked: Values) -> str:
     return json.dumps([part, dict(asked)], sort_keys=True)
 
 
-def _machine() -> str:
+def today() -> str:
+    """The day of a run."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def machine() -> str:
+    """Where it was made, as far as times and last digits depend on it."""
     return f"{os.cpu_count()} cores, {platform.machine()}, torch {version('torch')}"
