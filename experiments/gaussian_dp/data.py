@@ -8,8 +8,7 @@ import numpy as np
 from torch import nn
 
 from tacit.cli.networks import network_for
-from tacit.datasets import Data, reviews
-from tacit.datasets.cache import folder
+from tacit.datasets import Data, read_from, reviews
 from tacit.datasets.data import Array
 
 
@@ -26,8 +25,7 @@ def last_words(data: Data) -> Data:
 
     The paper discards rare words; that it keeps the ends of long reviews is what its framework does unless told.
     """
-    found = reviews.read_numbers(folder() / data.name)
-    assert found is not None
+    found = read_from(data.name, None, reviews.read_numbers)
     train, test = ((_ends(numbers), labels) for numbers, labels in found)
     return replace(data, train=train, test=test)
 

@@ -17,6 +17,7 @@ import typer
 
 from tacit import checkpoint
 from tacit.accounting import Event, Gaussian, curve
+from tacit.cli.cautions import cautions
 from tacit.cli.held_out import held_out_score
 from tacit.cli.networks import Score, accuracy_of
 from tacit.cli.outcome import NOT_FOR_RELEASE, reserved, result, result_json
@@ -82,6 +83,8 @@ def train_as_typed(data: Data, table: dict[str, str] | None, typed: Typed, as_js
         with working("Reading data"):
             task = task_of(data, settle_recipe(data, typed, table), typed.data_path)
         folder = typed.out or free_folder(data.name)
+        for line in cautions(data, task.settings):
+            note(line)
         if not as_json:
             lines = [*plan_lines(task), f"The run will be written to {folder}."]
             say([(f"Plan: the automatic recipe ({task.recipe.kind}) on {data.name}", lines)])

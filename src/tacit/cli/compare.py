@@ -168,6 +168,7 @@ def _compare(data: "Data", comparison: "Comparison", folder: Path, workers: floa
     import shlex
 
     from tacit import arguments
+    from tacit.cli.cautions import cautions
     from tacit.cli.comparing import available_cores, run
     from tacit.cli.output import note, say_json, working
     from tacit.cli.warned import warnings
@@ -176,7 +177,7 @@ def _compare(data: "Data", comparison: "Comparison", folder: Path, workers: floa
     command = shlex.join(["tacit", *sys.argv[1:]])
     comparison.keep(data, folder, command)
     count = available_cores() if workers is None else arguments.count("workers", workers)
-    for line in warnings(comparison):
+    for line in [*cautions(data, comparison.settings), *warnings(comparison)]:
         note(line)
     if not run(comparison, data, folder, count):
         note(f"Stopped. All finished cells are kept in {folder}. Go on with: {command}")

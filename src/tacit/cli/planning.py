@@ -27,7 +27,8 @@ def plan(
     tacit plan --population 30000 --epsilon 0.5 --kind table --features 150 --classes 2
     """
     from tacit import arguments
-    from tacit.cli.output import say, say_json, working
+    from tacit.cli.cautions import large_delta
+    from tacit.cli.output import note, say, say_json, working
     from tacit.planning import plans
 
     size = arguments.count("population", population)
@@ -41,6 +42,9 @@ def plan(
             columns=arguments.count("features", features),
             classes=arguments.count("classes", classes, at_least=2),
         )
+    caution = large_delta(chosen, size)
+    if caution is not None:
+        note(caution)
     if json:
         say_json({"epsilon": epsilon, "delta": chosen, "population": size, "plans": [row.facts() for row in rows]})
         return

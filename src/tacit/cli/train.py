@@ -134,6 +134,8 @@ def train(
         return
     with before_the_first_step(is_resumed=resume is not None):
         training = _begun(loaded, table, typed) if resume is None else _resumed(typed, resume)
+        if resume is None:
+            _caution(training)
         _announce(training, json)
     _finish(training, json)
 
@@ -189,6 +191,14 @@ def _resumed(typed: "Typed", folder: Path) -> "Training":
 
     with working("Reading the saved run"):
         return Training.resume(folder, typed.data_path, typed.ledger)
+
+
+def _caution(training: "Training") -> None:
+    from tacit.cli.cautions import cautions
+    from tacit.cli.output import note
+
+    for line in cautions(training.data, training.settings):
+        note(line)
 
 
 def _announce(training: "Training", json: bool) -> None:

@@ -252,6 +252,11 @@ def _budget(settings: Settings, model: nn.Module) -> Budget | None:
         epsilon = curve(planned).epsilon(settings.delta)
     except NotProven:
         return None
+    if epsilon == 0:
+        raise InvalidArgument(
+            f"At delta {settings.delta:g} this run costs epsilon 0: delta alone covers all that leaks, which promises "
+            f"nobody anything. Choose a --delta far below 1/{settings.population:,}, one over the population."
+        )
     return Budget(epsilon, settings.delta) if math.isfinite(epsilon) else None
 
 

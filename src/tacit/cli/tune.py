@@ -99,6 +99,7 @@ def tune(
 
 
 def _tune(data: str, typed: "Typed", varied: dict[str, str], often: tuple[float, float], json: bool) -> None:
+    from tacit.cli.cautions import cautions
     from tacit.cli.output import before_the_first_step, note, say, say_json, working
     from tacit.cli.settings import load_typed, refuse_unless_free
 
@@ -110,6 +111,8 @@ def _tune(data: str, typed: "Typed", varied: dict[str, str], often: tuple[float,
             from tacit.cli.trials import Trials
 
             trials = Trials.planned(loaded, typed, table, varied, often)
+        for line in cautions(loaded, trials.base):
+            note(line)
         if not json:
             say([trials.plan()])
     try:

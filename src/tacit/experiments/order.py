@@ -37,10 +37,9 @@ class Order:
 
     def has(self, name: str) -> bool:
         """Whether there is a copy of this data set where they are kept. Nothing is downloaded."""
-        from tacit.datasets.cache import folder
+        from tacit.datasets import is_kept
 
-        kept = folder() / name
-        return kept.is_dir() and any(kept.iterdir())
+        return is_kept(name)
 
 
 def read_order(folder: Path, size: Size) -> Order:
