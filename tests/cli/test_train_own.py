@@ -131,6 +131,33 @@ def test_what_is_missing_or_wrong_is_refused_in_one_sentence(tacit, line, words)
     assert words in refusal(tacit(line))
 
 
+@pytest.mark.parametrize("name", ["patients.xlsx", "./patients", "patients", "patients.txt", "old/patients"])
+@pytest.mark.parametrize("options", ["", "--target outcome --bounds bounds.toml"])
+def test_a_table_in_another_form_is_refused_with_the_forms_that_are_read(tacit, name, options):
+    said = refusal(tacit(f"train {name} --epsilon 1 {options}"))
+    if name == "patients" and not options:
+        assert "There is no data set 'patients'" in said
+        return
+    assert f"{name} is no table that can be read" in said
+    assert ".csv, .csv.gz, .tsv, .tsv.gz, .parquet and .npz" in said
+    assert "such as patients.csv" in said
+
+
+@pytest.mark.parametrize("name", ["PATIENTS.CSV", "patients.tsv"])
+def test_a_table_is_trained_on_however_its_ending_is_spelt(tacit, tmp_path, name):
+    text = (tmp_path / "patients.csv").read_text()
+    (tmp_path / name).write_text(text.replace(",", "\t") if name.endswith("tsv") else text)
+    run = tacit(f"train {name} --target outcome --bounds bounds.toml --multiplier 2 --steps 2 --out first")
+    assert (run.code, run.err) == (0, "")
+    assert tacit("train --resume first").code == 0
+
+
+def test_a_table_in_another_encoding_is_to_be_saved_in_utf8(tacit, tmp_path):
+    (tmp_path / "patients.csv").write_bytes("dose,smoker,outcome\n1,no,healthy\n2,no,fiévreux\n".encode("latin-1"))
+    said = refusal(tacit(f"{LINE} --epsilon 1"))
+    assert "is not text in UTF-8: line 3 is the first that is not" in said
+
+
 @pytest.fixture
 def data():
     rng = np.random.default_rng(1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.datasets import load_table
+from tacit.datasets import is_table, load_table
 from tacit.datasets.bounds import Bounds
 from tacit.errors import InvalidArgument
 
@@ -21,6 +21,7 @@ income = { low = 0, high = 999, log = true }
 smoker = ["no", "yes"]
 outcome = ["healthy", "ill"]
 """
+BOUNDS_OF_ALL = Bounds.parse(BOUNDS)
 HEAD = "name,age,income,smoker,outcome\n"
 
 
@@ -105,6 +106,62 @@ def test_a_number_to_be_predicted_is_a_share_of_its_range(table):
     data = table(bounds=BOUNDS.replace("example", "held_out = 0\nexample"), target="age")
     assert (data.classes, data.unit) == (None, 100)
     assert np.allclose(data.unit * data.train[1][:, 0], np.arange(40))
+
+
+@pytest.mark.parametrize("name", ["PATIENTS.CSV", "p.tsv", "P.TSV", "p.tsv.gz", "P.Tsv.GZ", "P.CSV.GZ", "p.txt"])
+def test_a_table_is_read_by_its_ending_however_that_is_spelt(table, tmp_path, name):
+    lines = [HEAD.strip(), *rows(40)]
+    text = "\n".join(line.replace(",", "\t") if "tsv" in name.lower() else line for line in lines).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.lower().endswith(".gz") else text)
+    expected = table()
+    found = load_table(tmp_path / name, target="outcome", bounds=tmp_path / "bounds.toml")
+    assert np.array_equal(found.train[0], expected.train[0])
+    assert is_table(name) == (name != "p.txt")
+
+
+def test_the_ending_decides_where_the_first_line_might_mean_something_else(tmp_path):
+    (tmp_path / "p.tsv").write_text("a,b,c\tdose\till\n1,2,3\t1\tno\n")
+    (tmp_path / "b.toml").write_text(
+        'rows = 1\nheld_out = 0\n[columns]\ndose = { low = 0, high = 2 }\nill = ["no", "yes"]\n'
+    )
+    data = load_table(tmp_path / "p.tsv", target="ill", bounds=tmp_path / "b.toml")
+    assert data.train[0].tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize(("name", "write"), [("P.NPZ", np.savez), ("P.PARQUET", None)], ids=["npz", "parquet"])
+def test_packed_tables_are_read_by_their_ending_however_that_is_spelt(table, tmp_path, name, write):
+    with (tmp_path / name).open("wb") as file:
+        np.savez(file, **COLUMNS) if write else pd.DataFrame(COLUMNS).to_parquet(file)
+    found = load_table(tmp_path / name, target="outcome", bounds=BOUNDS_OF_ALL)
+    assert np.array_equal(found.train[0], table().train[0])
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16"])
+def test_another_encoding_is_said_with_the_line_and_nothing_of_what_it_holds(tmp_path, encoding):
+    text = HEAD + "\n".join([*rows(5), "Zoë,17,3,no,ill", *rows(2)])
+    (tmp_path / "p.csv").write_bytes(text.encode(encoding))
+    with pytest.raises(InvalidArgument) as caught:
+        load_table(tmp_path / "p.csv", target="outcome", bounds=Bounds.parse(BOUNDS))
+    message = str(caught.value)
+    line = 1 if encoding == "utf-16" else 7
+    assert f"{tmp_path / 'p.csv'} is not text in UTF-8: line {line} is" in message
+    assert "CSV UTF-8" in message
+    assert "Fetch" not in message
+    assert not [each for each in ("Zo", "17", "0xeb", "0xff") if each in message.replace(str(tmp_path), "")]
+    # A traceback would print the byte, and whoever catches it would hold the table.
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+def test_a_table_that_was_cut_off_is_to_be_saved_again(tmp_path):
+    whole = gzip.compress((HEAD + "\n".join(rows(40))).encode())
+    (tmp_path / "p.csv.gz").write_bytes(whole[:-20])
+    with pytest.raises(InvalidArgument, match=r"cannot be read: .* Save it again\."):
+        load_table(tmp_path / "p.csv.gz", target="outcome", bounds=Bounds.parse(BOUNDS))
+
+
+def test_a_field_that_is_too_long_for_a_table_is_refused_in_a_sentence(table):
+    assert "field larger than field limit" in refusal(table, text=HEAD + f"{'x' * 200_000},1,1,no,ill\n")
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t"])

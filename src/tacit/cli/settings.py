@@ -16,6 +16,7 @@ from tacit.cli.plan import Plan
 from tacit.cli.recipes import ModeName, recipe_for
 from tacit.datasets import Data, is_table, load_table
 from tacit.datasets.bounds import EXAMPLE, Bounds
+from tacit.datasets.own import FORMATS
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.ledger.storage import storage_at
 from tacit.methods.choices import Value, as_texts, read_choices
@@ -194,10 +195,7 @@ def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | N
             "on with a saved run by --resume FOLDER."
         )
     if not is_table(name):
-        if typed.target is not None or typed.bounds is not None:
-            raise InvalidArgument(
-                f"--target and --bounds are for a table of your own, such as patients.csv. Got {name}."
-            )
+        _refuse_tables(name, is_meant=typed.target is not None or typed.bounds is not None)
         return datasets.load(name, typed.data_path), None
     if typed.target is None or typed.bounds is None:
         missing = " and ".join(f"--{each}" for each in ("target", "bounds") if getattr(typed, each) is None)
@@ -210,6 +208,17 @@ def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | N
     path = str((typed.data_path or Path(name)).expanduser().absolute())
     data = load_table(path, target=typed.target, bounds=bounds, population=population)
     return data, {"path": path, "target": typed.target, "bounds": bounds.text, "folder": bounds.folder}
+
+
+def _refuse_tables(name: str, *, is_meant: bool) -> None:
+    """Raise `InvalidArgument` for a table in a form that is not read, or options for one beside a data set's name."""
+    if is_meant and name in datasets.NAMES:
+        raise InvalidArgument(f"--target and --bounds are for a table of your own, such as patients.csv. Got {name}.")
+    if is_meant or Path(name).suffix or Path(name).name != name:
+        raise InvalidArgument(
+            f"{name} is no table that can be read. Its ending says how, and those that are known are {FORMATS}. Save "
+            f"the table as one of these, such as {Path(name).stem}.csv."
+        )
 
 
 def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Settings:

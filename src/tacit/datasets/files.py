@@ -24,15 +24,17 @@ _UNREADABLE = (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, 
 
 
 @contextmanager
-def reading(file: Path, what: str) -> Iterator[None]:
+def reading(file: Path, what: str, remedy: str = "Fetch it again.") -> Iterator[None]:
     """Turn whatever a damaged or foreign file leads to into a sentence that names the file."""
     try:
         yield
     except InvalidArgument as error:
-        raise error if str(file) in str(error) else InvalidArgument(f"{file} does not hold {what}: {error}") from error
+        if str(file) in str(error):
+            raise
+        raise InvalidArgument(f"{file} does not hold {what}: {error}") from error
     except _UNREADABLE as error:
-        raise InvalidArgument(f"{file} cannot be read: {error}. Fetch it again.") from error
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidArgument(f"{file} cannot be read: {error}. {remedy}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, csv.Error) as error:
         raise InvalidArgument(f"{file} does not hold {what}: {error}.") from error
 
 

@@ -1,4 +1,4 @@
-"""A table of the user's own, as CSV, Parquet or npz: scaled by declared bounds, split by what each row says itself."""
+"""A table of the user's own, as CSV, TSV, Parquet or npz: scaled by declared bounds, split by what each row says."""
 
 from __future__ import annotations
 
@@ -24,23 +24,28 @@ from tacit.datasets.data import Array, Data, Examples, within
 from tacit.datasets.files import content, npz, reading, rows_of
 from tacit.errors import InvalidArgument
 
-SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
+FORMATS = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet and .npz"
+_TABBED = (".tsv", ".tsv.gz")
+_SUFFIXES = (".csv", ".csv.gz", *_TABBED, ".parquet", ".npz")
 _DELIMITERS = (",", ";", "\t")
 
 
 def is_table(name: str) -> bool:
-    """Whether this is the path of a table and not the name of a data set.
+    """Whether this is the path of a table that can be read, and not the name of a data set.
 
-    >>> is_table("patients.csv"), is_table("iris")
-    (True, False)
+    >>> is_table("patients.csv"), is_table("PATIENTS.TSV"), is_table("iris"), is_table("patients.xlsx")
+    (True, True, False, False)
     """
-    return name.endswith(SUFFIXES)
+    return name.lower().endswith(_SUFFIXES)
 
 
 def load_table(
     path: str | os.PathLike[str], *, target: str, bounds: str | os.PathLike[str] | Bounds, population: int | None = None
 ) -> Data:
     """The user's table in `path`, with `target` to be predicted by the other columns that `bounds` declares.
+
+    Its ending says how it is read: .npz, .parquet, .tsv with tabs; anything else as CSV in UTF-8, with the delimiter
+    that its first line has most of. What ends in .gz is unpacked first.
 
     Nothing about the scaling, the classes or the population is learnt from the rows. Rows to test on are the public
     ones of the file that the bounds name, or else a share of these, chosen by a hash of each row alone: so one row more
@@ -86,7 +91,7 @@ def _population(declared: Bounds, given: int | None) -> int:
 def _examples(file: Path, target: str, declared: Bounds) -> tuple[Examples, tuple[int, ...]]:
     """Features as one row of numbers per example, targets, and the shape that an input has."""
     features = declared.features(target)
-    with reading(file, "a table"):
+    with reading(file, "a table", "Save it again."):
         table = _columns(file, declared)
         inputs, shape = _inputs(table, features)
         targets = _targets(target, table[target], declared)
@@ -99,24 +104,41 @@ def _columns(file: Path, declared: Bounds) -> dict[str, Array]:
     """The declared columns by name."""
     if not file.is_file():
         raise InvalidArgument(f"There is no table {file}.")
-    if file.suffix == ".npz":
+    if file.suffix.lower() == ".npz":
         if not zipfile.is_zipfile(file):
             raise ValueError("it is not an npz archive")
         with np.load(file, allow_pickle=False) as arrays:
             names = list(arrays)
         declared.refuse_unless_in(names, file)
         return dict(zip(declared.columns, npz(file, list(declared.columns)), strict=True))
-    if file.suffix == ".parquet":
+    if file.suffix.lower() == ".parquet":
         return _parquet(file, declared)
-    text = content(file)
+    text = _utf8(file)
     if not text.strip():
         raise ValueError("it is empty")
     head = text.split(b"\n", 1)[0].decode("utf-8-sig")
-    names, *rows = rows_of(text, max(_DELIMITERS, key=head.count))
+    is_tabbed = file.name.lower().endswith(_TABBED)
+    names, *rows = rows_of(text, "\t" if is_tabbed else max(_DELIMITERS, key=head.count))
     if len(set(names)) != len(names):
         raise ValueError("two of its columns have the same name")
     declared.refuse_unless_in(names, file)
     return columns_of(rows, names)
+
+
+def _utf8(file: Path) -> bytes:
+    """What is in the file, once it is sure that it is text; an error tells the line, and nothing of what is in it."""
+    text = content(file)
+    try:
+        text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        wrong = text.count(b"\n", 0, error.start) + 1
+    else:
+        return text
+    # Outside the clause above: what was caught there holds the whole table, and would come along.
+    raise InvalidArgument(
+        f"{file} is not text in UTF-8: line {wrong} is the first that is not. Save the table in that encoding (CSV "
+        f"UTF-8 in a spreadsheet), or in another form that is read: {FORMATS}."
+    )
 
 
 def _parquet(file: Path, declared: Bounds) -> dict[str, Array]:
