@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from tacit.accounting.events import Event
 from tacit.accounting.events import from_json as event_from_json
 from tacit.errors import CannotResume, InvalidArgument, TacitError
+from tacit.files import for_the_owner
 
 VERSION = 1
 # What a run saves, and needs to go on.
@@ -53,11 +54,11 @@ def write(folder: Path, tree: Mapping[str, Any]) -> None:
     replace_file(folder / _FILE, content, keep=folder / _PREVIOUS)
 
 
-def replace_file(path: Path, content: bytes, keep: Path | None = None) -> None:
+def replace_file(path: Path, content: bytes, keep: Path | None = None, *, is_private: bool = True) -> None:
     """Put the content into the file, all of it or nothing of it; what was there before goes to `keep`."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
-        with unfinished.open("wb") as file:
+        with open(unfinished, "wb", opener=for_the_owner if is_private else None) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

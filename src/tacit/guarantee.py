@@ -240,7 +240,7 @@ class Guarantee:
             amount = f"epsilon {self.odometer:.4g}" if math.isfinite(self.odometer) else "no finite epsilon"
             lines.append(f"This run happened to spend {amount}. That is not a guarantee.")
         if self.violations:
-            lines.append(f"NOT FOR RELEASE: {'; '.join(_WORDS.get(v, v) for v in self.violations)}.")
+            lines.append(f"NOT FOR RELEASE: {'; '.join(VIOLATIONS.get(v, v) for v in self.violations)}.")
         if self.errors:
             lines.append(f"To be resolved: {' '.join(self.errors)}")
         # Where nothing is proven there is nothing that would rest on them.
@@ -252,7 +252,8 @@ class Guarantee:
 # Where every method's claim is proven, or refuted by a pair of neighbouring data sets.
 ARGUMENTS = "docs/guarantees.md"
 FIXED_SEED = "fixed_seed"
-_WORDS = {
+# What each of the `violations` means.
+VIOLATIONS = {
     FIXED_SEED: "the noise came from a fixed seed, and whoever knows the seed can take it off again",
     "random_denominator": "sums were divided by the size of the lot that came, which is private",
     "noise_by_direction": "the noise is smallest in directions that one example can use in full",

@@ -19,6 +19,7 @@ from typing import final
 
 from tacit.checkpoint import replace_file
 from tacit.errors import CannotResume, OutOfOrder
+from tacit.files import for_the_owner
 
 
 @final
@@ -63,7 +64,7 @@ class Journal:
         # The break before it keeps a note that an earlier process did not finish from spoiling this one.
         note = f"\n{json.dumps({'attempt': self._attempt, 'start': start, 'stop': stop})}\n"
         try:
-            with _path(self.folder).open("a") as file:
+            with open(_path(self.folder), "a", opener=for_the_owner) as file:
                 file.write(note)
                 file.flush()
                 _sync(file.fileno())

@@ -328,7 +328,7 @@ class PrivateRun:
         }
         checkpoint.write(folder, tree)
         self._follow(folder)
-        checkpoint.replace_file(folder / "guarantee.json", self.guarantee().to_json().encode())
+        checkpoint.replace_file(folder / "guarantee.json", self.guarantee().to_json().encode(), is_private=False)
 
     def _follow(self, folder: Path) -> None:
         """Keep the journal where the newest save is."""

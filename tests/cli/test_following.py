@@ -72,7 +72,11 @@ def test_the_recipe_of_the_tempered_network_is_trained_as_it_says(tacit, tmp_pat
 def test_the_plan_and_the_report_say_how_the_model_follows(tacit, tmp_path, images):
     plan = " ".join(tacit(f"{IMAGES} --multiplier 2 --steps 2 --views 2 --out run").out.split())
     assert "momentum 0.9, 2 views of every image, running mean of the weights with decay 0.98." in plan
-    _, facts = read_run(tmp_path / "run")
+    facts = read_run(tmp_path / "run")
+    said = dict(facts["settings_in_words"])
+    assert said["Momentum"] == "0.9"
+    assert said["Views of every image"] == "2"
+    assert said["Running mean of the weights"] == "with decay 0.98"
     assert "--momentum 0.9 --views 2 --averaging 0.98 --micro-batch 256" in facts["command"]
 
 

@@ -96,7 +96,7 @@ def test_json_holds_the_score_and_the_guarantee(tacit, line):
     assert (run.code, run.err) == (0, "")
     said = json.loads(run.out)
     assert said["steps"] == 3
-    assert set(said["score"]) == {"rmse" if "diabetes" in line else "accuracy"}
+    assert set(said["score"]) == {"rmse" if "diabetes" in line else "accuracy", "interval"}
     assert said["guarantee"]["proven"]["epsilon_upper"] <= said["settings"]["epsilon"]
     assert said["guarantee"]["violations"] == []
     assert said["folder"].startswith("runs/")

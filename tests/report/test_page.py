@@ -1,7 +1,6 @@
 """The page about a run: complete, self-contained, the same as its twin, and nothing in it that must stay secret."""
 
 import json
-import math
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -9,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from report_folders import Outline, tacit
-from tacit.accounting import Gaussian, Unproven, curve
+from tacit.accounting import Gaussian, curve
 from tacit.cli import main
-from tacit.guarantee import Claim, Guarantee, Status
-from tacit.report import facts, figures, page, run
+from tacit.guarantee import Guarantee
+from tacit.report import figures, run
+from tacit.report.series import Spending, Tradeoff
 from tacit.report.wording import percent_up, up
 
 
@@ -87,15 +87,36 @@ def test_the_page_carries_its_twin(html, twin):
     assert json.loads(carried) == twin
 
 
-def test_neither_seed_nor_salt_nor_paths_are_in_the_report(tmp_path):
-    tacit(f"train iris --epsilon 3 --steps 4 --seed 987654321 --out {tmp_path / 'run'}")
-    tacit(f"report {tmp_path / 'run'} --no-baseline")
-    settings = json.loads((tmp_path / "run/settings.json").read_text())
-    for name in ("report.html", "report.json"):
-        text = (tmp_path / "run" / name).read_text()
-        for secret in ("987654321", settings["salt"], str(tmp_path)):
-            assert secret not in text
-    assert "Not for release." in Outline((tmp_path / "run/report.html").read_text()).text
+def test_what_the_page_says_of_its_terms_is_in_the_twin(html, twin):
+    guarantee, text = twin["guarantee"], Outline(html).text
+    assert len(guarantee["unprotected"]) == 4
+    for words in (*guarantee["unprotected"], guarantee["trusted"], guarantee["accountant"]["version"]):
+        assert words in text
+    assert guarantee["sampling"]["implemented"].startswith("Poisson: for every lot a coin is tossed")
+    assert guarantee["sampling"]["assumed"].startswith("Poisson: each example enters each lot")
+    for name, words in twin["settings_in_words"]:
+        assert f"{name} {words}" in text
+    for words in (*twin["command_in_words"], *twin["utility"]["sentences"]):
+        assert words in text
+
+
+def test_every_curve_that_is_drawn_is_in_the_twin(folder, twin):
+    event = Guarantee.from_json((folder / "guarantee.json").read_text()).event
+    over = twin["epsilon_over_steps"]
+    assert over["upper"][-1] == twin["guarantee"]["epsilon"]["upper"]
+    for by in ("rdp", "moments", "clt"):
+        assert over["others"][by][-1] == curve(event, by=by).epsilon(1e-4)
+    labels = [line.get_label() for line in figures.epsilon_over_steps(Spending(**over), 3.0).axes[0].get_lines()]
+    assert len(labels) == 5
+    [middle] = [place for place, rate in enumerate(twin["tradeoff"]["false_alarms"]) if rate == 1.0]
+    assert twin["tradeoff"]["central_limit"][middle] == pytest.approx(0.0, abs=1e-9)
+    assert twin["tradeoff"]["marked"] == [[rate, curve(event).true_positive_rate(rate)] for rate in (0.001, 0.01)]
+
+
+def test_the_claim_is_judged_in_one_sentence(html):
+    text = Outline(html).text
+    assert re.search(r"Status of the claim: proven ; here it is [a-z]", text)
+    assert "here it is here it is" not in text
 
 
 def test_the_fingerprint_is_of_the_data_and_the_salt(folder, twin):
@@ -122,34 +143,10 @@ def test_the_model_without_privacy_is_trained_once(folder, twin):
     assert written["final"] > 0.8
 
 
-def test_where_nothing_is_proven_the_page_says_so_and_draws_no_curve():
-    event = Unproven("directional", "the noise is least where it matters", Gaussian(1.0).adjacency)
-    claim = Claim(1.0, 1e-5, "somebody")
-    guarantee = Guarantee(event, 1e-5, method="directional", status=Status.REFUTED, claim=claim, violations=("leaks",))
-    found = {
-        **dict.fromkeys(("tradeoff", "epsilon_over_steps", "mechanism", "audit")),
-        "title": "directional on iris",
-        "made": run.made(),
-        "release": {"is_for_release": False, "released": [], "not_released": [], "noise_from": "somewhere"},
-        "guarantee": facts.guarantee_facts(guarantee),
-        "tuning": "",
-        "settings": {"epsilon": None},
-        "data": dict.fromkeys(
-            ("name", "source", "example", "scaling", "test", "test_examples", "fingerprint", "population_is"), ""
-        )
-        | {"population": 10},
-        "utility": {"measure": None, "final": None, "interval": None, "by_step": [], "non_private": None},
-        "command": "tacit train iris",
-    }
-    text = Outline(page.run_page(guarantee, found)).text
-    assert "Nothing finite is proven about this run." in text
-    assert "No finite ε is proven at δ = 1e-05" in text
-    assert "refuted" in text
-    assert "<figure" not in page.run_page(guarantee, found)
-
-
 def test_figures_are_vectors_with_names_and_follow_the_theme():
-    svg = figures.as_svg(figures.tradeoff(curve(Gaussian(2.0)), 1e-5), key="k", title="A <title>", description="words")
+    svg = figures.as_svg(
+        figures.tradeoff(Tradeoff.of(curve(Gaussian(2.0)), 1e-5)), key="k", title="A <title>", description="words"
+    )
     assert svg.startswith("<svg ")
     assert '<title id="k-title">A &lt;title&gt;</title><desc id="k-words">words</desc>' in svg
     assert 'role="img" aria-labelledby="k-title k-words"' in svg
@@ -184,13 +181,3 @@ def test_a_report_that_cannot_be_written_is_an_error(folder, monkeypatch, capsys
         main()
     assert stop.value.code == 2
     assert "The report cannot be written to" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("right", "count"), [(0, 30), (27, 30), (30, 30), (450, 500)])
-def test_the_interval_holds_the_share_and_is_that_of_wilson(right, count):
-    low, high = run.wilson(right / count, count)
-    assert 0 <= low <= right / count <= high <= 1
-    # Its ends are the shares from which what was seen is 1.96 standard deviations away.
-    for end in (low, high):
-        if 0 < end < 1:
-            assert abs(right / count - end) == pytest.approx(1.959964 * math.sqrt(end * (1 - end) / count), rel=1e-6)

@@ -98,11 +98,14 @@ def test_what_epsilon_and_delta_promise_alone_is_less():
     assert alone.min() >= 0
 
 
-def test_the_inset_shows_the_attacker_with_one_per_cent_of_false_alarms():
+def test_the_inset_shows_the_attacker_with_few_false_alarms():
     (inset,) = draw_tradeoff(curve(Gaussian(1.0))).child_axes
     assert inset.get_xscale() == inset.get_yscale() == "log"
-    # 1 - Phi(Phi^-1(0.99) - 1) = 9.236 %, rounded up.
-    assert [text.get_text() for text in inset.texts] == ["1 % → 9.24 %"]
+    # 1 - Phi(Phi^-1(0.999) - 1) = 1.8297 % and 1 - Phi(Phi^-1(0.99) - 1) = 9.236 %, rounded up.
+    assert [text.get_text() for text in inset.texts] == ["0.1 % → 1.83 %\n1 % → 9.24 %"]
+    [marks] = [line for line in inset.get_lines() if line.get_marker() == "o"]
+    assert list(marks.get_xdata()) == [0.001, 0.01]
+    assert list(marks.get_ydata()) == pytest.approx(norm.sf(norm.isf([0.001, 0.01]) - 1), rel=2e-3)
 
 
 def test_an_accountant_that_refuses_is_left_out():

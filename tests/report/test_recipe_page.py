@@ -49,7 +49,8 @@ def test_every_part_of_the_page_is_there(folder, twin, html):
         twin["command"],
         "releases the mean and then the second moments of the features",
         f"after 2 releases that prepare and {RECIPE.steps:,} steps it is at most 3.0000",
-        f"kind table, preparation whitening, share {RECIPE.share:g}, momentum {RECIPE.momentum:g}",
+        f"data of the kind table: whitening first, a share of {RECIPE.share:g} of the squared budget pays for that",
+        f"Momentum {RECIPE.momentum:g}",
         "What prepared the features, once, before the first step.",
     ):
         assert words in page.text

@@ -236,7 +236,7 @@ class Attempt:
             "preparation_multiplier": task.noise[0],
             "steps": run.step,
             "is_finished": run.step == task.recipe.steps,
-            "test": [{"step": step, one.name: one.value} for step, one in self.scores.items()],
+            "test": [{"step": step, **one.as_row()} for step, one in self.scores.items()],
             "test_examples": None if task.data.is_test_private else len(task.test[1]),
             "data": about_data(task.data, task.settings.salt),
         }

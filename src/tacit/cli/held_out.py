@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tacit.cli.networks import Score, outputs_of
 from tacit.noise import GaussianNoise
 from tacit.randomness import Purpose, source_for
+from tacit.report.intervals import NoisyShare
 from tacit.types import BoundedSum
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def held_out_score(model: nn.Module, data: Data, run: PrivateRun, seed: int | None) -> Score | None:
     """The score, with noise. None where there are no such rows, or the method's noise is not Gaussian.
 
-    Every call is a release: call it once.
+    Every call is a release: call it once. Its interval is made of what is released, and so costs nothing more.
     """
     noise = run.mechanism.noise
     if not isinstance(noise, GaussianNoise) or run.mechanism.guide is not None or not len(data.test[1]):
@@ -40,9 +41,20 @@ def held_out_score(model: nn.Module, data: Data, run: PrivateRun, seed: int | No
         bounded = BoundedSum({"terms": terms[torch.from_numpy(lot)].sum(0)}, sensitivity)
         total += noise.add(bounded, source.stream(Purpose.NOISE, step))["terms"]
     first, second = total.tolist()
+    variance = run.steps * (run.multiplier * sensitivity) ** 2
+    sampled = run.steps, run.sampling.lot_size / run.sampling.population
     if data.classes is None:
-        return Score("rmse", data.unit * math.sqrt(_share(first, second)))
-    return Score("accuracy", _share(first, first + second))
+        return _error(NoisyShare(first, second, (variance, 0.0, variance), *sampled), data.unit)
+    found = NoisyShare(first, first + second, (variance, -2 * variance, 2 * variance), *sampled)
+    return Score("accuracy", found.value, found.interval, found.noise_std)
+
+
+def _error(mean: NoisyShare, unit: float) -> Score:
+    """The root of a mean squared error that lies in [0, 1], in the target's own unit."""
+    root, std = math.sqrt(mean.value), mean.noise_std
+    # Of a root, the noise is that of the mean over twice the root; at 0 it has no such scale.
+    scale = None if std is None or root == 0 else unit * std / (2 * root)
+    return Score("rmse", unit * root, [unit * math.sqrt(end) for end in mean.interval], scale)
 
 
 def _terms(model: nn.Module, data: Data) -> tuple[Tensor, float]:
@@ -53,8 +65,3 @@ def _terms(model: nn.Module, data: Data) -> tuple[Tensor, float]:
         return torch.cat([squared, torch.ones_like(squared)], 1), math.sqrt(2)
     right = (outputs.argmax(1) == targets).double()
     return torch.stack([right, 1 - right], 1), 1.0
-
-
-def _share(part: float, whole: float) -> float:
-    """Noise may leave less than nothing of either."""
-    return min(max(part, 0.0) / whole, 1.0) if whole > 0 else 0.0

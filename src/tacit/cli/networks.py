@@ -15,6 +15,8 @@ from tacit.cli.own_model import own_model
 from tacit.cli.recipes import MODELS
 from tacit.errors import InvalidArgument
 from tacit.networks import tempered_cnn
+from tacit.report.intervals import of_root_mean, wilson
+from tacit.report.scores import score_words
 
 if TYPE_CHECKING:
     from tacit.datasets import Data
@@ -29,15 +31,31 @@ _PIECE = 2_000
 
 @dataclass(frozen=True)
 class Score:
-    """How well a model does on public test examples: `name` is "accuracy" or "rmse"."""
+    """How well a model does on test examples: `name` is "accuracy" or "rmse".
+
+    `interval` holds for 95 % what it does on others of their kind; None where that is not known. `noise_std` is the
+    standard deviation of the noise on the score, where the test examples are private.
+    """
 
     name: str
     value: float
+    interval: list[float] | None = None
+    noise_std: float | None = None
 
     def __str__(self) -> str:
-        if self.name == "accuracy":
-            return f"test accuracy {100 * self.value:.2f} %"
-        return f"root mean squared test error {self.value:.4g}"
+        return score_words(self.name, self.value)
+
+    def as_row(self) -> dict[str, Any]:
+        """All of it, as it is written; None is left out."""
+        about = {"interval": self.interval, "noise_std": self.noise_std}
+        return {self.name: self.value, **{name: value for name, value in about.items() if value is not None}}
+
+    @staticmethod
+    def of_row(row: dict[str, Any]) -> Score:
+        """The score that `as_row` wrote; `ValueError` for another row."""
+        about = {name: row[name] for name in ("interval", "noise_std") if name in row}
+        [(name, value)] = [(name, value) for name, value in row.items() if name not in about]
+        return Score(name, value, **about)
 
 
 def network_for(name: str, data: Data) -> nn.Module:
@@ -152,12 +170,17 @@ def score(model: nn.Module, data: Data) -> Score:
     if data.classes is not None:
         return accuracy_of(model, *data.test)
     outputs, targets = outputs_of(model, data.test[0]), torch.from_numpy(data.test[1])
-    return Score("rmse", data.unit * float((outputs - targets).square().mean().sqrt()))
+    squared = (outputs - targets).square()
+    ends = of_root_mean(squared.numpy())
+    interval = None if ends is None else [data.unit * end for end in ends]
+    return Score("rmse", data.unit * float(squared.mean().sqrt()), interval)
 
 
 def accuracy_of(model: nn.Module, inputs: Any, labels: Any) -> Score:
     """The share of these examples for which the model scores their own class highest."""
-    return Score("accuracy", float((outputs_of(model, inputs).argmax(1) == torch.from_numpy(labels)).double().mean()))
+    right = (outputs_of(model, inputs).argmax(1) == torch.from_numpy(labels)).double()
+    share = float(right.mean())
+    return Score("accuracy", share, wilson(share, len(right)) if len(right) else None)
 
 
 def lot_loss(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> float | None:

@@ -21,6 +21,7 @@ from tacit.errors import NotProven
 from tacit.guarantee import Guarantee
 from tacit.ledger import Booking
 from tacit.methods.choices import as_texts
+from tacit.report.scores import how_sure
 from tacit.report.wording import interval, near, neighbours, step_words, up
 
 NOT_FOR_RELEASE = "The seed makes this run repeatable, and its noise removable: what it trains is not for release."
@@ -115,10 +116,14 @@ def result(
 
 def _tested(data: Data, score: Score | None) -> str:
     if not data.is_test_private:
-        return f"{score} on {len(data.test[1]):,} public examples"
+        return f"{score} on {len(data.test[1]):,} public examples{_how_sure(score)}"
     if score is None:
         return "No score: on private rows one can be released with Gaussian noise only, and once"
-    return f"{score} on rows held out, measured with noise"
+    return f"{score} on rows held out, measured with noise{_how_sure(score)}"
+
+
+def _how_sure(score: Score | None) -> str:
+    return "" if score is None else how_sure(score.name, score.interval, score.noise_std)
 
 
 def stopped(training: Training, command: str) -> str:
@@ -151,6 +156,6 @@ def result_json(folder: Path, metrics: dict[str, Any], score: Score | None, guar
         "tacit": tacit.__version__,
         "folder": str(folder),
         **metrics,
-        "score": score and {score.name: score.value},
+        "score": score and score.as_row(),
         "guarantee": json.loads(guarantee.to_json()),
     }

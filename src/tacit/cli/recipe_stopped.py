@@ -45,7 +45,8 @@ class Stopped:
     @staticmethod
     def read(folder: Path, settings: Settings) -> Stopped:
         """What `save_stopped` wrote. `CannotResume` if the run is finished, or cannot go on within its budget."""
-        again = f"Another run, with fresh noise and a cost of its own: {command_of(asdict(settings), with_paths=True)}"
+        unseeded = {**asdict(settings), "seed": None}
+        again = f"Another run, with fresh noise and a cost of its own: {command_of(unseeded, with_paths=True)}"
         if not (folder / STOPPED).is_file():
             raise CannotResume(f"{folder} holds a finished run: there is nothing to go on with. {again}")
         try:

@@ -56,11 +56,11 @@ def _run(folder: Path, out: Path, baseline: bool, data_path: Path | None) -> tup
     if baseline and is_run(folder):
         keep_baseline(folder, data_path)
     with working("Accounting and drawing"):
-        guarantee, facts = read_run(folder)
+        facts = read_run(folder)
         facts["ledger"] = _ledger(folder, facts)
-        written = page.write(facts, page.run_page(guarantee, facts), out)
-    epsilon = facts["guarantee"]["epsilon"]["upper"]
-    proven = "nothing finite is proven" if epsilon is None else f"epsilon {up(epsilon)} at delta {guarantee.delta:g}"
+        written = page.write(facts, page.run_page(facts), out)
+    epsilon, delta = facts["guarantee"]["epsilon"]["upper"], facts["guarantee"]["delta"]
+    proven = "nothing finite is proven" if epsilon is None else f"epsilon {up(epsilon)} at delta {delta:g}"
     return facts, written, f"{facts['title']}: {proven}"
 
 

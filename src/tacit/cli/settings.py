@@ -18,6 +18,7 @@ from tacit.datasets import Data, is_table, load_table
 from tacit.datasets.bounds import EXAMPLE, Bounds
 from tacit.datasets.own import FORMATS
 from tacit.errors import CannotResume, InvalidArgument
+from tacit.files import for_the_owner
 from tacit.ledger.storage import storage_at
 from tacit.methods.choices import Value, as_texts, read_choices
 from tacit.methods.registry import entry, gradient_names
@@ -113,8 +114,10 @@ class Settings:
         return max(1, round(self.population / self.lot_size))
 
     def write(self, folder: Path) -> None:
-        """Keep the settings in the folder of the run."""
-        (folder / FILE).write_text(json.dumps({"version": _VERSION, **asdict(self)}, indent=1), encoding="utf-8")
+        """Keep the settings in the folder of the run, for its owner alone: the salt and paths are among them."""
+        text = json.dumps({"version": _VERSION, **asdict(self)}, indent=1)
+        with open(folder / FILE, "w", encoding="utf-8", opener=for_the_owner) as file:
+            file.write(text)
 
     def public(self) -> dict[str, Any]:
         """What may be given away: a seed or the salt would take secrets along, and a path says who trained."""

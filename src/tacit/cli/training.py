@@ -195,7 +195,7 @@ class Training:
             "multiplier": self.run.multiplier,
             "steps": self.run.step,
             "is_finished": not len(self.run),
-            "test": [{"step": step, one.name: one.value} for step, one in self.scores.items()],
+            "test": [{"step": step, **one.as_row()} for step, one in self.scores.items()],
             "test_examples": None if self.data.is_test_private else len(self.data.test[1]),
             "data": self._about_data,
         }
@@ -264,7 +264,7 @@ def read_scores(folder: Path) -> dict[int, Score]:
     """Those of a saved run, by step."""
     try:
         rows = json.loads((folder / METRICS).read_text(encoding="utf-8"))["test"]
-        return {int(row.pop("step")): Score(*row.popitem()) for row in rows}
+        return {int(row.pop("step")): Score.of_row(row) for row in rows}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         # A crash while they were written costs the scores so far, and no more.
         return {}

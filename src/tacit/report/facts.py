@@ -7,32 +7,42 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+import tacit
 from tacit.accounting import Adjacency, PrivacyCurve, Sampled, ShuffledReports, curve
-from tacit.accounting.curve import AccountantName
 from tacit.accounting.events import Event
-from tacit.errors import Asymptotic, NotAccountable, NotProven
+from tacit.errors import NotProven
 from tacit.guarantee import Guarantee
-from tacit.report.schedule import Schedule
+from tacit.report.series import FALSE_ALARMS, Spending, finite
 
 Facts = dict[str, Any]
 
 DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
-FALSE_ALARMS = (0.001, 0.01)
 MU_REGRET = 1e-6
-_POINTS = 18
 _NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "one of which has one {unit} more than the other",
     Adjacency.REPLACE_ONE: "of the same size, which differ in one {unit}",
 }
 
 
-def guarantee_facts(guarantee: Guarantee) -> Facts:
-    """Everything that is known about the guarantee; infinities, for which JSON has no number, are None."""
+_TRUSTED = "whoever trains: they hold the data and see everything."
+_UNPROTECTED = (
+    "What was declared public: the population, how inputs are scaled, the settings.",
+    "Whoever has several examples in the data: their protection is weaker, the more there are.",
+    "What holds of people in general. It can be learnt, and may be bad news for someone who was never in the data.",
+)
+_PUBLIC_TEST = "Test examples, which are taken as public."
+
+
+def guarantee_facts(
+    guarantee: Guarantee, spent: Spending | None, *, implemented: str | None = None, is_test_public: bool = True
+) -> Facts:
+    """Everything that is known about the guarantee; infinities, for which JSON has no number, are None.
+
+    `spent` is what the steps cost, None where nothing is proven: then there is no accountant, and nothing that it
+    assumes. `implemented` says how lots were drawn.
+    """
     lower, upper = guarantee.bounds(guarantee.delta)
     certified = certified_curve(guarantee.event)
     return {
@@ -45,9 +55,10 @@ def guarantee_facts(guarantee: Guarantee) -> Facts:
         "attacker": None if certified is None else attacker_facts(certified),
         "adjacency": {"name": guarantee.adjacency.value, "words": f"{guarantee.adjacency}"},
         "unit": guarantee.unit,
-        "sampling": sampling_facts(guarantee.event),
-        "accountant": _accountants(guarantee),
-        "unprotected": list(guarantee.unprotected),
+        "trusted": f"{_TRUSTED}{' The guarantee is about everyone else.' if math.isfinite(upper) else ''}",
+        "sampling": {"implemented": implemented, **sampling_facts(guarantee.event, is_proven=certified is not None)},
+        "accountant": None if spent is None else _accountant(spent),
+        "unprotected": [*guarantee.unprotected, *_UNPROTECTED, *([_PUBLIC_TEST] if is_test_public else [])],
         "claim": _claim(guarantee),
         "assumptions": list(guarantee.assumptions),
         "violations": list(guarantee.violations),
@@ -91,29 +102,11 @@ def attacker_facts(certified: PrivacyCurve) -> Facts:
     }
 
 
-def tradeoff_facts(certified: PrivacyCurve) -> Facts:
-    """Points of the trade-off curve: the smallest share of members that any attack misses lies between the two."""
-    alphas = np.concatenate([[0.0], np.geomspace(1e-5, 0.1, 25), np.linspace(0.1, 1.0, 19)[1:]])
-    lower, upper = (np.asarray(bound) for bound in certified.tradeoff_bounds(alphas))
-    return {"false_alarms": alphas.tolist(), "missed_lower": lower.tolist(), "missed_upper": upper.tolist()}
-
-
-def epsilon_over_steps(event: Event, delta: float) -> Facts:
-    """Certified bounds on epsilon after so many steps, up to all of them, in their order."""
-    schedule = Schedule.of(event)
-    places = np.ceil(schedule.steps * np.linspace(0.0, 1.0, _POINTS) ** 2).astype(int)
-    steps = np.unique(np.maximum(places, min(schedule.steps, 1)))
-    bounds = [curve(schedule.until(int(step))).epsilon_bounds(delta) for step in steps]
-    return {
-        "steps": steps.tolist(),
-        "lower": [finite(lower) for lower, _ in bounds],
-        "upper": [finite(upper) for _, upper in bounds],
-    }
-
-
-def sampling_facts(event: Event) -> Facts:
-    """What the accountant takes the lots to be, read off the event."""
+def sampling_facts(event: Event, *, is_proven: bool = True) -> Facts:
+    """What the accountant takes the lots to be, read off the event; nothing where nothing is proven."""
     rates = sorted({each.rate for each in event.walk() if isinstance(each, Sampled)})
+    if not is_proven:
+        return {"assumed": None, "rates": rates}
     if any(isinstance(each, ShuffledReports) for each in event.walk()):
         return {"assumed": "reports in a random order, which nobody knows", "rates": rates}
     if not rates or rates == [1.0]:
@@ -122,32 +115,22 @@ def sampling_facts(event: Event) -> Facts:
     return {"assumed": f"Poisson: each example enters each lot by a coin of its own, rate {shown}", "rates": rates}
 
 
-def finite(value: float) -> float | None:
-    """None for infinity."""
-    return float(value) if math.isfinite(value) else None
-
-
 def _profile(guarantee: Guarantee) -> list[Facts]:
-    rows = []
-    for delta in sorted({*DELTAS, guarantee.delta}, reverse=True):
-        lower, upper = guarantee.bounds(delta)
-        rows.append({"delta": delta, "lower": finite(lower), "upper": finite(upper)})
-    return rows
+    """At which deltas a finite epsilon is proven, and which."""
+    bounds = {delta: guarantee.bounds(delta) for delta in sorted({*DELTAS, guarantee.delta}, reverse=True)}
+    return [
+        {"delta": delta, "lower": finite(lower), "upper": upper}
+        for delta, (lower, upper) in bounds.items()
+        if math.isfinite(upper)
+    ]
 
 
-def _accountants(guarantee: Guarantee) -> Facts:
-    others: Sequence[AccountantName] = ("rdp", "moments", "clt")
+def _accountant(spent: Spending) -> Facts:
     return {
         "name": "PLD: privacy loss distributions, certified from above and below",
-        "others": {by: _asked(guarantee.event, by, guarantee.delta) for by in others},
+        "version": tacit.__version__,
+        "others": {by: None if values is None else values[-1] for by, values in spent.others.items()},
     }
-
-
-def _asked(event: Event, by: AccountantName, delta: float) -> float | None:
-    try:
-        return finite(curve(event, by=by).epsilon(delta))
-    except (NotProven, NotAccountable, Asymptotic):
-        return None
 
 
 def _claim(guarantee: Guarantee) -> Facts:

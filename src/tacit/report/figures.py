@@ -16,9 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tacit.accounting import PrivacyCurve
-from tacit.accounting.events import Event
-from tacit.report.plots import draw_epsilon_over_steps, draw_tradeoff
+from tacit.report.plots import draw_missed, draw_spending
+from tacit.report.series import Spending, Tradeoff
 
 # A column of a phone: text then keeps its size there, and grows on wider pages.
 _WIDTH = 4.6
@@ -69,17 +68,17 @@ def as_svg(figure: Figure, *, key: str, title: str, description: str) -> str:
     return f'{head} role="img" aria-labelledby="{key}-title {key}-words">{named}{rest}'
 
 
-def tradeoff(certified: PrivacyCurve, delta: float) -> Figure:
+def tradeoff(found: Tradeoff) -> Figure:
     """The trade-off curve."""
     figure, axes = _empty(6.3)
-    draw_tradeoff(certified, delta=delta, axes=axes)
+    draw_missed(found, axes)
     return figure
 
 
-def epsilon_over_steps(event: Event, delta: float, budget: float | None) -> Figure:
+def epsilon_over_steps(spent: Spending, budget: float | None) -> Figure:
     """Epsilon over the steps, by every accountant."""
     figure, axes = _empty(6.0)
-    draw_epsilon_over_steps(event, delta=delta, budget=budget, axes=axes)
+    draw_spending(spent, axes, budget)
     return figure
 
 

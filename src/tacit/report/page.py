@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Any
 import jinja2
 
 from tacit.errors import InvalidArgument
-from tacit.guarantee import Guarantee
 from tacit.report import figures
-from tacit.report.facts import Facts, certified_curve
+from tacit.report.facts import Facts
+from tacit.report.scores import interval_words, value_words
+from tacit.report.series import Spending, Tradeoff
 from tacit.report.wording import down, near, percent_up, up
 
 
@@ -41,9 +41,9 @@ def writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def run_page(guarantee: Guarantee, facts: Facts) -> str:
+def run_page(facts: Facts) -> str:
     """The report of one run."""
-    return render("run.html", facts, figures=_run_figures(guarantee, facts))
+    return render("run.html", facts, figures=_run_figures(facts))
 
 
 def render(template: str, facts: Facts, **values: Any) -> str:
@@ -57,34 +57,34 @@ def render(template: str, facts: Facts, **values: Any) -> str:
     )
     environment.filters.update(up=_or(up), down=_or(down), near=_or(near), percent=_percent, percent_up=percent_up)
     environment.filters.update(words=_words, shown=_shown)
+    environment.globals.update(score=value_words, ends=interval_words)
     # Within a page, the end of a script must not stand in its text.
     twin = json.dumps(facts, allow_nan=False).replace("</", "<\\/")
     return environment.get_template(template).render(facts=facts, twin=twin, **values)
 
 
-def _run_figures(guarantee: Guarantee, facts: Facts) -> list[Facts]:
+def _run_figures(facts: Facts) -> list[Facts]:
     """Each with its title and the sentence that says what is seen."""
-    found = []
-    certified = certified_curve(guarantee.event)
-    if certified is not None and math.isfinite(guarantee.epsilon(guarantee.delta)):
-        attacker = facts["guarantee"]["attacker"]["found"][1]["members_found"]
+    guarantee, found = facts["guarantee"], []
+    if guarantee["is_proven"]:
+        few, more = (one["members_found"] for one in guarantee["attacker"]["found"])
         found.append(
             _figure(
                 "tradeoff",
-                figures.tradeoff(certified, guarantee.delta),
+                figures.tradeoff(Tradeoff(**facts["tradeoff"])),
                 "What an attacker can do",
-                "Members missed over false alarms. No attack comes below the solid curve: with 1 % false alarms at "
-                f"most {percent_up(attacker)} of members are found.",
+                "Members missed over false alarms. No attack comes below the solid curve: with 0.1 % false alarms at "
+                f"most {percent_up(few)} of members are found, with 1 % at most {percent_up(more)}.",
             )
         )
-        epsilon = up(guarantee.epsilon(guarantee.delta))
+        spent = Spending(**facts["epsilon_over_steps"])
         found.append(
             _figure(
                 "steps",
-                figures.epsilon_over_steps(guarantee.event, guarantee.delta, facts["settings"].get("epsilon")),
+                figures.epsilon_over_steps(spent, facts["settings"]["epsilon"]),
                 "What the steps cost",
-                f"Epsilon at delta {guarantee.delta:g} over the steps, certified and by other accountants; after "
-                f"{_all_steps(facts)} it is at most {epsilon}.",
+                f"Epsilon at delta {spent.delta:g} over the steps, certified and by other accountants; after "
+                f"{_all_steps(facts)} it is at most {up(guarantee['epsilon']['upper'])}.",
             )
         )
     return found + _score_figures(facts["utility"])
@@ -100,19 +100,17 @@ def _all_steps(facts: Facts) -> str:
 
 
 def _score_figures(utility: Facts) -> list[Facts]:
-    if not utility["by_step"]:
+    """Scores over the steps; a single one is said, and not drawn."""
+    points, measure, other = utility["by_step"], utility["measure"], utility["non_private"]
+    if len(points) < 2:
         return []
-    lines = [figures.Line(utility["by_step"], "private")]
-    other = utility["non_private"]
-    if other is not None and other["by_step"]:
-        lines.append(figures.Line(other["by_step"], "without privacy", is_private=False))
-    words = f"The {utility['measure']} on test examples over the steps; at the end it is {_score(utility)}."
-    return [_figure("scores", figures.scores(lines, utility["measure"]), "What the model learnt", words)]
-
-
-def _score(utility: Facts) -> str:
-    value = utility["final"]
-    return f"{100 * value:.2f} %" if utility["measure"] == "accuracy" else f"{value:.4g}"
+    lines = [figures.Line(points, "private")]
+    if other is not None:
+        # It is trained in its own way, for as long as it takes: its steps are no steps of this run.
+        flat = [[step, other["final"]] for step, _ in points]
+        lines.append(figures.Line(flat, "without privacy", is_private=False))
+    words = f"The {measure} on test examples over the steps; at the end it is {value_words(measure, utility['final'])}."
+    return [_figure("scores", figures.scores(lines, measure), "What the model learnt", words)]
 
 
 def _figure(key: str, figure: Any, title: str, words: str) -> Facts:

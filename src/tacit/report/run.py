@@ -6,27 +6,47 @@ import json
 import math
 import platform
 import shlex
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import tacit
+from tacit.accounting import curve
+from tacit.datasets.bounds import Bounds
 from tacit.errors import InvalidArgument, TacitError
-from tacit.guarantee import FIXED_SEED, Guarantee
+from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee
 from tacit.methods.choices import as_texts
-from tacit.report.facts import Facts, certified_curve, epsilon_over_steps, finite, guarantee_facts, tradeoff_facts
+from tacit.report.facts import Facts, certified_curve, guarantee_facts
+from tacit.report.intervals import wilson as wilson
+from tacit.report.scores import utility_facts
+from tacit.report.series import Spending, Tradeoff, finite
+from tacit.report.setup import bounds_of, declared, in_words, settings_facts
+from tacit.report.wording import up
 
 SCHEMA = "tacit-report/1"
 BASELINE = "baseline.json"
 _FILES = ("settings.json", "guarantee.json", "metrics.json")
 _TUNING = (
-    "Not accounted for: the guarantee is about this one run. Settings that were chosen by looking at other runs on the "
-    "same data cost what those runs cost; a ledger adds them up."
+    "Not accounted for: what is said here is about this one run. Settings that were chosen by looking at other runs "
+    "on the same data cost what those runs cost; a ledger adds them up."
 )
 
-
+_SEEDED = (
+    "The noise came from a fixed seed, and this page says which: whoever knows it can take the noise off again, so "
+    "that neither the model nor this page may be given away."
+)
+_FINGERPRINTS = {
+    False: "The fingerprint commits whoever trained to the data without telling about them: it is a SHA-256 of the "
+    "data and of a secret that stays in the run's folder.",
+    True: "The fingerprint is a SHA-256 of the data and of the seed: whoever reads this page can check a guess by it.",
+}
+_SAMPLED = {
+    "Poisson": "Poisson: for every lot a coin is tossed for each example, with probability {rate:.4g}",
+    "FullBatch": "every example is in every lot",
+    "Shuffled": "Shuffled epochs: every example is in one lot of each",
+}
 _PREPARATIONS = {
     "centring": ("the mean of the features, which is taken off every row", 1),
     "whitening": ("the mean and then the second moments of the features, by which every row is whitened in part", 2),
@@ -39,30 +59,35 @@ def is_run(folder: Path) -> bool:
     return (folder / _FILES[0]).is_file() and (folder / _FILES[1]).is_file()
 
 
-def read_run(folder: Path) -> tuple[Guarantee, Facts]:
-    """The guarantee of the run in the folder, and everything that its report says."""
+def read_run(folder: Path) -> Facts:
+    """Everything that the report of the run in the folder says."""
     settings, guarantee, metrics = _files(folder)
-    certified = certified_curve(guarantee.event)
-    facts: Facts = {
+    certified, plan, bounds = certified_curve(guarantee.event), _plan(folder), bounds_of(settings)
+    spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta)
+    is_held_out = _is_held_out(metrics, bounds)
+    implemented = None if plan is None else _implemented(plan.sampling)
+    whole = settings_facts(settings, metrics.get("multiplier"))
+    return {
         "schema": SCHEMA,
         "kind": "run",
         "title": f"{guarantee.method}{' by recipe' if settings.get('recipe') else ''} on {settings['data']}",
         "made": made(),
-        "release": _release(guarantee, metrics),
-        "guarantee": guarantee_facts(guarantee),
-        "tradeoff": None if certified is None else tradeoff_facts(certified),
-        "epsilon_over_steps": None if certified is None else epsilon_over_steps(guarantee.event, guarantee.delta),
+        "release": release_facts(guarantee, is_held_out=is_held_out, is_prepared=_preparation(settings, metrics)),
+        "guarantee": guarantee_facts(guarantee, spent, implemented=implemented, is_test_public=not is_held_out),
+        "tradeoff": None if certified is None else asdict(Tradeoff.of(certified, guarantee.delta)),
+        "epsilon_over_steps": None if spent is None else asdict(spent),
         "tuning": metrics.get("tuning") or _TUNING,
-        "preparation": _preparation(metrics),
-        "mechanism": _mechanism(folder),
-        "settings": _settings(metrics["settings"]),
-        "progress": {"steps": metrics.get("steps"), "is_finished": metrics.get("is_finished")},
-        "data": _data(settings, metrics),
-        "utility": _utility(folder, metrics),
+        "preparation": _preparation(settings, metrics),
+        "mechanism": None if plan is None else _mechanism(plan),
+        "settings": whole,
+        "settings_in_words": in_words(whole),
+        "progress": _progress(guarantee, whole, metrics, plan),
+        "data": _data(settings, metrics, bounds, is_held_out),
+        "utility": utility_facts(metrics, _json_or_none(folder / BASELINE), is_held_out=is_held_out),
         "audit": _audit(folder),
         "command": command_of(settings),
+        "command_in_words": again(settings, metrics, is_proven=math.isfinite(guarantee.epsilon(guarantee.delta))),
     }
-    return guarantee, facts
 
 
 def _files(folder: Path) -> tuple[Facts, Guarantee, Facts]:
@@ -88,54 +113,81 @@ def made() -> Facts:
     }
 
 
-def _release(guarantee: Guarantee, metrics: Facts) -> Facts:
-    is_held_out = metrics.get("data", {}).get("test") == "held out"
-    score = (
-        "One score, on rows held out from training, with noise of its own."
-        if is_held_out
-        else "Scores on test examples, which are public."
-    )
-    noise = (
-        "a fixed seed" if FIXED_SEED in guarantee.violations else "the operating system's secure source, never stored"
-    )
+def release_facts(guarantee: Guarantee, *, is_held_out: bool, is_prepared: Facts | None) -> Facts:
+    """What leaves the hands of whoever trained, what does not, and what keeps all of it from being released."""
+    is_proven, is_seeded = math.isfinite(guarantee.epsilon(guarantee.delta)), FIXED_SEED in guarantee.violations
+    others = [VIOLATIONS.get(one, one) for one in guarantee.violations if one != FIXED_SEED]
     return {
         "released": [
-            *([] if _preparation(metrics) is None else ["What prepared the features, once, before the first step."]),
-            "The weights after every step, not only the last ones: the guarantee covers all of them.",
-            score,
+            *([] if is_prepared is None else ["What prepared the features, once, before the first step."]),
+            f"The weights after every step, not only the last ones{': the guarantee covers all of them' * is_proven}.",
+            "One score, on rows held out from training, with noise of its own."
+            if is_held_out
+            else "Scores on test examples, which are public.",
             "The settings, which were fixed before training.",
         ],
         "not_released": ["Losses, gradient norms, sizes of lots and durations: they tell about private examples."],
-        "noise_from": noise,
-        "is_for_release": not guarantee.violations and math.isfinite(guarantee.epsilon(guarantee.delta)),
+        "noise_from": "a fixed seed" if is_seeded else "the operating system's secure source, never stored",
+        "is_for_release": is_proven and not guarantee.violations,
+        "warnings": [
+            *([] if is_proven else ["Nothing finite is proven about this run."]),
+            *([_SEEDED] if is_seeded else []),
+            *(f"{one[0].upper()}{one[1:]}." for one in others),
+        ],
     }
 
 
-def _settings(settings: Facts) -> Facts:
-    """All settings, each once: a recipe says some of them over again."""
-    recipe = settings.get("recipe")
-    if recipe is None:
-        return settings
-    return {**settings, "recipe": {name: value for name, value in recipe.items() if name not in settings}}
+def _is_held_out(metrics: Facts, bounds: Bounds | None) -> bool:
+    """Whether test examples are private: rows of the user's own table."""
+    told = (metrics.get("data") or {}).get("test")
+    return told == "held out" or (told is None and bounds is not None and bounds.test is None)
 
 
-def _preparation(metrics: Facts) -> Facts | None:
+def _preparation(settings: Facts, metrics: Facts) -> Facts | None:
     """What was released before the first step, as a recipe does; None for other runs."""
-    recipe, multiplier = metrics["settings"].get("recipe"), metrics.get("preparation_multiplier")
+    recipe, multiplier = settings.get("recipe"), metrics.get("preparation_multiplier")
     if recipe is None or multiplier is None:
         return None
     words, count = _PREPARATIONS[recipe["preparation"]]
     return {"words": words, "multiplier": multiplier, "releases": count}
 
 
-def _mechanism(folder: Path) -> Facts | None:
-    """The stages with their settings, as the run saved them; None for stages of the user's own."""
+def _plan(folder: Path) -> Any:
+    """What the run saved of its plan; None for stages of the user's own, and where nothing is saved."""
     from tacit import checkpoint
 
     try:
-        plan = checkpoint.read(folder)["plan"]
+        return checkpoint.read(folder)["plan"]
     except (TacitError, KeyError):
         return None
+
+
+def _implemented(sampling: Any) -> str:
+    """How lots are drawn, in words."""
+    name = type(sampling).__name__
+    return _SAMPLED.get(name, name).format(rate=sampling.lot_size / sampling.population)
+
+
+def _progress(guarantee: Guarantee, settings: Facts, metrics: Facts, plan: Any) -> Facts:
+    """How far the run came; where it was stopped, what is to be counted if that was for what was seen."""
+    steps, planned, is_finished = metrics.get("steps"), settings["steps"], metrics.get("is_finished")
+    told = {"steps": steps, "planned": planned, "is_finished": is_finished, "caveat": None}
+    if is_finished is not False or not math.isfinite(guarantee.epsilon(guarantee.delta)):
+        return told
+    whole = settings["epsilon"]
+    if settings["mode"] == "paper":
+        # There the budget is what the paper claims, and not what is proven.
+        whole = None if plan is None else finite(curve(plan.total(plan.steps)).epsilon(guarantee.delta))
+    amount = "" if whole is None else f", ε = {up(whole)}"
+    caveat = (
+        f"Stopped after {steps:,} of {planned:,} planned steps, and ε is of those. That holds if the reason had "
+        f"nothing to do with the data. If it was stopped for what was seen of it, count all of it{amount}."
+    )
+    return {**told, "caveat": caveat}
+
+
+def _mechanism(plan: Any) -> Facts:
+    """The stages with their settings, as the run saved them."""
     mechanism = plan.mechanism
     return {
         "stages": [
@@ -165,43 +217,21 @@ def _plain(value: Any) -> Any:
     return repr(value) if is_dataclass(value) or len(repr(value)) < 200 else type(value).__name__
 
 
-def _data(settings: Facts, metrics: Facts) -> Facts:
+def _data(settings: Facts, metrics: Facts, bounds: Bounds | None, is_held_out: bool) -> Facts:
     told = metrics.get("data") or {}
+    fingerprint = told.get("fingerprint")
     return {
         "name": settings["data"],
+        "target": (settings.get("table") or {}).get("target"),
+        "bounds": None if bounds is None else declared(bounds),
         "population": settings["population"],
         "population_is": "declared" if settings.get("is_declared") else "published",
         "test_examples": metrics.get("test_examples"),
-        **{
-            name: told.get(name) for name in ("example", "scaling", "source", "classes", "shape", "test", "fingerprint")
-        },
+        "test": "held out" if is_held_out else "public",
+        **{name: told.get(name) for name in ("example", "scaling", "source", "classes", "shape")},
+        "fingerprint": fingerprint,
+        "fingerprint_in_words": None if fingerprint is None else _FINGERPRINTS[settings.get("seed") is not None],
     }
-
-
-def _utility(folder: Path, metrics: Facts) -> Facts:
-    scores = metrics.get("test") or []
-    name = next((key for key in (scores[0] if scores else {}) if key not in ("step", "interval")), None)
-    final = scores[-1][name] if name else None
-    count = metrics.get("test_examples")
-    return {
-        "measure": name,
-        "final": final,
-        "interval": wilson(final, count) if name == "accuracy" and final is not None and count else None,
-        "by_step": [[row["step"], row[name]] for row in scores] if name else [],
-        "non_private": _json_or_none(folder / BASELINE),
-    }
-
-
-def wilson(share: float, count: int) -> list[float]:
-    """A 95 % interval for a share that was seen among so many (Wilson 1927).
-
-    >>> [round(end, 4) for end in wilson(0.9, 100)]
-    [0.8256, 0.9448]
-    """
-    z = 1.959964
-    centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return [max(0.0, centre - half), min(1.0, centre + half)]
 
 
 def _audit(folder: Path) -> Facts | None:
@@ -262,4 +292,26 @@ def _options(settings: Facts) -> list[str]:
     noise = "multiplier" if settings.get("multiplier") is not None else "epsilon"
     chosen = ["lot_size", "steps", "clip_norm", "learning_rate", "momentum", "views", "averaging", "micro_batch"]
     names = ["epsilon", "delta"] if settings.get("recipe") else ["method", "mode", "model", noise, "delta", *chosen]
-    return [*names, *(["population"] if settings.get("is_declared") else [])]
+    return [*names, *(["population"] if settings.get("is_declared") else []), "seed"]
+
+
+def again(settings: Facts, metrics: Facts, *, is_proven: bool) -> list[str]:
+    """What to know before the command is used: what will be the same, and what the reader has to bring along."""
+    said = []
+    if settings.get("seed") is not None:
+        said.append("It has the run's seed, and so gives the same numbers with the same versions of everything.")
+    elif not is_proven:
+        said.append("With fresh noise, so that the numbers differ a little. Nothing is proven about that run either.")
+    elif metrics.get("tuning"):
+        said.append("It trains once with the settings that were found; the guarantee above is of the whole search.")
+    elif metrics.get("is_finished") is False:
+        said.append("With fresh noise, and to the last step: this run was stopped before, so it costs more than this.")
+    else:
+        said.append("With fresh noise, so that the numbers differ a little; the guarantee does not.")
+    if settings.get("table") is not None:
+        said.append("The table stays with whoever has it; bounds.toml says what was declared public about it:")
+    elif settings.get("data_path"):
+        said.append("DATA is your copy of the data.")
+    if ":" in (settings.get("model") or ""):
+        said.append(f"{Path(settings['model'].rpartition(':')[0]).name} is a file of whoever trained.")
+    return said

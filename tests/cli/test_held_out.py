@@ -1,0 +1,85 @@
+"""The score of private rows: its interval and its noise, which whoever trained may say without any cost."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.cli.held_out import held_out_score
+from tacit.cli.networks import Score, network_for, score
+from tacit.datasets.data import Data
+from tacit.methods import dpsgd
+from tacit.run import PrivateRun
+from tacit.sampling import Poisson
+
+
+def data_of(rows: int, share: float, seed: int, classes: int | None = 2) -> Data:
+    """Rows of which a model that answers with their first column is right about so many."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 2, rows)
+    answers = np.where(rng.random(rows) < share, truth, 1 - truth)
+    inputs = np.stack([1.0 - answers, answers], 1).astype(np.float32)
+    if classes is None:
+        inputs, truth = inputs[:, :1], (inputs[:, :1] + 0.3 * rng.uniform(-1, 1, (rows, 1))).astype(np.float32)
+    pair = inputs, truth
+    return Data("t", pair, pair, classes, rows, "", unit=50.0, is_test_private=True)
+
+
+def scores(share: float, multiplier: float, classes: int | None = 2, count: int = 150) -> list[Score]:
+    found = []
+    for seed in range(count):
+        data = data_of(80, share, seed, classes)
+        model = network_for("linear", data)
+        with torch.no_grad():
+            model[1].weight.copy_(torch.eye(classes or 1))
+            model[1].bias.zero_()
+        loss = torch.nn.functional.cross_entropy if classes else torch.nn.functional.mse_loss
+        mechanism, sampling = dpsgd(multiplier=multiplier), Poisson(20, 80)
+        run = PrivateRun(model, loss, data=data.train, mechanism=mechanism, sampling=sampling, steps=20)
+        found.append(held_out_score(model, data, run, seed))
+    return found
+
+
+def test_the_interval_holds_what_the_model_does_on_all_rows_of_the_kind():
+    found = scores(share=0.9, multiplier=1.5)
+    hits = sum(one.interval[0] <= 0.9 <= one.interval[1] for one in found)
+    # 150 at 95 %: four standard deviations are 11.
+    assert hits >= 131
+    assert np.mean([one.interval[1] - one.interval[0] for one in found]) < 0.25
+    assert all(0 < one.noise_std < 0.05 for one in found)
+
+
+def test_more_noise_is_said_to_be_more_noise():
+    small, large = (scores(0.9, multiplier, count=5) for multiplier in (1.0, 4.0))
+    assert [one.noise_std for one in large] == pytest.approx([4 * one.noise_std for one in small], rel=0.5)
+
+
+def test_the_error_of_a_regression_has_an_interval_in_its_own_unit():
+    found = scores(share=0.5, multiplier=0.5, classes=None)
+    exact = 50 * math.sqrt(0.3**2 / 3)
+    hits = sum(one.interval[0] <= exact <= one.interval[1] for one in found)
+    # Errors are taken to spread as far as their bounds allow, so that it holds more often than in 95 of 100.
+    assert hits >= 140
+    assert all(one.interval[0] <= one.value <= one.interval[1] for one in found)
+
+
+def test_public_errors_have_an_interval_by_their_spread():
+    data = data_of(400, 0.5, 0, classes=None)
+    model = network_for("linear", data)
+    with torch.no_grad():
+        model[1].weight.fill_(1.0)
+        model[1].bias.zero_()
+    found = score(model, data)
+    squared = (data.test[0] - data.test[1]) ** 2
+    half = 1.959964 * squared.std(ddof=1) / math.sqrt(400)
+    assert found.value == pytest.approx(50 * math.sqrt(squared.mean()), rel=1e-5)
+    expected = [50 * math.sqrt(squared.mean() - half), 50 * math.sqrt(squared.mean() + half)]
+    assert found.interval == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "one", [Score("accuracy", 0.5), Score("rmse", 3.0, [2.0, 4.0]), Score("rmse", 1.0, [0, 2], 0.1)]
+)
+def test_a_score_is_read_as_it_was_written(one):
+    assert Score.of_row(one.as_row()) == one

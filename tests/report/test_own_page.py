@@ -1,0 +1,154 @@
+"""Pages of runs that are special: on a table of one's own, from a seed, with nothing proven, and stopped early."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.datasets import load_iris
+
+from report_folders import Outline, tacit
+from tacit.datasets.bounds import Bounds
+from tacit.run import PrivateRun
+
+BOUNDS = """
+rows = 150   # what Dr Jones said
+example = "flower"
+[columns]
+"sepal length (cm)" = { low = 4, high = 8 }
+"petal length (cm)" = { low = 0.5, high = 8 }
+target = [0, 1, 2]
+"""
+SEED = 987654321
+
+
+def report_of(folder: Path) -> tuple[str, dict]:
+    """The text of the page in the folder, and its twin."""
+    return Outline((folder / "report.html").read_text()).text, json.loads((folder / "report.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> Path:
+    """A run on a user's own table, all in one folder."""
+    folder = tmp_path_factory.mktemp("own")
+    load_iris(as_frame=True).frame.to_csv(folder / "flowers.csv", index=False)
+    (folder / "bounds.toml").write_text(BOUNDS)
+    table = f"{folder / 'flowers.csv'} --target target --bounds {folder / 'bounds.toml'}"
+    tacit(f"train {table} --epsilon 8 --steps 60 --out {folder / 'run'}")
+    tacit(f"report {folder / 'run'}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory) -> Path:
+    """A run from a seed about which nothing is proven."""
+    folder = tmp_path_factory.mktemp("seeded") / "run"
+    tacit(f"train iris --method directional --mode paper --epsilon 3 --steps 5 --seed {SEED} --out {folder}")
+    tacit(f"report {folder} --no-baseline")
+    return folder
+
+
+def test_bounds_and_target_are_said_as_a_table_and_as_a_file(own):
+    text, twin = report_of(own / "run")
+    assert twin["data"]["target"] == twin["settings"]["target"] == "target"
+    assert "Column Declared Used as sepal length (cm) a number from 4 to 8 input" in text
+    assert "target one of 0, 1, 2 target" in text
+    assert "Rows, in public 150 One row is one flower Held out to test on 20 % of the rows" in text
+    assert Bounds.parse(twin["data"]["bounds"]["file"]).columns == Bounds.parse(BOUNDS).columns
+    for name in ("report.html", "report.json"):
+        written = (own / "run" / name).read_text()
+        assert "Jones" not in written
+        assert str(own) not in written
+
+
+def test_the_command_and_the_bounds_on_the_page_repeat_the_run(own, tmp_path, monkeypatch):
+    _, twin = report_of(own / "run")
+    (tmp_path / "flowers.csv").write_text((own / "flowers.csv").read_text())
+    (tmp_path / "bounds.toml").write_text(twin["data"]["bounds"]["file"])
+    monkeypatch.chdir(tmp_path)
+    tacit(f"{twin['command'].removeprefix('tacit ')} --out again")
+    first, again = (json.loads((each / "metrics.json").read_text()) for each in (own / "run", tmp_path / "again"))
+    assert (first["settings"], first["multiplier"]) == (again["settings"], again["multiplier"])
+
+
+def test_a_noisy_score_is_said_with_its_noise_and_its_interval_and_is_not_drawn(own):
+    text, twin = report_of(own / "run")
+    utility = twin["utility"]
+    low, high = utility["interval"]
+    assert low <= utility["final"] <= high
+    assert 0 < utility["noise_std"] < 0.5
+    shown = f"noise of standard deviation {100 * utility['noise_std']:.2f} % on it; 95 % interval {100 * low:.2f} % to"
+    assert f"on rows held out, how many is private ({shown}" in text
+    assert 'id="figure-scores"' not in (own / "run/report.html").read_text()
+    assert 'id="figure-steps"' in (own / "run/report.html").read_text()
+
+
+def test_a_seed_stands_in_the_command_which_gives_the_same_numbers(seeded, tmp_path):
+    text, twin = report_of(seeded)
+    assert shlex.split(twin["command"])[-2:] == ["--seed", str(SEED)]
+    assert twin["settings"]["seed"] == SEED
+    assert "gives the same numbers" in text
+    assert "fresh noise" not in text
+    tacit(f"{twin['command'].removeprefix('tacit ')} --out {tmp_path / 'again'}")
+    first, again = (load_file(each / "model.safetensors") for each in (seeded, tmp_path / "again"))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_whoever_reads_a_seed_is_told_what_it_means(seeded):
+    text, _ = report_of(seeded)
+    assert "Not for release. Nothing finite is proven" in text
+    assert "neither the model nor this page may be given away" in text
+    assert "whoever reads this page can check a guess by it" in text
+    assert json.loads((seeded / "settings.json").read_text())["salt"] not in text
+    assert str(SEED) not in (seeded / "metrics.json").read_text()
+
+
+def test_where_nothing_is_proven_the_page_says_so_and_shows_no_certificate(seeded):
+    text, twin = report_of(seeded)
+    guarantee = twin["guarantee"]
+    assert (guarantee["accountant"], guarantee["profile"], twin["tradeoff"]) == (None, [], None)
+    assert "Proven ε nothing" in text
+    assert "No finite ε is proven at δ = 1e-05" in text
+    assert "Accountant none: nothing is proven" in text
+    assert "Status of the claim: refuted ; no proven number stands beside it." in text
+    for words in ("certified", "the guarantee covers", "the guarantee does not", "What it rests on"):
+        assert words not in text
+
+
+def test_fresh_noise_is_promised_where_it_is_fresh_and_something_is_proven(own):
+    text, twin = report_of(own / "run")
+    assert "With fresh noise, so that the numbers differ a little; the guarantee does not." in text
+    assert "--seed" not in twin["command"]
+    assert twin["settings"]["seed"] is None
+
+
+@pytest.fixture
+def stopped(tmp_path, monkeypatch) -> Path:
+    """A run that Ctrl-C ended after the third of ten steps."""
+    import signal
+
+    backward = PrivateRun.backward
+
+    def pressed(self, lot):
+        if lot.step == 2:
+            signal.raise_signal(signal.SIGINT)
+        backward(self, lot)
+
+    monkeypatch.setattr(PrivateRun, "backward", pressed)
+    with pytest.raises(AssertionError):
+        tacit(f"train iris --epsilon 3 --steps 10 --out {tmp_path / 'run'}")
+    tacit(f"report {tmp_path / 'run'} --no-baseline")
+    return tmp_path / "run"
+
+
+def test_a_run_that_was_stopped_says_beside_its_epsilon_when_to_count_all_of_it(stopped):
+    text, twin = report_of(stopped)
+    assert twin["progress"]["steps"] == 3
+    assert twin["guarantee"]["epsilon"]["upper"] < 2.9
+    head = text[: text.index("The guarantee For any two")]
+    assert "Stopped after 3 of 10 planned steps, and ε is of those." in head
+    assert "If it was stopped for what was seen of it, count all of it, ε = 3.0000." in head
+    assert "for the 3 steps until it was stopped" in head
+    assert "it costs more than this" in text

@@ -1,0 +1,38 @@
+"""What is said about scores: how sure they are, and that a lucky private model is no miracle."""
+
+import pytest
+
+from tacit.report.scores import utility_facts
+
+OTHER = {"final": 0.9, "interval": None, "how": "somehow"}
+
+
+def said(value: float, measure: str = "accuracy", other=None, **about) -> str:
+    row = {"step": 5, measure: value, **about}
+    found = utility_facts({"test": [row], "test_examples": 30}, other, is_held_out=False)
+    return " ".join(found["sentences"])
+
+
+def test_a_private_model_that_does_better_is_no_privacy_for_free():
+    assert "did better than the one without privacy. That is no merit of the noise" in said(0.95, other=OTHER)
+    assert "the difference is within the interval" in said(0.95, other=OTHER)
+    assert "within the interval" not in said(0.95, other=OTHER, interval=[0.94, 0.96])
+
+
+@pytest.mark.parametrize(("value", "measure"), [(0.9, "accuracy"), (0.85, "accuracy"), (0.95, "rmse")])
+def test_one_that_does_not_is_nothing_to_remark(value, measure):
+    assert "no merit" not in said(value, measure, OTHER)
+
+
+def test_of_errors_the_smaller_one_is_better():
+    assert "no merit" in said(0.8, "rmse", OTHER)
+
+
+def test_what_was_scored_before_there_were_intervals_gets_one_where_the_count_is_known():
+    assert said(0.9) == "Test accuracy 90.00 % on 30 public examples (95 % interval 74.38 % to 96.54 %)."
+
+
+def test_nothing_measured_is_nothing_said():
+    found = utility_facts({"test": []}, None, is_held_out=True)
+    assert found["final"] is None
+    assert found["sentences"] == ["Nothing was measured."]
