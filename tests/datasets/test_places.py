@@ -1,13 +1,15 @@
 """Where copies lie: as archives leave them when they are unpacked, as one file of several, under names of their own."""
 
 import gzip
+import re
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from published_files import CARD, PUBLISHED, write_published
-from tacit.datasets import NAMES, is_kept, load, load_words, read_from, reviews
+from tacit.datasets import _READERS, NAMES, is_kept, load, load_words, read_from, reviews
 from tacit.datasets.bundled import BUNDLED
 from tacit.errors import InvalidArgument
 
@@ -180,6 +182,18 @@ def test_the_folders_that_were_looked_into_are_named(tmp_path, name, folder):
     message = refusal(name, tmp_path)
     assert f"Looked in {tmp_path} and in its folders {name}, " in message
     assert folder in message
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_page_about_data_tells_every_file_and_folder(name):
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    rows_of_table = dict(re.findall(r"^\| ([\w-]+) \| (.*)$", page, re.MULTILINE))
+    # Two rows refer to another one.
+    told = rows_of_table[name] + rows_of_table[{"adult": "a9a", "fashion-mnist": "mnist"}.get(name, name)]
+    files = re.findall(r"[\w*-]+(?:\.[\w*-]+)+", _READERS[name].looked_for)
+    assert files
+    assert [each for each in (*files, *_READERS[name].inside) if each not in told] == []
+    assert _READERS[name].endings == ((".csv", ".csv.gz") if "its only .csv or .csv.gz" in told else ())
 
 
 def test_pixels_of_an_unpacked_copy_are_those_of_the_files(tmp_path):
