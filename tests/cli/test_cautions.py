@@ -76,9 +76,10 @@ def test_a_whole_copy_is_trained_on_without_a_word(tacit, tmp_path):
         "train iris --multiplier 2 --steps 2",
         "compare iris --methods dpsgd",
         "plan --population 119 --epsilon 1",
+        "noise --population 119 --lot-size 32 --steps 2 --epsilon 1",
         f"tune iris --epsilon 1 {TRIALS}",
     ],
-    ids=["recipe", "train", "compare", "plan", "tune"],
+    ids=["recipe", "train", "compare", "plan", "noise", "tune"],
 )
 def test_a_delta_with_which_an_example_could_be_published_is_not_taken_in_silence(tacit, nothing_is_compared, line):
     (said,) = warnings_in(tacit(f"{line} --delta 0.02 --json"))

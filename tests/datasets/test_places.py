@@ -196,6 +196,20 @@ def test_the_page_about_data_tells_every_file_and_folder(name):
     assert _READERS[name].endings == ((".csv", ".csv.gz") if "its only .csv or .csv.gz" in told else ())
 
 
+def test_a_path_that_is_not_there_is_said_not_to_be(tmp_path):
+    assert f"in {tmp_path / 'nowhere'}, which is not there. Looked in" in refusal("mnist", tmp_path / "nowhere")
+    assert "which is not there" not in refusal("mnist", tmp_path)
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+    # Root may read every folder, so the answer of the system is replaced.
+    def refused(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    assert refusal("adult", tmp_path) == (f"{tmp_path} cannot be looked into: Permission denied. Choose another place.")
+
+
 def test_pixels_of_an_unpacked_copy_are_those_of_the_files(tmp_path):
     write_published("mnist", tmp_path / "MNIST/raw")
     images = np.arange(2 * 28 * 28, dtype=np.uint8)

@@ -58,7 +58,8 @@ def noise(
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
     from tacit.cli.allowance import Allowance
-    from tacit.cli.output import refuse_unless_drawable, save, say, say_json, working
+    from tacit.cli.cautions import large_delta
+    from tacit.cli.output import note, refuse_unless_drawable, save, say, say_json, working
     from tacit.cli.plan import Plan
     from tacit.cli.search import search_for
 
@@ -72,6 +73,9 @@ def noise(
     search = search_for(plan, epsilon=epsilon, delta=delta)
     with working("Searching"):
         allowance = Allowance.of(search, by)
+    caution = None if population is None else large_delta(search.delta, int(population))
+    if caution is not None:
+        note(caution)
     if plot is not None:
         with working("Drawing"):
             from tacit.report.plots import draw_privacy

@@ -111,14 +111,17 @@ def is_kept(name: str) -> bool:
 
 def read_from(name: str, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ:
     """What `read` makes of a data set's files: in `where`, or else in the copy that is kept, downloaded if need be."""
-    found = _first(name, where, read)
-    if found is None and where is None:
-        place = cache.folder() / name
-        cache.fetch(name, SOURCES[name], place, _looked(name, place))
+    there = cache.folder() / name if where is None else where
+    try:
         found = _first(name, where, read)
+        if found is None and where is None:
+            cache.fetch(name, SOURCES[name], there, _looked(name, there))
+            found = _first(name, where, read)
+    except OSError as error:
+        raise InvalidArgument(f"{there} cannot be looked into: {error.strerror}. Choose another place.") from error
     if found is None:
-        there = cache.folder() / name if where is None else where
-        raise InvalidArgument(f"There is no {name} in {there}. {_looked(name, there)}")
+        absent = "" if there.exists() else ", which is not there"
+        raise InvalidArgument(f"There is no {name} in {there}{absent}. {_looked(name, there)}")
     return found
 
 
