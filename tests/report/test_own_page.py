@@ -1,6 +1,7 @@
 """Pages of runs that are special: on a table of one's own, from a seed, with nothing proven, and stopped early."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 from sklearn.datasets import load_iris
 
 from report_folders import Outline, tacit
+from tacit.accounting import Gaussian, curve
 from tacit.datasets.bounds import Bounds
 from tacit.run import PrivateRun
 
@@ -112,6 +114,7 @@ def test_where_nothing_is_proven_the_page_says_so_and_shows_no_certificate(seede
     assert "Proven ε nothing" in text
     assert "No finite ε is proven at δ = 1e-05" in text
     assert "Accountant none: nothing is proven" in text
+    assert "What is not protected Any example: nothing is proven" in text
     assert "Status of the claim: refuted ; no proven number stands beside it." in text
     for words in ("certified", "the guarantee covers", "the guarantee does not", "What it rests on"):
         assert words not in text
@@ -125,8 +128,8 @@ def test_fresh_noise_is_promised_where_it_is_fresh_and_something_is_proven(own):
 
 
 @pytest.fixture
-def stopped(tmp_path, monkeypatch) -> Path:
-    """A run that Ctrl-C ended after the third of ten steps."""
+def stopped(request, tmp_path, monkeypatch) -> Path:
+    """A run, with options of the test, that Ctrl-C ended after the third of ten steps."""
     import signal
 
     backward = PrivateRun.backward
@@ -138,17 +141,22 @@ def stopped(tmp_path, monkeypatch) -> Path:
 
     monkeypatch.setattr(PrivateRun, "backward", pressed)
     with pytest.raises(AssertionError):
-        tacit(f"train iris --epsilon 3 --steps 10 --out {tmp_path / 'run'}")
+        tacit(f"train iris --epsilon 3 --steps 10 {request.param} --out {tmp_path / 'run'}")
     tacit(f"report {tmp_path / 'run'} --no-baseline")
     return tmp_path / "run"
 
 
+@pytest.mark.parametrize("stopped", ["", "--mode paper"], indirect=True)
 def test_a_run_that_was_stopped_says_beside_its_epsilon_when_to_count_all_of_it(stopped):
     text, twin = report_of(stopped)
     assert twin["progress"]["steps"] == 3
     assert twin["guarantee"]["epsilon"]["upper"] < 2.9
     head = text[: text.index("The guarantee For any two")]
     assert "Stopped after 3 of 10 planned steps, and ε is of those." in head
-    assert "If it was stopped for what was seen of it, count all of it, ε = 3.0000." in head
+    # What all ten steps cost, from nothing but the numbers on the page; in paper mode that is not the budget.
+    settings = twin["settings"]
+    whole = curve(Gaussian(settings["multiplier"]).sampled(settings["rate"]) * 10).epsilon(1e-5)
+    shown = float(re.search(r"for what was seen of it, count all of it, ε = ([\d.]+\d)", head)[1])
+    assert whole <= shown < 1.001 * whole
     assert "for the 3 steps until it was stopped" in head
     assert "it costs more than this" in text

@@ -32,6 +32,11 @@ def test_what_was_scored_before_there_were_intervals_gets_one_where_the_count_is
     assert said(0.9) == "Test accuracy 90.00 % on 30 public examples (95 % interval 74.38 % to 96.54 %)."
 
 
+def test_a_score_that_was_chosen_by_is_said_to_flatter():
+    found = utility_facts({"test": [{"step": 5, "accuracy": 0.9}], "tuning": "yes"}, None, is_held_out=False)
+    assert found["sentences"][-1].startswith("It is the best of several trials")
+
+
 def test_nothing_measured_is_nothing_said():
     found = utility_facts({"test": []}, None, is_held_out=True)
     assert found["final"] is None

@@ -97,6 +97,12 @@ def test_settings_are_said_in_plain_words(changes, name, words):
     assert dict(in_words(settings_facts({**KEPT, **changes}, 2.5)))[name] == words
 
 
+def test_noise_that_a_search_found_is_not_called_given():
+    found = dict(in_words(settings_facts({**KEPT, "multiplier": 2.5}, 2.5, is_tuned=True)))
+    assert found["Noise multiplier"] == "2.5000 times the sensitivity, found by the search"
+    assert found["Budget"] == "ε = 3 at δ = 1e-05"
+
+
 @pytest.mark.parametrize("method", gradient_names())
 def test_the_choices_of_every_method_are_known_with_their_defaults(method):
     assert all_choices(method, {}) is not None

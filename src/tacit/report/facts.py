@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 import tacit
-from tacit.accounting import Adjacency, PrivacyCurve, Sampled, ShuffledReports, curve
+from tacit.accounting import Adjacency, EpsilonDelta, PrivacyCurve, Sampled, ShuffledReports, curve
 from tacit.accounting.events import Event
 from tacit.errors import NotProven
 from tacit.guarantee import Guarantee
@@ -32,6 +32,7 @@ _UNPROTECTED = (
     "Whoever has several examples in the data: their protection is weaker, the more there are.",
     "What holds of people in general. It can be learnt, and may be bad news for someone who was never in the data.",
 )
+_NOTHING_PROTECTED = "Any example: nothing is proven about what this run tells of it."
 _PUBLIC_TEST = "Test examples, which are taken as public."
 
 
@@ -58,7 +59,12 @@ def guarantee_facts(
         "trusted": f"{_TRUSTED}{' The guarantee is about everyone else.' if math.isfinite(upper) else ''}",
         "sampling": {"implemented": implemented, **sampling_facts(guarantee.event, is_proven=certified is not None)},
         "accountant": None if spent is None else _accountant(spent),
-        "unprotected": [*guarantee.unprotected, *_UNPROTECTED, *([_PUBLIC_TEST] if is_test_public else [])],
+        "unprotected": [
+            *([] if math.isfinite(upper) else [_NOTHING_PROTECTED]),
+            *guarantee.unprotected,
+            *_UNPROTECTED,
+            *([_PUBLIC_TEST] if is_test_public else []),
+        ],
         "claim": _claim(guarantee),
         "assumptions": list(guarantee.assumptions),
         "violations": list(guarantee.violations),
@@ -109,6 +115,8 @@ def sampling_facts(event: Event, *, is_proven: bool = True) -> Facts:
         return {"assumed": None, "rates": rates}
     if any(isinstance(each, ShuffledReports) for each in event.walk()):
         return {"assumed": "reports in a random order, which nobody knows", "rates": rates}
+    if any(isinstance(each, EpsilonDelta) for each in event.walk()):
+        return {"assumed": "an (ε, δ) that was found before, in which any sampling is counted already", "rates": rates}
     if not rates or rates == [1.0]:
         return {"assumed": "every example in every release: no amplification is counted", "rates": rates}
     shown = ", ".join(f"{rate:.4g}" for rate in rates[:3])

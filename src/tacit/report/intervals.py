@@ -28,7 +28,7 @@ def of_root_mean(squared: Any) -> list[float] | None:
     It tells about the errors one by one, so it is for public test examples only.
 
     >>> of_root_mean([1.0, 4.0, 9.0, 2.0])
-    [0.716..., 2.736...]
+    [0.715..., 2.736...]
     """
     values = np.asarray(squared, dtype=np.float64)
     if values.size < 2:

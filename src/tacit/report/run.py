@@ -66,7 +66,7 @@ def read_run(folder: Path) -> Facts:
     spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta)
     is_held_out = _is_held_out(metrics, bounds)
     implemented = None if plan is None else _implemented(plan.sampling)
-    whole = settings_facts(settings, metrics.get("multiplier"))
+    whole = settings_facts(settings, metrics.get("multiplier"), is_tuned=bool(metrics.get("tuning")))
     return {
         "schema": SCHEMA,
         "kind": "run",

@@ -6,6 +6,9 @@ from tacit.report.facts import Facts
 from tacit.report.intervals import wilson
 
 _ABOUT = ("step", "interval", "noise_std")
+_CHOSEN = (
+    "It is the best of several trials, and was chosen for this score: on other examples it will be a little worse."
+)
 
 
 def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: bool) -> Facts:
@@ -30,7 +33,8 @@ def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: boo
         "by_step": [[row["step"], row[name]] for row in rows],
         "non_private": non_private,
     }
-    return {**found, "sentences": _sentences(found, count, is_held_out)}
+    chosen = [_CHOSEN] if metrics.get("tuning") else []
+    return {**found, "sentences": [*_sentences(found, count, is_held_out), *chosen]}
 
 
 def _sentences(found: Facts, count: int | None, is_held_out: bool) -> list[str]:
@@ -60,7 +64,7 @@ def _beside(found: Facts) -> list[str]:
         return []
     ends = found["interval"]
     is_chance = ends is not None and ends[0] <= other["final"] <= ends[1]
-    chance = " and the difference is within the interval" if is_chance else ""
+    chance = ", and the difference is within the interval" if is_chance else ""
     return [
         "Here the private model did better than the one without privacy. That is no merit of the noise: the other "
         f"is one training by one rule, not the best that is possible{chance}. Do not read it as privacy for free."

@@ -15,13 +15,15 @@ from tacit.methods.registry import entry
 from tacit.report.facts import Facts
 from tacit.report.wording import near
 
+_GIVEN = "as given"
 _OPTIMIZERS = {"noisy_adam": "Adam"}
 
 
-def settings_facts(settings: Facts, multiplier: float | None) -> Facts:
+def settings_facts(settings: Facts, multiplier: float | None, *, is_tuned: bool = False) -> Facts:
     """Every setting, as kept in the run's folder, but for paths and the salt; `multiplier` is the one that was used.
 
-    A run by recipe follows what is released with the recipe's momentum.
+    A run by recipe follows what is released with the recipe's momentum. With `is_tuned` the noise was found together
+    with other settings by a search, and the budget is that of all of it.
     """
     recipe, population = settings.get("recipe"), settings["population"]
     return {
@@ -35,7 +37,7 @@ def settings_facts(settings: Facts, multiplier: float | None) -> Facts:
         "epsilon": settings["epsilon"],
         "delta": settings["delta"],
         "multiplier": multiplier,
-        "is_multiplier_given": settings["multiplier"] is not None,
+        "multiplier_is": _origin(settings, is_tuned),
         "population": population,
         "population_is": "declared" if settings.get("is_declared") else "published",
         "lot_size": settings["lot_size"],
@@ -51,6 +53,14 @@ def settings_facts(settings: Facts, multiplier: float | None) -> Facts:
         "seed": settings.get("seed"),
         "is_in_ledger": settings.get("ledger") is not None,
     }
+
+
+def _origin(settings: Facts, is_tuned: bool) -> str:
+    if is_tuned:
+        return "found by the search"
+    if settings["multiplier"] is not None:
+        return _GIVEN
+    return "by the paper's own rule" if settings.get("mode") == "paper" else "found from the budget"
 
 
 def all_choices(method: str, chosen: Facts) -> Facts:
@@ -78,10 +88,8 @@ def _what(settings: Facts) -> Iterator[tuple[str, str]]:
     yield "Recipe", _recipe(settings["recipe"])
     yield "Model", settings["model"]
     yield "Budget", _budget(settings)
-    found = "by the paper's own rule" if settings["mode"] == "paper" else "found from the budget"
-    found = "as given" if settings["is_multiplier_given"] else found
-    multiplier = settings["multiplier"]
-    yield "Noise multiplier", "" if multiplier is None else f"{near(multiplier)} times the sensitivity, {found}"
+    multiplier, origin = settings["multiplier"], settings["multiplier_is"]
+    yield "Noise multiplier", "" if multiplier is None else f"{near(multiplier)} times the sensitivity, {origin}"
 
 
 def _how(settings: Facts) -> Iterator[tuple[str, str]]:
@@ -109,7 +117,7 @@ def _budget(settings: Facts) -> str:
     if settings["epsilon"] is None:
         return "none: no finite ε is proven of this noise"
     budget = f"ε = {settings['epsilon']:.6g} at δ = {settings['delta']:g}"
-    if settings["is_multiplier_given"]:
+    if settings["multiplier_is"] == _GIVEN:
         return f"{budget}, which is what the given noise costs"
     return f"{budget}, as the paper claims to keep it" if settings["mode"] == "paper" else budget
 
