@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sklearn.datasets import load_iris
 
 from tacit.cli import main
 from tacit.cli.cells import run_job
@@ -13,6 +14,14 @@ from tacit.cli.comparing import Comparison
 from tacit.cli.settings import Typed, load_typed, settle
 from tacit.report.overview import write_comparison
 
+BOUNDS = """
+rows = 150   # what Dr Jones said
+example = "flower"
+[columns]
+"sepal length (cm)" = { low = 4, high = 8 }
+"petal length (cm)" = { low = 0.5, high = 8 }
+target = [0, 1, 2]
+"""
 METHODS = ("dpsgd", "noisy_sgd", "directional", "output_perturbation", "input_perturbation")
 
 
@@ -32,6 +41,16 @@ def run_in(folder: Path, how: str = "--delta 1e-4 --steps 12") -> Path:
     tacit(f"train iris --epsilon 3 {how} --out {folder / 'run'}")
     tacit(f"report {folder / 'run'}")
     torch.set_num_threads(before)
+    return folder / "run"
+
+
+def own_run_in(folder: Path) -> Path:
+    """A finished run on a user's own table of flowers, with its report; the table and its bounds lie beside it."""
+    load_iris(as_frame=True).frame.to_csv(folder / "flowers.csv", index=False)
+    (folder / "bounds.toml").write_text(BOUNDS)
+    table = f"{folder / 'flowers.csv'} --target target --bounds {folder / 'bounds.toml'}"
+    tacit(f"train {table} --epsilon 8 --steps 60 --out {folder / 'run'}")
+    tacit(f"report {folder / 'run'}")
     return folder / "run"
 
 

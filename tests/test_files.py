@@ -1,10 +1,12 @@
 """What tells about private examples is for its owner's eyes alone."""
 
+import json
 import stat
 
 import pytest
 
 from report_folders import tacit
+from tacit.cli.auditing import write_json
 from tacit.files import for_the_owner
 
 
@@ -29,3 +31,9 @@ def test_a_file_that_others_could_read_is_closed_to_them(tmp_path):
     with open(path, "w", opener=for_the_owner) as file:
         file.write("new")
     assert (mode(path), path.read_text()) == (0o600, "new")
+
+
+def test_what_an_audit_saw_of_members_is_closed_to_others(tmp_path):
+    write_json(tmp_path / "audit/audit.json", {"area": 0.5})
+    assert mode(tmp_path / "audit/audit.json") == 0o600
+    assert json.loads((tmp_path / "audit/audit.json").read_text()) == {"area": 0.5}

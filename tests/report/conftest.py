@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from report_folders import comparison_in, run_in
+from report_folders import comparison_in, own_run_in, run_in
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +18,12 @@ def run_folder(tmp_path_factory) -> Path:
 def recipe_folder(tmp_path_factory) -> Path:
     """A finished run on iris by the automatic recipe, with its report."""
     return run_in(tmp_path_factory.mktemp("recipe"), "--recipe auto")
+
+
+@pytest.fixture(scope="session")
+def own_folder(tmp_path_factory) -> Path:
+    """A finished run on a user's own table, with its report."""
+    return own_run_in(tmp_path_factory.mktemp("own"))
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,7 @@ def seen_in(folder: Path, *options: str) -> dict:
     return json.loads(unescape(text))
 
 
-@pytest.fixture(scope="module", params=["run_folder", "recipe_folder", "comparison_folder"])
+@pytest.fixture(scope="module", params=["run_folder", "recipe_folder", "own_folder", "comparison_folder"])
 def folder(request, tmp_path_factory) -> Path:
     """A report by itself, as it would be mailed."""
     made, alone = request.getfixturevalue(request.param), tmp_path_factory.mktemp("alone")

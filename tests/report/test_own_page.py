@@ -3,26 +3,20 @@
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from sklearn.datasets import load_iris
 
-from report_folders import Outline, tacit
+from report_folders import BOUNDS, Outline, tacit
 from tacit.accounting import Gaussian, curve
+from tacit.cli import main
 from tacit.datasets.bounds import Bounds
+from tacit.report.run import again, command_of
 from tacit.run import PrivateRun
 
-BOUNDS = """
-rows = 150   # what Dr Jones said
-example = "flower"
-[columns]
-"sepal length (cm)" = { low = 4, high = 8 }
-"petal length (cm)" = { low = 0.5, high = 8 }
-target = [0, 1, 2]
-"""
 SEED = 987654321
 
 
@@ -32,15 +26,9 @@ def report_of(folder: Path) -> tuple[str, dict]:
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory) -> Path:
-    """A run on a user's own table, all in one folder."""
-    folder = tmp_path_factory.mktemp("own")
-    load_iris(as_frame=True).frame.to_csv(folder / "flowers.csv", index=False)
-    (folder / "bounds.toml").write_text(BOUNDS)
-    table = f"{folder / 'flowers.csv'} --target target --bounds {folder / 'bounds.toml'}"
-    tacit(f"train {table} --epsilon 8 --steps 60 --out {folder / 'run'}")
-    tacit(f"report {folder / 'run'}")
-    return folder
+def own(own_folder) -> Path:
+    """Where a table, its bounds and a run on it lie."""
+    return own_folder.parent
 
 
 @pytest.fixture(scope="module")
@@ -142,12 +130,13 @@ def stopped(request, tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(PrivateRun, "backward", pressed)
     with pytest.raises(AssertionError):
         tacit(f"train iris --epsilon 3 --steps 10 {request.param} --out {tmp_path / 'run'}")
-    tacit(f"report {tmp_path / 'run'} --no-baseline")
     return tmp_path / "run"
 
 
 @pytest.mark.parametrize("stopped", ["", "--mode paper"], indirect=True)
-def test_a_run_that_was_stopped_says_beside_its_epsilon_when_to_count_all_of_it(stopped):
+def test_a_run_that_was_stopped_says_beside_its_epsilon_when_to_count_all_of_it(stopped, capsys):
+    tacit(f"report {stopped} --no-baseline")
+    assert "count all of it, ε = " in capsys.readouterr().out
     text, twin = report_of(stopped)
     assert twin["progress"]["steps"] == 3
     assert twin["guarantee"]["epsilon"]["upper"] < 2.9
@@ -160,3 +149,41 @@ def test_a_run_that_was_stopped_says_beside_its_epsilon_when_to_count_all_of_it(
     assert whole <= shown < 1.001 * whole
     assert "for the 3 steps until it was stopped" in head
     assert "it costs more than this" in text
+
+
+@pytest.mark.parametrize("learning_rate", [0.1, 0.12345678901234567, 1e-7, 2.0])
+def test_every_digit_of_a_number_is_in_the_command(learning_rate):
+    kept = {"data": "iris", "method": "dpsgd", "epsilon": 3.0, "delta": 1e-5, "learning_rate": learning_rate, "seed": 0}
+    words = shlex.split(command_of(kept))
+    assert float(words[words.index("--learning-rate") + 1]) == learning_rate
+    assert words[-2:] == ["--seed", "0"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "metrics", "words"),
+    [
+        ({"seed": 1}, {"is_finished": False}, "goes to the last step, before which this run was stopped."),
+        ({"seed": 1}, {"is_finished": True}, "the same versions of everything."),
+        ({}, {"is_finished": False}, "this run was stopped before"),
+        ({}, {"is_finished": True, "tuning": "yes"}, "the guarantee above is of the whole search"),
+        ({"data_path": "/home/jones"}, {"is_finished": True}, "DATA is your copy of the data."),
+        ({"model": "/home/jones/net.py:make"}, {"is_finished": True}, "net.py is a file of whoever trained."),
+    ],
+)
+def test_what_the_command_needs_and_gives_is_said(changes, metrics, words):
+    said = " ".join(again({"model": "linear", **changes}, metrics, is_proven=True))
+    assert words in said
+    assert "jones" not in said
+
+
+@pytest.mark.parametrize("name", ["settings.json", "metrics.json"])
+@pytest.mark.parametrize("text", ["null", "[1]", '{"version": 1}'])
+def test_files_that_tacit_did_not_write_are_refused_in_one_sentence(own, tmp_path, monkeypatch, capsys, name, text):
+    shutil.copytree(own / "run", tmp_path / "run")
+    (tmp_path / "run" / name).write_text(text)
+    monkeypatch.setattr("sys.argv", ["tacit", "report", str(tmp_path / "run"), "--no-baseline"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    is_whole = name == "metrics.json" and text.startswith("{")
+    assert (stop.value.code or 0) == (0 if is_whole else 2)
+    assert capsys.readouterr().err.count("\n") == (0 if is_whole else 1)

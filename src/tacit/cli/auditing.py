@@ -20,6 +20,7 @@ from tacit.audit.membership import ScoreName, scores
 from tacit.cli.output import without_infinity
 from tacit.cli.progress import stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, Settings
+from tacit.files import for_the_owner
 from tacit.gradients.losses import Loss
 from tacit.guarantee import Guarantee
 
@@ -126,6 +127,8 @@ def roc_json(one: Roc) -> dict[str, Any]:
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
-    """For `tacit report`, and for whoever asks later."""
+    """For `tacit report`, and for the owner, who alone may know how well members are recognised."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(without_infinity(values), indent=1, allow_nan=False), encoding="utf-8")
+    text = json.dumps(without_infinity(values), indent=1, allow_nan=False)
+    with open(path, "w", encoding="utf-8", opener=for_the_owner) as file:
+        file.write(text)

@@ -43,18 +43,24 @@ def report(
     if json:
         say_json(facts)
     else:
-        say([(headline, [f"The report: {written[0]}", f"For machines: {written[1]}"])])
+        caveat = facts.get("progress", {}).get("caveat")
+        said = [*([caveat] if caveat else []), f"The report: {written[0]}", f"For machines: {written[1]}"]
+        say([(headline, said)])
 
 
 def _run(folder: Path, out: Path, baseline: bool, data_path: Path | None) -> tuple["Facts", tuple[Path, ...], str]:
     from tacit.cli.baseline import keep_baseline
     from tacit.cli.output import working
+    from tacit.cli.settings import Settings
     from tacit.report import page
     from tacit.report.run import is_run, read_run
     from tacit.report.wording import up
 
-    if baseline and is_run(folder):
-        keep_baseline(folder, data_path)
+    if is_run(folder):
+        # Settings that somebody has edited are refused before anything is made of them.
+        Settings.read(folder)
+        if baseline:
+            keep_baseline(folder, data_path)
     with working("Accounting and drawing"):
         facts = read_run(folder)
         facts["ledger"] = _ledger(folder, facts)

@@ -93,7 +93,7 @@ def read_run(folder: Path) -> Facts:
 def _files(folder: Path) -> tuple[Facts, Guarantee, Facts]:
     try:
         texts = [(folder / name).read_text(encoding="utf-8") for name in _FILES]
-        return json.loads(texts[0]), Guarantee.from_json(texts[1]), json.loads(texts[2])
+        return dict(json.loads(texts[0])), Guarantee.from_json(texts[1]), dict(json.loads(texts[2]))
     except OSError as error:
         raise InvalidArgument(
             f"There is no run in {folder}: {Path(str(error.filename)).name} cannot be read ({error.strerror}). Give a "
@@ -257,7 +257,7 @@ def _json_or_none(path: Path) -> Any:
 
 
 def command_of(settings: Facts, *, with_paths: bool = False) -> str:
-    """The command that repeats the run, with fresh noise; where the data lie is for the reader to say.
+    """The command that repeats the run, with its seed if it had one; where the data lie is for the reader to say.
 
     >>> command_of({"data": "iris", "method": "dpsgd", "epsilon": 3.0, "delta": 1e-4, "steps": 12})
     'tacit train iris --method dpsgd --epsilon 3 --delta 0.0001 --steps 12'
@@ -271,8 +271,8 @@ def command_of(settings: Facts, *, with_paths: bool = False) -> str:
     for name in _options(settings):
         value = settings.get(name)
         if value is not None:
-            shown = f"{value:.10g}" if isinstance(value, float) else str(value)
-            words += [f"--{name.replace('_', '-')}", shown]
+            # Every digit, or a seed would not give the same numbers.
+            words += [f"--{name.replace('_', '-')}", str(value).removesuffix(".0")]
     for text in as_texts(settings.get("choices") or {}):
         words += ["--set", text]
     return shlex.join(words)
@@ -297,14 +297,15 @@ def _options(settings: Facts) -> list[str]:
 
 def again(settings: Facts, metrics: Facts, *, is_proven: bool) -> list[str]:
     """What to know before the command is used: what will be the same, and what the reader has to bring along."""
-    said = []
+    said, is_stopped = [], metrics.get("is_finished") is False
     if settings.get("seed") is not None:
-        said.append("It has the run's seed, and so gives the same numbers with the same versions of everything.")
+        until = "; it goes to the last step, before which this run was stopped" if is_stopped else ""
+        said.append(f"It has the run's seed, so it gives the same numbers with the same versions of everything{until}.")
     elif not is_proven:
         said.append("With fresh noise, so that the numbers differ a little. Nothing is proven about that run either.")
     elif metrics.get("tuning"):
         said.append("It trains once with the settings that were found; the guarantee above is of the whole search.")
-    elif metrics.get("is_finished") is False:
+    elif is_stopped:
         said.append("With fresh noise, and to the last step: this run was stopped before, so it costs more than this.")
     else:
         said.append("With fresh noise, so that the numbers differ a little; the guarantee does not.")
