@@ -368,3 +368,19 @@ def test_nearly_certain_outcomes_are_not_taken_for_more_than_they_are(times):
     lower, upper = curve(EpsilonDelta(0.5) * times + Gaussian(1000.0)).delta_bounds(1.0)
     assert lower <= 1 - left * (1 - 1e-3)
     assert upper >= 1 - left
+
+
+def test_a_stated_pair_beside_a_gaussian_has_the_closed_form_at_many_epsilons():
+    """The worst pair answers truly with odds e^epsilon, and gives everything away with probability delta."""
+    pair, multiplier = EpsilonDelta(0.999, 1e-5, adjacency=REPLACE), 300.0
+    mu = 1 / multiplier
+    right = 1 / (1 + math.exp(-pair.epsilon))
+    epsilons = np.linspace(0.0, 1.03, 60)
+    exact = pair.delta + (1 - pair.delta) * sum(
+        share * (stats.norm.cdf(mu / 2 - left / mu) - np.exp(left) * stats.norm.cdf(-mu / 2 - left / mu))
+        for share, left in ((right, epsilons - pair.epsilon), (1 - right, epsilons + pair.epsilon))
+    )
+    lower, upper = LossProfile.of(pair + Gaussian(multiplier, adjacency=REPLACE)).deltas(epsilons)
+    assert np.all(lower <= exact * (1 + 1e-9))
+    assert np.all(exact <= upper * (1 + 1e-9))
+    assert upper == pytest.approx(exact, abs=1e-8)

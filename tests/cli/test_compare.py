@@ -63,6 +63,10 @@ def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, taci
     assert f"Stopped. All finished cells are kept in {tmp_path}. Go on with: tacit compare iris" in err
     first = cells_in(tmp_path)
     assert 0 < len(first) < 15
+    # Its report says what is missing.
+    told = tacit(f"report {tmp_path}").out
+    assert f"UNFINISHED, {len(first)} of 15 cells trained" in told
+    assert f"{len(first)} of 15 cells are trained; missing: " in (tmp_path / "report.html").read_text()
     # A kill: its processes do not go on without it.
     process = begun(tmp_path)
     children = children_of(process)
@@ -134,6 +138,25 @@ def test_cells_of_another_comparison_are_not_taken_for_this_one(tmp_path):
     for name, (other, changed) in others.items():
         with pytest.raises(CannotResume, match=rf"holds another comparison: {name} differ"):
             changed.keep(other, tmp_path, "another")
+
+
+def test_a_comparison_of_an_older_tacit_is_not_gone_on_with(tmp_path):
+    data, comparison = comparison_of()
+    comparison.keep(data, tmp_path, "first")
+    plan = json.loads((tmp_path / "comparison.json").read_text())
+    (tmp_path / "comparison.json").write_text(json.dumps({**plan, "version": 1}))
+    with pytest.raises(CannotResume, match="another version of tacit"):
+        comparison.keep(data, tmp_path, "again")
+
+
+def test_going_on_keeps_the_secret_and_the_cells_that_belong(tmp_path):
+    data, comparison = comparison_of(methods=("dpsgd",))
+    plans = []
+    for seeds in (2, 3):
+        replace(comparison, seeds=seeds).keep(data, tmp_path, "tacit compare iris")
+        plans.append(json.loads((tmp_path / "comparison.json").read_text()))
+    assert plans[0]["salt"] == plans[1]["salt"]
+    assert [len(plan["planned"]) for plan in plans] == [2 * 3, 3 * 3]
 
 
 def test_a_broken_plan_is_not_overwritten(tmp_path):

@@ -1,17 +1,23 @@
 """A comparison as facts, words, picture and page: every score is there with what its promise is worth."""
 
 import json
-import math
 import re
+import shutil
 
 import numpy as np
 import pytest
 
 from report_folders import METHODS, Outline
 from tacit.accounting import curve
+from tacit.cli.baseline import HOW
+from tacit.datasets import load
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
-from tacit.report import comparison, overview
+from tacit.ledger import fingerprint
+from tacit.methods import registry
+from tacit.methods.registry import gradient_names
+from tacit.report import comparison, overview, panels, verdicts
+from tacit.report.spread import scored_words
 from tacit.report.wording import up
 
 
@@ -35,14 +41,13 @@ def test_there_is_a_row_for_every_method_form_and_epsilon(twin):
     assert twin["rows"][0]["label"] == "without privacy"
 
 
-def test_a_row_is_the_mean_of_its_seeds_with_their_interval(folder, twin):
+def test_a_row_is_the_mean_of_its_seeds_with_an_interval_of_shares(folder, twin):
     for row in trained(twin):
         values = [cell["score"]["accuracy"] for cell in cells_of(folder, row)]
         assert len(values) == row["seeds"] == 2
         assert row["mean"] == pytest.approx(sum(values) / 2)
-        # Student's t with one degree of freedom is the Cauchy law, whose 97.5 % point is tan(0.475 pi).
-        exact = math.tan(0.475 * math.pi) * abs(values[0] - values[1]) / 2
-        assert row["half"] == pytest.approx(min(exact, max(row["mean"], 1 - row["mean"])))
+        assert 0 <= row["interval"][0] <= row["mean"] <= row["interval"][1] <= 1
+        assert row["interval"][1] - row["interval"][0] > 0.02
 
 
 def test_every_rigorous_row_is_certified_for_what_was_asked(folder, twin):
@@ -63,7 +68,7 @@ def test_refuted_methods_are_labelled_in_either_form(twin, html):
         assert {row["label"] for row in rigorous} == {f"{method} (repaired)"}
         assert all("as published: refuted" in row["claim_words"] for row in rigorous)
         assert {row["status"] for row in published} == {"refuted"}
-        assert not any(comparison.is_proven(row) for row in published)
+        assert not any(verdicts.is_proven(row) for row in published)
         assert f"{method.replace('_', ' ')} (as published)" in text
     assert "Refuted as published, and repaired so that a proof holds" in text
 
@@ -71,7 +76,7 @@ def test_refuted_methods_are_labelled_in_either_form(twin, html):
 def test_the_page_says_what_the_table_on_the_terminal_says(twin, html):
     text = Outline(html).text
     for row in trained(twin):
-        assert comparison.scored_words(row) in text
+        assert scored_words(row) in text
         if row["certified"] is not None:
             assert up(row["certified"], 4) in text
     assert "Not for release." in text
@@ -93,8 +98,9 @@ def test_what_has_no_proof_is_drawn_apart_from_every_epsilon(twin):
     figure = overview.draw_scores(twin)
     for axes in figure.axes:
         names = [each.get_text() for each in axes.get_xticklabels()]
-        assert names[-1] == "nothing\nproven"
-        assert len(names) > 1
+        assert names[-1] == "(1)"
+        assert "1" in names[:-1]
+        assert axes.get_xlabel() == "certified ε;  (asked ε) where none up to 100 is"
     assert (figure.axes[0].get_title(loc="left"), figure.axes[1].get_title(loc="left")) == (
         "one example added or removed",
         "one example replaced",
@@ -105,8 +111,135 @@ def test_the_picture_is_written_beside_the_page(folder):
     assert (folder / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
-def row(label="a", mean=0.9, half=0.01, **changes) -> dict:
-    given = {"label": label, "method": label, "mean": mean, "half": half, "mode": "rigorous", "epsilon": 1.0}
+def marks(axes) -> list[tuple[float, float]]:
+    """Where every mark with a bar lies."""
+    return [tuple(point) for bars in axes.containers for point in bars[0].get_xydata()]
+
+
+def test_every_row_of_the_table_is_in_the_picture_whole(twin):
+    figure = overview.draw_scores(twin)
+    drawn = [point for axes in figure.axes for point in marks(axes)]
+    assert sorted(score for _, score in drawn) == pytest.approx(
+        sorted(row["mean"] for row in trained(twin) if row["method"] != "non_private")
+    )
+    for axes in figure.axes:
+        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+        ends = [end for bars in axes.containers for part in bars[2] for end in np.concatenate(part.get_segments())]
+        assert len(ends) == 2 * len(marks(axes))
+        assert all(left < x < right and low <= y <= high for x, y in [*marks(axes), *ends])
+
+
+def test_marks_at_one_epsilon_do_not_hide_each_other(twin):
+    figure = overview.draw_scores(twin)
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    places = sorted(axes.transData.transform(point)[0] for point in marks(axes) if 0.7 < point[0] < 1.4)
+    assert len(places) >= 3
+    # At 100 dots per inch a mark is 7 wide.
+    assert min(np.diff(places)) > 3
+
+
+def test_no_two_methods_look_alike():
+    looks = [panels.look(place) for place in range(len(registry.METHODS))]
+    assert len({(one["color"], one["marker"]) for one in looks}) == len(looks)
+    most = max(sum(one.kind == kind for one in registry.METHODS) for kind in ("gradient", "linear"))
+    assert len({one["color"] for one in looks[: most + 1]}) == most + 1
+
+
+def test_an_accuracy_is_never_drawn_above_all(twin):
+    for axes in overview.draw_scores(twin).axes:
+        assert all(end[1] <= 1 + 1e-9 for bars in axes.containers for end in np.concatenate(bars[2][0].get_segments()))
+
+
+def test_every_row_says_all_about_its_guarantee(folder, twin, html):
+    said = Outline(html).text
+    for row in trained(twin):
+        if row["method"] == "non_private":
+            assert row["details"] is None
+            continue
+        guarantee = row["details"]["guarantee"]
+        event = Guarantee.from_json(json.dumps(cells_of(folder, row)[0]["guarantee"])).event
+        assert guarantee["statement"] in said
+        assert guarantee["sampling"]["implemented"] in said
+        assert guarantee["event"] == json.loads(event.to_json())
+        for words in (*guarantee["unprotected"], *row["details"]["released"], *row["details"]["not_released"]):
+            assert " ".join(words.split()) in said
+        if row["certified"] is None:
+            assert guarantee["attacker"] is None
+            assert guarantee["accountant"] is None
+            continue
+        few, more = guarantee["attacker"]["found"]
+        assert (few["false_alarms"], more["false_alarms"]) == (0.001, 0.01)
+        assert more["members_found"] == curve(event).true_positive_rate(0.01)
+        assert len(guarantee["profile"]) >= 5
+        assert guarantee["epsilon"]["lower"] <= guarantee["epsilon"]["upper"] == row["certified"]
+        assert guarantee["accountant"]["version"] == twin["made"]["tacit"]
+        assert guarantee["sampling"]["assumed"] in said
+
+
+def test_gradient_methods_say_their_noise_rate_and_steps(twin, html):
+    for row in trained(twin):
+        if row["method"] in gradient_names() and row["mode"] == "rigorous":
+            assert row["multiplier"] > 0
+            assert row["learning_rate"] > 0
+            spent = row["details"]["epsilon_over_steps"]
+            assert spent["steps"][-1] == twin["settings"]["steps"]
+            assert spent["upper"][-1] == row["certified"]
+    assert twin["settings"].get("learning_rate", 0) is not None
+    assert "Noise multiplier" in html
+    assert html.count("<details>") == html.count("<summary>") == sum(row["details"] is not None for row in twin["rows"])
+
+
+def test_the_fingerprint_is_that_of_the_data_with_a_secret(folder, twin, html):
+    plan = json.loads((folder / "comparison.json").read_text())
+    secret = np.frombuffer(bytes.fromhex(plan["salt"]), np.uint8)
+    assert twin["data"]["fingerprint"] == fingerprint(secret, *load("iris").train)
+    assert twin["data"]["fingerprint"] in html
+    assert plan["salt"] not in html
+    assert plan["salt"] not in json.dumps(twin)
+
+
+def test_how_the_model_without_privacy_came_about_is_said(twin, html):
+    assert twin["baseline_in_words"] == HOW
+    assert HOW in Outline(html).text
+    assert "the dashed line is the model without privacy" in Outline(html).text.lower()
+
+
+def without(folder, to, *patterns):
+    """A copy of the comparison without some of its cells, as after Ctrl-C."""
+    shutil.copytree(folder, to)
+    for pattern in patterns:
+        for file in (to / "cells").glob(pattern):
+            file.unlink()
+    return to
+
+
+def test_an_unfinished_comparison_is_not_passed_off_as_whole(folder, tmp_path, twin):
+    part = without(folder, tmp_path / "part", "non_private*", "directional*", "dpsgd-1-seed1.json")
+    facts, (page, _, picture) = overview.write_comparison(part, part)
+    text = Outline(page.read_text()).text
+    planned = 2 * (1 + 2 * len(METHODS))
+    assert facts["progress"]["done"] == planned - 2 - 4 - 1
+    assert f"Unfinished. {planned - 7} of {planned} cells are trained; missing: dpsgd at ε = 1 (1 seed), " in text
+    assert "without privacy (2 seeds)" in text
+    assert "directional (as published) at ε = 1 (2 seeds)" in text
+    assert "Go on with: tacit compare iris" in text
+    assert "dashed" not in text
+    assert not any("the best" in words or "has the highest" in words for words in facts["words"])
+    assert any("the best" in words for words in twin["words"])
+    assert comparison.progress_words(facts) == f"UNFINISHED, {planned - 7} of {planned} cells trained"
+    assert picture.is_file()
+    assert "Unfinished." not in (folder / "report.html").read_text()
+
+
+def test_one_model_without_privacy_alone_is_no_error(folder, tmp_path):
+    part = without(folder, tmp_path / "part", "[!n]*", "noisy*")
+    facts, _ = overview.write_comparison(part, part)
+    assert [row["label"] for row in facts["rows"]] == ["without privacy"]
+
+
+def row(label="a", mean=0.9, interval=(0.89, 0.91), **changes) -> dict:
+    given = {"label": label, "method": label, "mean": mean, "interval": interval, "mode": "rigorous", "epsilon": 1.0}
     about = {"measure": "accuracy", "certified": 1.0, "adjacency": "add_remove", "unprotected": [], "is_idle": False}
     return {**given, **about, "is_repaired": False, "refused": None, "seconds": 1.0, "claim": None, **changes}
 
@@ -114,46 +247,57 @@ def row(label="a", mean=0.9, half=0.01, **changes) -> dict:
 DATA = {"test": "public", "constant": 0.7}
 
 
-def test_the_best_is_named_with_those_that_are_as_good():
-    rows = [row("a", 0.9), row("b", 0.905), row("c", 0.5), row("d", 0.99, mode="paper"), row("e", 0.95, certified=None)]
-    words = comparison._words(rows, "accuracy", DATA)
-    assert words[0] == (
-        "At ε = 1 the best with a proof: b with 90.5 ± 1.0 % "
-        "(one example added or removed; 1 more within the interval)."
+def words_of(rows, measure="accuracy"):
+    return verdicts.words_of(rows, measure, DATA, is_finished=True)
+
+
+def test_the_best_is_named_where_nobody_else_comes_near():
+    others = [row("d", 0.99, mode="paper"), row("e", 0.95, certified=None)]
+    assert words_of([row("a", 0.95, (0.94, 0.96)), row("c", 0.5, (0.4, 0.6)), *others])[0] == (
+        "At ε = 1 (one example added or removed) the best with a proof is a with 95.0 % (94.0 to 96.0)."
     )
 
 
+def test_who_cannot_be_told_from_the_best_is_named_and_nobody_is_best():
+    rows = [row("a", 0.835, (0.2, 0.99)), row("b", 0.5, (0.1, 0.9)), row("c", 0.1, (0.09, 0.11))]
+    assert words_of(rows)[0] == (
+        "At ε = 1 (one example added or removed) no method with a proof is the best for sure: a has the highest "
+        "accuracy, 83.5 % (20.0 to 99.0), and b cannot be told from it."
+    )
+
+
+def test_one_alone_is_no_best():
+    assert "the only method with a proof is a with" in words_of([row("a")])[0]
+
+
 def test_of_errors_the_least_is_the_best():
-    rows = [row("a", 50.0, 1.0, measure="rmse"), row("b", 80.0, 1.0, measure="rmse")]
-    assert "proof: a with 50 ± 1 (" in comparison._words(rows, "rmse", DATA)[0]
+    rows = [row("a", 50.0, (49, 51), measure="rmse"), row("b", 80.0, (79, 81), measure="rmse")]
+    assert "the best with a proof is a with 50 (49 to 51)" in words_of(rows, "rmse")[0]
 
 
 def test_who_learns_nothing_is_told_apart():
-    words = " ".join(comparison._words([row("a"), row("b", 0.7, is_idle=True)], "accuracy", DATA))
+    words = " ".join(words_of([row("a"), row("b", 0.7, is_idle=True)]))
     assert "no better than one answer for all (70.0 %): b." in words
 
 
 def test_what_a_method_refuses_is_said_in_its_words():
     rows = [row("a", compares="add/remove", status="proven"), row("b", None, None, refused="No.", certified=None)]
-    assert "b does not fit: No." in comparison._words(rows, "accuracy", DATA)
+    assert "b does not fit: No." in words_of(rows)
     table = comparison.lines({"rows": rows, "measure": "accuracy"})
-    assert table[0] == ["a", "90.0 ± 1.0 %", "1.00", "add/remove", "proven", "1"]
+    assert table[0] == ["a", "90.0 % (89.0 to 91.0)", "1.00", "add/remove", "proven", "1"]
     assert table[1][:2] == ["b", "does not fit"]
-
-
-def test_one_seed_has_the_interval_of_the_test_examples():
-    assert comparison._half(np.array([0.9]), "accuracy", 100) == pytest.approx((0.9448 - 0.8256) / 2, abs=1e-4)
 
 
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({}, "holds no comparison that tacit compare wrote"),
-        ({"comparison.json": "{"}, "holds no comparison that tacit compare wrote"),
-        ({"comparison.json": "[1]"}, "holds no comparison that tacit compare wrote"),
-        ({"comparison.json": '{"command": "tacit compare iris"}'}, "holds no comparison that tacit compare wrote"),
+        ({}, "holds no comparison that this tacit compare wrote"),
+        ({"comparison.json": "{"}, "holds no comparison that this tacit compare wrote"),
+        ({"comparison.json": "[1]"}, "holds no comparison that this tacit compare wrote"),
+        ({"comparison.json": '{"command": "tacit compare iris"}'}, "holds no comparison that this tacit compare wrote"),
+        ({"comparison.json": '{"command": "c", "data": {}, "settings": {}}'}, "holds no comparison that this tacit"),
         (
-            {"comparison.json": '{"command": "tacit compare iris", "data": {}, "settings": {}}'},
+            {"comparison.json": '{"command": "tacit compare iris", "data": {}, "settings": {}, "planned": []}'},
             "Go on with: tacit compare iris",
         ),
     ],

@@ -154,7 +154,8 @@ class LossProfile:
 
     def deltas(self, epsilons: Floats) -> tuple[Floats, Floats]:
         """Lower and upper bounds of delta at many epsilons (ascending), with few lines: accurate to about 1e-10."""
-        if not self.steps.counts or self.steps.total == 1 or self._hops() is not None or self.is_hopeless():
+        is_alone = self.steps.total == 1 and self.steps.mu == 0
+        if not self.steps.counts or is_alone or self._hops() is not None or self.is_hopeless():
             found = [self.delta(float(epsilon)) for epsilon in epsilons]
             return np.array([b.lower for b in found]), np.array([b.upper for b in found])
         lower, upper = np.zeros(epsilons.size), np.zeros(epsilons.size)

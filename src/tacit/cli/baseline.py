@@ -23,7 +23,7 @@ from tacit.cli.networks import Score, accuracy_of, loss_for, network_for, output
 from tacit.cli.output import working
 from tacit.cli.recipes import recipe_for
 from tacit.cli.settings import Settings
-from tacit.report.run import BASELINE, wilson
+from tacit.report.run import BASELINE
 
 if TYPE_CHECKING:
     from tacit.datasets import Data
@@ -70,7 +70,7 @@ def _of_recipe(folder: Path, data_path: Path | None) -> dict[str, Any]:
     torch.manual_seed(0)
     with working(_WORKING):
         plain = Plain(subject.repeated().model, subject.loss, subject.members, _RECIPE_RATE)
-        return plain.scored(lambda model: accuracy_of(model, inputs.numpy(), labels.numpy()), len(labels))
+        return plain.scored(lambda model: accuracy_of(model, inputs.numpy(), labels.numpy()))
 
 
 def baseline(data: Data, model_name: str, seed: int) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def baseline(data: Data, model_name: str, seed: int) -> dict[str, Any]:
     train = (torch.from_numpy(data.train[0]), torch.from_numpy(data.train[1]))
     rate = recipe_for(data, model_name).adam_rate
     plain = Plain(network_for(model_name, data), loss_for(data), train, rate)
-    return plain.scored(lambda model: score(model, data), len(data.test[1]))
+    return plain.scored(lambda model: score(model, data))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,15 +91,14 @@ class Plain:
     train: tuple[Tensor, Tensor]
     rate: float
 
-    def scored(self, score: Callable[[nn.Module], Score], tested: int) -> dict[str, Any]:
-        """How well the trained model does on so many test examples, and how it came about."""
+    def scored(self, score: Callable[[nn.Module], Score]) -> dict[str, Any]:
+        """How well the trained model does on test examples, and how it came about."""
         began = time.process_time()
         found = score(self.trained())
         return {
             "measure": found.name,
             "final": found.value,
-            "interval": wilson(found.value, tested) if found.name == "accuracy" else None,
-            "by_step": [],
+            "interval": found.interval,
             "how": HOW,
             "seconds": time.process_time() - began,
         }

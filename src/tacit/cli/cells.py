@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tacit.cli.networks import Score
     from tacit.cli.settings import Settings, Typed
     from tacit.datasets import Data
+    from tacit.guarantee import Guarantee
 
 NON_PRIVATE = "non_private"
 CELLS = "cells"
@@ -38,6 +39,17 @@ class Job:
     seeds: tuple[int, ...]
     choices: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        if self.method == NON_PRIVATE:
+            return "without privacy"
+        return f"{self.method}{' (as published)' if self.mode == 'paper' else ''} at {self.epsilon:g}"
+
+    def cells(self) -> list[dict[str, Any]]:
+        """What tells its cells from all others."""
+        return [
+            {"method": self.method, "mode": self.mode, "epsilon": self.epsilon, "seed": seed} for seed in self.seeds
+        ]
+
     def file(self, seed: int) -> str:
         """The name of a cell's file."""
         at = "" if self.epsilon is None else f"-{self.epsilon:g}"
@@ -54,12 +66,11 @@ class Job:
 def run_job(job: Job, data: Data, typed: Typed, folder: Path) -> int:
     """Train every seed of the job; each leaves its file once it is done. How many cells that were."""
     cells = _cells(job, data, typed)
-    for seed in job.seeds:
+    for seed, asked in zip(job.seeds, job.cells(), strict=True):
         try:
             found = cells.train(seed)
         except TacitError as error:
             found = {"refused": " ".join(str(error).split())}
-        asked: dict[str, Any] = {"method": job.method, "mode": job.mode, "epsilon": job.epsilon, "seed": seed}
         if job.choices:
             asked["choices"] = list(job.choices)
         write_cell(folder / CELLS / job.file(seed), {**asked, **found})
@@ -102,7 +113,8 @@ class _Plain:
         from tacit.cli.baseline import baseline
 
         found = baseline(self._data, self._settings.model, seed)
-        return {"score": {found["measure"]: found["final"]}, "seconds": found["seconds"], "how": found["how"]}
+        score = {"score": {found["measure"]: found["final"]}, "interval": found["interval"]}
+        return {**score, "seconds": found["seconds"], "how": found["how"]}
 
 
 @final
@@ -112,7 +124,7 @@ class _Gradient:
     def __init__(self, data: Data, settings: Settings) -> None:
         self._data, self._settings = data, settings
         self._multiplier: float | None = None
-        self._guarantee: dict[str, Any] | None = None
+        self._guarantee: dict[str, Any] = {}
 
     def train(self, seed: int) -> dict[str, Any]:
         import torch
@@ -148,13 +160,13 @@ class _Gradient:
         seconds = time.process_time() - began
         # A paper's rule may want other noise in every step, or a budget to find it from.
         self._multiplier = run.multiplier if settings.mode == "rigorous" else None
-        if self._guarantee is None:
-            self._guarantee = json.loads(run.guarantee().to_json())
+        self._guarantee = self._guarantee or _guaranteed(run.guarantee(), run.sampling, data)
         return {
-            "score": _scored(score(descent.answering, data)),
+            **_scored(score(descent.answering, data)),
+            "learning_rate": settings.learning_rate,
             "multiplier": run.multiplier,
             "seconds": seconds,
-            "guarantee": self._guarantee,
+            **self._guarantee,
         }
 
 
@@ -168,11 +180,10 @@ class _Linear:
 
     def __init__(self, data: Data, settings: Settings, job: Job) -> None:
         self._data, self._job, self._delta = data, job, settings.delta
+        self._guarantee: dict[str, Any] = {}
 
     def train(self, seed: int) -> dict[str, Any]:
-        import numpy as np
-
-        from tacit.cli.networks import Score
+        from tacit.cli.networks import error_of, share_of
         from tacit.estimators import PrivateLinearRegression, PrivateLogisticRegression
 
         data, job = self._data, self._job
@@ -190,13 +201,13 @@ class _Linear:
         if data.classes is None:
             number = PrivateLinearRegression(**shared, target_bound=1.0).fit(inputs, targets[:, 0])
             seconds, guarantee = time.process_time() - began, number.guarantee_
-            errors = number.predict(test).reshape(-1) - truth[:, 0]
-            score = Score("rmse", data.unit * float(np.sqrt(np.mean(errors**2))))
+            score = error_of(number.predict(test).reshape(-1) - truth[:, 0], data.unit)
         else:
             model = PrivateLogisticRegression(**shared, classes=list(range(data.classes))).fit(inputs, targets)
             seconds, guarantee = time.process_time() - began, model.guarantee_
-            score = Score("accuracy", float(np.mean(model.predict(test) == truth)))
-        return {"score": _scored(score), "seconds": seconds, "guarantee": json.loads(guarantee.to_json())}
+            score = share_of(model.predict(test) == truth)
+        self._guarantee = self._guarantee or _guaranteed(guarantee, None, data)
+        return {**_scored(score), "seconds": seconds, **self._guarantee}
 
 
 def _unit_rows(inputs: Any) -> Any:
@@ -207,5 +218,13 @@ def _unit_rows(inputs: Any) -> Any:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
 
 
-def _scored(score: Score) -> dict[str, float]:
-    return {score.name: score.value}
+def _scored(score: Score) -> dict[str, Any]:
+    return {"score": {score.name: score.value}, "interval": score.interval}
+
+
+def _guaranteed(guarantee: Guarantee, sampling: Any | None, data: Data) -> dict[str, Any]:
+    """What is proven, and all that a report says of it: found once for all seeds, by the process that trains them."""
+    from tacit.report.details import details_of
+
+    details = details_of(guarantee, sampling=sampling, is_held_out=data.is_test_private)
+    return {"guarantee": json.loads(guarantee.to_json()), "details": details}

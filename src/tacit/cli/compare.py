@@ -205,5 +205,6 @@ def _print(facts: "Facts", written: tuple[Path, ...]) -> None:
     for line in lines(facts):
         table.add_row(*line)
     console.print(table)
-    for words in [*facts["words"], f"The report: {written[0]}", f"The picture: {written[2]}"]:
+    about = [facts["interval_in_words"], facts["baseline_in_words"]]
+    for words in filter(None, [*facts["words"], *about, f"The report: {written[0]}", f"The picture: {written[2]}"]):
         console.print(words, soft_wrap=True, markup=False)

@@ -6,9 +6,9 @@ import hashlib
 import json
 import multiprocessing
 import os
+import secrets
 import signal
 import threading
-import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
-from rich.text import Text
 
 import tacit
 from tacit.cli.cells import CELLS, NON_PRIVATE, Job, run_job
-from tacit.cli.progress import Every, bar_on, stop_on_interrupt
+from tacit.cli.progress import stop_on_interrupt
 from tacit.cli.recipes import ModeName
+from tacit.cli.watching import Display
 from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.ledger import fingerprint
 from tacit.methods.registry import METHODS
 
 if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue
+
     from tacit.cli.settings import Settings, Typed
     from tacit.datasets import Data
 
 FILE = "comparison.json"
-_VERSION = 1
+_VERSION = 2
 _SECONDS_BETWEEN_LOOKS = 0.2
-_SECONDS_BETWEEN_LINES = 10.0
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,21 @@ class Comparison:
 
     def keep(self, data: Data, folder: Path, command: str) -> None:
         """Write the plan beside the cells; refuse a folder in which another comparison lies."""
+        before = _before(folder)
+        salt = secrets.token_hex() if before is None else before["salt"]
         values = {
             "version": _VERSION,
             "settings": self._shared(),
             "same": {"data": fingerprint(*data.train, *data.test), "model": self._model(), "tacit": tacit.__version__},
-            "data": _about(data),
+            "data": _about(data, salt),
+            "salt": salt,
+            "planned": [cell for job in self.jobs() for cell in job.cells()],
             "command": command,
         }
+        if before is not None:
+            _refuse_another(folder, before, values)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _refuse_another(folder, values)
             (folder / FILE).write_text(json.dumps(values, indent=1), encoding="utf-8")
         except OSError as error:
             raise InvalidArgument(
@@ -97,15 +102,13 @@ class Comparison:
         return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _about(data: Data) -> dict[str, Any]:
+def _about(data: Data, salt: str) -> dict[str, Any]:
+    from tacit.cli.training import about_data
+
     return {
+        **about_data(data, salt),
         "name": data.name,
-        "example": data.example,
-        "scaling": data.scaling,
-        "source": data.source,
-        "classes": data.classes,
         "population": data.population,
-        "test": "held out" if data.is_test_private else "public",
         "test_examples": len(data.test[1]),
         "constant": _constant(data),
     }
@@ -121,15 +124,24 @@ def _constant(data: Data) -> float | None:
     return float(np.bincount(targets).max() / len(targets))
 
 
-def _refuse_another(folder: Path, values: dict[str, Any]) -> None:
+def _before(folder: Path) -> dict[str, Any] | None:
+    """The plan of the comparison that lies in the folder already."""
     path = folder / FILE
     if not path.is_file():
-        return
+        return None
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-        was, now = ({"choices": {}, **each["settings"], **each["same"]} for each in (before, values))
+        before = dict(json.loads(path.read_text(encoding="utf-8")))
+        if before["version"] != _VERSION:
+            raise CannotResume(
+                f"{folder} holds a comparison of another version of tacit, whose cells say less. Choose another --out."
+            )
+        return {name: before[name] for name in ("settings", "same", "salt")}
     except (ValueError, KeyError, TypeError) as error:
         raise CannotResume(f"{path} was not written by tacit compare: {error!r}. Choose another --out.") from error
+
+
+def _refuse_another(folder: Path, before: dict[str, Any], values: dict[str, Any]) -> None:
+    was, now = ({**each["settings"], **each["same"]} for each in (before, values))
     changed = [name for name in now if was.get(name) != now[name]]
     if changed:
         raise CannotResume(
@@ -160,11 +172,13 @@ def run(comparison: Comparison, data: Data, folder: Path, workers: int) -> bool:
     if len(left) < 2 * workers:
         # Rather find the noise once for each seed than leave a core without work.
         left = [replace(job, seeds=(seed,)) for job in left for seed in job.seeds]
-    begin = (data, comparison.typed, folder)
+    # Spawned, not forked: torch's threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    started: SimpleQueue[tuple[int, Job]] = context.SimpleQueue()
+    begin = (data, comparison.typed, folder, started)
     workers = min(workers, len(left))
-    with stop_on_interrupt() as asked, _Display(done, total, folder) as display:
-        # Spawned, not forked: torch's threads do not survive a fork.
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, begin)
+    with stop_on_interrupt() as asked, Display(done, total, folder / CELLS, started) as display:
+        pool = ProcessPoolExecutor(workers, context, _begin, begin)
         running = {pool.submit(_run, job): job for job in left}
         try:
             return _watch(running, display, asked)
@@ -174,7 +188,7 @@ def run(comparison: Comparison, data: Data, folder: Path, workers: int) -> bool:
                 process.terminate()
 
 
-def _watch(running: dict[Future[int], Job], display: _Display, asked: Any) -> bool:
+def _watch(running: dict[Future[int], Job], display: Display, asked: Any) -> bool:
     while running:
         finished, _ = wait(running, timeout=_SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
         for future in finished:
@@ -188,7 +202,7 @@ def _watch(running: dict[Future[int], Job], display: _Display, asked: Any) -> bo
                 ) from error
             except OSError as error:
                 raise InvalidArgument(f"A cell of {job.method} cannot be written: {error}.") from error
-        display.show(running)
+        display.show(running.values())
         if asked():
             return False
     return True
@@ -197,14 +211,14 @@ def _watch(running: dict[Future[int], Job], display: _Display, asked: Any) -> bo
 _STATE: dict[str, Any] = {}
 
 
-def _begin(data: Data, typed: Typed, folder: Path) -> None:
+def _begin(data: Data, typed: Typed, folder: Path, started: SimpleQueue[tuple[int, Job]]) -> None:
     """In each process: one thread, no ear for Ctrl-C, no life after the command's own, and the data."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_command, daemon=True).start()
     torch.set_num_threads(1)
-    _STATE.update(data=data, typed=typed, folder=folder)
+    _STATE.update(data=data, typed=typed, folder=folder, started=started)
 
 
 def _end_with_the_command() -> None:
@@ -216,32 +230,5 @@ def _end_with_the_command() -> None:
 
 
 def _run(job: Job) -> int:
+    _STATE["started"].put((os.getpid(), job))
     return run_job(job, _STATE["data"], _STATE["typed"], _STATE["folder"])
-
-
-class _Display:
-    """How many cells are done, by their files: a bar for whoever watches, a line now and then for a log."""
-
-    def __init__(self, done: int, total: int, folder: Path) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._total, self._first, self._folder, self._began = total, done, folder / CELLS, time.monotonic()
-        self._lines = Every(_SECONDS_BETWEEN_LINES)
-        self._bar = bar_on(self._console)
-        self._task = self._bar.add_task("Comparing", total=total, completed=done, seen="")
-
-    def __enter__(self) -> _Display:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def show(self, running: dict[Future[int], Job]) -> None:
-        """Count the files, and name what is being trained."""
-        done = sum(1 for file in self._folder.glob("*.json")) if self._folder.is_dir() else 0
-        busy = [job for future, job in running.items() if future.running()]
-        seen = ", ".join(f"{job.method} at {job.epsilon:g}" for job in busy if job.epsilon is not None)
-        self._bar.update(self._task, completed=min(done, self._total), seen=seen)
-        if not self._console.is_terminal and done > self._first and self._lines.due():
-            left = (time.monotonic() - self._began) / (done - self._first) * (self._total - done)
-            self._console.print(Text(f"{done} of {self._total} cells, about {left:.0f} s left"))

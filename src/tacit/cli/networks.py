@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -169,18 +170,25 @@ def score(model: nn.Module, data: Data) -> Score:
     """Accuracy on the public test examples, or the error in the target's own unit."""
     if data.classes is not None:
         return accuracy_of(model, *data.test)
-    outputs, targets = outputs_of(model, data.test[0]), torch.from_numpy(data.test[1])
-    squared = (outputs - targets).square()
-    ends = of_root_mean(squared.numpy())
-    interval = None if ends is None else [data.unit * end for end in ends]
-    return Score("rmse", data.unit * float(squared.mean().sqrt()), interval)
+    return error_of((outputs_of(model, data.test[0]) - torch.from_numpy(data.test[1])).numpy(), data.unit)
 
 
 def accuracy_of(model: nn.Module, inputs: Any, labels: Any) -> Score:
     """The share of these examples for which the model scores their own class highest."""
-    right = (outputs_of(model, inputs).argmax(1) == torch.from_numpy(labels)).double()
-    share = float(right.mean())
+    return share_of((outputs_of(model, inputs).argmax(1) == torch.from_numpy(labels)).numpy())
+
+
+def share_of(right: Any) -> Score:
+    """The accuracy of answers of which it is known whether each is right."""
+    share = float(right.mean(dtype=np.float64))
     return Score("accuracy", share, wilson(share, len(right)) if len(right) else None)
+
+
+def error_of(errors: Any, unit: float) -> Score:
+    """The root of the mean of squared errors, which are in this unit."""
+    squared = np.square(errors)
+    ends = of_root_mean(squared)
+    return Score("rmse", unit * math.sqrt(squared.mean()), None if ends is None else [unit * end for end in ends])
 
 
 def lot_loss(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> float | None:

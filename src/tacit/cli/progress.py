@@ -14,6 +14,7 @@ from typing import Self, final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 _SECONDS_BETWEEN_LOSSES = 0.25
@@ -45,8 +46,10 @@ def bar_on(console: Console) -> Progress:
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("left  {task.fields[seen]}"),
+        # Where there is no room for all, this text is cut off, and nothing else.
+        TextColumn("left  {task.fields[seen]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
         console=console,
+        expand=True,
         transient=True,
         disable=not console.is_terminal,
     )

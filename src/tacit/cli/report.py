@@ -74,11 +74,12 @@ def _comparison(
     folder: Path, out: Path, _baseline: bool, _data_path: Path | None
 ) -> tuple["Facts", tuple[Path, ...], str]:
     from tacit.cli.output import working
+    from tacit.report.comparison import progress_words
     from tacit.report.overview import write_comparison
 
     with working("Drawing"):
         facts, written = write_comparison(folder, out)
-    return facts, written, f"{facts['title']}: {len(facts['rows'])} rows"
+    return facts, written, f"{facts['title']}: {progress_words(facts)}"
 
 
 def _ledger(folder: Path, facts: "Facts") -> str | None:

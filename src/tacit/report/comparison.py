@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from tacit.errors import InvalidArgument
 from tacit.methods.registry import METHODS, entry
 from tacit.report.facts import Facts
-from tacit.report.run import made, wilson
+from tacit.report.run import made
+from tacit.report.spread import interval_in_words, interval_of_errors, interval_of_shares, scored_words
+from tacit.report.verdicts import NON_PRIVATE, missing_words, refusals, words_of
 from tacit.report.wording import near, up
 
-SCHEMA = "tacit-comparison/1"
+SCHEMA = "tacit-comparison/2"
 PLAN, CELLS = "comparison.json", "cells"
-NON_PRIVATE = "non_private"
+# Of rows that are missing, so many are named on the page.
+_NAMED = 8
 _ADJACENCIES = {"add_remove": "add/remove", "replace_one": "replace one"}
-_IN_WORDS = {"add_remove": "one example added or removed", "replace_one": "one example replaced"}
-_SURE = 0.95
 
 
 def is_comparison(folder: Path) -> bool:
@@ -36,28 +36,69 @@ def read_comparison(folder: Path) -> Facts:
         plan = dict(json.loads((folder / PLAN).read_text(encoding="utf-8")))
         cells = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((folder / CELLS).glob("*.json"))]
         command, data, settings = plan["command"], plan["data"], plan["settings"]
+        planned = [_key(cell) for cell in plan["planned"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidArgument(f"{folder} holds no comparison that tacit compare wrote: {error}.") from error
+        raise InvalidArgument(f"{folder} holds no comparison that this tacit compare wrote: {error!r}.") from error
     if not cells:
         raise InvalidArgument(f"{folder} holds no finished cell yet. Go on with: {command}")
     rows = _rows(cells, data)
-    if all(row["refused"] for row in rows if row["method"] != NON_PRIVATE):
-        raise InvalidArgument(f"No method could be trained. {' '.join(dict.fromkeys(_refusals(rows)))}")
+    private = [row for row in rows if row["method"] != NON_PRIVATE]
+    if private and all(row["refused"] for row in private):
+        raise InvalidArgument(f"No method could be trained. {' '.join(dict.fromkeys(refusals(rows)))}")
+    found = {_key(cell) for cell in cells}
+    missing = [key for key in planned if key not in found]
+    how = next((cell["how"] for cell in cells if "how" in cell), None)
+    measure, seeds = _measure(cells), len({cell["seed"] for cell in cells})
     return {
         "schema": SCHEMA,
         "kind": "comparison",
-        "title": f"Every method on {data['name']}",
+        "title": f"Methods compared on {data['name']}",
         "made": made(),
-        "measure": _measure(cells),
+        "progress": _progress(planned, missing, command),
+        "measure": measure,
         "delta": settings["delta"],
         "data": data,
-        "settings": settings,
-        "seeds": len({cell["seed"] for cell in cells}),
+        "settings": {name: value for name, value in settings.items() if value is not None},
+        "seeds": seeds,
+        "interval_in_words": interval_in_words(seeds),
+        "baseline_in_words": how,
         "rows": rows,
-        "words": _words(rows, _measure(cells), data),
+        "words": words_of(rows, measure, data, is_finished=not missing),
         "methods": _methods({row["method"] for row in rows}),
         "command": command,
     }
+
+
+Key = tuple[str, str, float | None, int]
+
+
+def _key(cell: Facts) -> Key:
+    """What tells a cell from all others."""
+    return cell["method"], cell["mode"], cell["epsilon"], cell["seed"]
+
+
+def _progress(planned: list[Key], missing: list[Key], command: str) -> Facts:
+    """How many of the cells that were asked for are there, and in words which are not."""
+    by_row: dict[tuple[str, str, float | None], int] = defaultdict(int)
+    for method, mode, epsilon, _ in missing:
+        by_row[method, mode, epsilon] += 1
+    named = [missing_words(label_of(method, mode), at, seeds) for (method, mode, at), seeds in by_row.items()]
+    done = len(planned) - len(missing)
+    more = f" and {len(named) - _NAMED} rows more" if len(named) > _NAMED else ""
+    caveat = (
+        f"{done:,} of {len(planned):,} cells are trained; missing: {', '.join(named[:_NAMED])}{more}. So nothing here "
+        f"says which method is best. Go on with: {command}"
+    )
+    whole = {"cells": len(planned), "done": done, "missing": named}
+    return {**whole, "is_finished": not missing, "caveat": caveat if missing else None}
+
+
+def progress_words(facts: Facts) -> str:
+    """How whole it is, in few words."""
+    progress = facts["progress"]
+    if progress["is_finished"]:
+        return f"{len(facts['rows'])} rows, all {progress['cells']} cells trained"
+    return f"UNFINISHED, {progress['done']} of {progress['cells']} cells trained"
 
 
 def columns(facts: Facts) -> list[str]:
@@ -105,17 +146,6 @@ def _line(label: str, rows: dict[float | None, Facts], epsilons: list[float]) ->
     ]
 
 
-def scored_words(row: Facts) -> str:
-    """A score with its interval.
-
-    >>> scored_words({"measure": "accuracy", "mean": 0.9474, "half": 0.012})
-    '94.7 ± 1.2 %'
-    """
-    if row["measure"] == "accuracy":
-        return f"{100 * row['mean']:.1f} ± {100 * row['half']:.1f} %"
-    return f"{row['mean']:.4g} ± {row['half']:.2g}"
-
-
 def _measure(cells: list[Facts]) -> str:
     return next((name for cell in cells for name in cell.get("score", ())), "accuracy")
 
@@ -133,25 +163,34 @@ def _row(cells: list[Facts], data: Facts) -> Facts:
     first = cells[0]
     row = {
         "method": first["method"],
-        "label": _label(first["method"], first["mode"], first.get("choices", [])),
+        "label": label_of(first["method"], first["mode"], first.get("choices", [])),
         "mode": first["mode"],
         "epsilon": first["epsilon"],
         "seeds": len(cells),
         "seconds": float(np.mean([cell.get("seconds", 0.0) for cell in cells])),
         "refused": first.get("refused"),
+        "learning_rate": first.get("learning_rate"),
+        "multiplier": first.get("multiplier"),
+        "details": first.get("details"),
     }
     if row["refused"]:
-        return {**row, "measure": None, "mean": None, "half": None, "is_idle": False, **_nothing()}
-    scores = [next(iter(cell["score"].items())) for cell in cells if "score" in cell]
-    measure, values = scores[0][0], np.array([value for _, value in scores])
-    mean, constant = float(values.mean()), data.get("constant")
+        return {**row, "measure": None, "mean": None, "interval": None, "is_idle": False, **_nothing()}
+    scored = [cell for cell in cells if "score" in cell]
+    (measure,) = scored[0]["score"]
+    values = [cell["score"][measure] for cell in scored]
+    mean, constant = float(np.mean(values)), data.get("constant")
     is_idle = constant is not None and (mean <= constant if measure == "accuracy" else mean >= constant)
     about = _nothing() if first["method"] == NON_PRIVATE else _guarantee(first["guarantee"], _is_repaired(row))
-    half = _half(values, measure, data["test_examples"])
-    return {**row, "measure": measure, "mean": mean, "half": half, "is_idle": is_idle, **about}
+    interval = (
+        interval_of_shares(values, data["test_examples"])
+        if measure == "accuracy"
+        else interval_of_errors(values, [cell["interval"] for cell in scored])
+    )
+    return {**row, "measure": measure, "mean": mean, "interval": interval, "is_idle": is_idle, **about}
 
 
-def _label(method: str, mode: str, choices: list[str]) -> str:
+def label_of(method: str, mode: str, choices: Sequence[str] = ()) -> str:
+    """What a row is called: its method, what was chosen of it, and in which form."""
     if method == NON_PRIVATE:
         return "without privacy"
     named = " ".join([method, *choices])
@@ -163,18 +202,6 @@ def _label(method: str, mode: str, choices: list[str]) -> str:
 def _is_repaired(row: Facts) -> bool:
     """Whether the claim is refuted as published, and this is the form that has a proof."""
     return row["mode"] == "rigorous" and entry(row["method"]).status == "refuted"
-
-
-def _half(values: Any, measure: str, tested: int) -> float:
-    """Half a 95 % interval: over seeds by Student's t, or, for one seed, over the test examples."""
-    if len(values) > 1:
-        half = float(stats.t.ppf((1 + _SURE) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
-        # Two or three seeds say little; that a share lies between 0 and 1 is known without them.
-        return min(half, max(values.mean(), 1 - values.mean())) if measure == "accuracy" else half
-    if measure != "accuracy":
-        return 0.0
-    low, high = wilson(float(values[0]), tested)
-    return (high - low) / 2
 
 
 def _nothing() -> Facts:
@@ -201,56 +228,6 @@ def _guarantee(written: Facts, is_repaired: bool) -> Facts:
         "is_repaired": is_repaired,
         "unprotected": left_out,
     }
-
-
-def _words(rows: list[Facts], measure: str, data: Facts) -> list[str]:
-    """What to take from the table, and what not."""
-    rigorous = {row["epsilon"] for row in rows if is_proven(row) and row["mode"] == "rigorous"}
-    words = [_best(rows, epsilon, measure) for epsilon in sorted(rigorous)]
-    idle = list(dict.fromkeys(row["label"] for row in rows if row["is_idle"]))
-    if idle:
-        constant = data["constant"]
-        answer = f"{100 * constant:.1f} %" if measure == "accuracy" else f"{constant:.4g}"
-        words.append(f"At some ε or at every one no better than one answer for all ({answer}): {', '.join(idle)}.")
-    words += dict.fromkeys(_refusals(rows))
-    repaired = list(dict.fromkeys(row["method"] for row in rows if row["is_repaired"]))
-    if repaired:
-        beside = "" if any(row["mode"] == "paper" for row in rows) else " --mode both shows them as published, too."
-        words.append(f"Refuted as published, and repaired so that a proof holds: {', '.join(repaired)}.{beside}")
-    words.append(
-        "The same ε means different things for an example added or removed and for one replaced: do not compare across."
-    )
-    words.append(
-        "Every method has its defaults, but for what stands beside its name, and none was tuned. Seeds were fixed, so "
-        "nothing trained here is for release; "
-        "and whoever chooses by these scores has used the "
-        + ("private rows held out, which no guarantee here covers." if data["test"] == "held out" else "test examples.")
-    )
-    return words
-
-
-def _refusals(rows: list[Facts]) -> list[str]:
-    return [f"{row['label']} does not fit: {row['refused']}" for row in rows if row["refused"]]
-
-
-def is_proven(row: Facts) -> bool:
-    """Whether there is a proof for everything about an example: for what it leaves out, nothing is certified."""
-    return row["certified"] is not None and not row["unprotected"]
-
-
-def _best(rows: list[Facts], epsilon: float, measure: str) -> str:
-    """The best at this epsilon for each adjacency, and how many others are not clearly worse."""
-    best, parts = (max if measure == "accuracy" else min), []
-    for adjacency, shown in _IN_WORDS.items():
-        at = [row for row in rows if (row["epsilon"], row["adjacency"]) == (epsilon, adjacency)]
-        # Published forms cost more than the epsilon that they were asked for: they are no competitors.
-        those = [row for row in at if is_proven(row) and row["mode"] == "rigorous"]
-        if those:
-            winner = best(those, key=lambda row: row["mean"])
-            near_it = sum(abs(row["mean"] - winner["mean"]) <= max(row["half"], winner["half"]) for row in those) - 1
-            others = f"; {near_it} more within the interval" if near_it else ""
-            parts.append(f"{winner['label']} with {scored_words(winner)} ({shown}{others})")
-    return f"At ε = {epsilon:g} the best with a proof: {', and '.join(parts)}."
 
 
 def _methods(names: set[str]) -> list[Facts]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import lru_cache
 from typing import Any
 
 import tacit
@@ -90,6 +91,8 @@ def statement(guarantee: Guarantee) -> str:
     )
 
 
+# Drawn and asked about in several places, and for every row of a comparison with the same noise.
+@lru_cache(maxsize=16)
 def certified_curve(event: Event) -> PrivacyCurve | None:
     """The certified privacy curve; None where nothing is proven."""
     try:

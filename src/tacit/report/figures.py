@@ -30,6 +30,9 @@ _COLOURS = {
     "#009e73": "var(--green)",
     "#aa4499": "var(--purple)",
     "#b8860b": "var(--yellow)",
+    "#c1272d": "var(--red)",
+    "#2aa7c9": "var(--sky)",
+    "#7a5230": "var(--brown)",
 }
 _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 # A style for all elements would reach out of the figure into the page, which has a rule of its own for figures.

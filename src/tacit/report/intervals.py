@@ -11,14 +11,14 @@ import numpy as np
 _Z = 1.959964
 
 
-def wilson(share: float, count: int) -> list[float]:
-    """A 95 % interval for a share that was seen among so many (Wilson 1927).
+def wilson(share: float, count: float, z: float = _Z) -> list[float]:
+    """An interval for a share that was seen among so many (Wilson 1927); 95 % for the usual `z`.
 
     >>> [round(end, 4) for end in wilson(0.9, 100)]
     [0.8256, 0.9448]
     """
-    centre = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
-    half = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     return [max(0.0, centre - half), min(1.0, centre + half)]
 
 

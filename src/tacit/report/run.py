@@ -19,7 +19,6 @@ from tacit.errors import InvalidArgument, TacitError
 from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee
 from tacit.methods.choices import as_texts
 from tacit.report.facts import Facts, certified_curve, guarantee_facts
-from tacit.report.intervals import wilson as wilson
 from tacit.report.scores import utility_facts
 from tacit.report.series import Spending, Tradeoff, finite
 from tacit.report.setup import bounds_of, declared, in_words, settings_facts
@@ -65,7 +64,7 @@ def read_run(folder: Path) -> Facts:
     certified, plan, bounds = certified_curve(guarantee.event), _plan(folder), bounds_of(settings)
     spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta)
     is_held_out = _is_held_out(metrics, bounds)
-    implemented = None if plan is None else _implemented(plan.sampling)
+    implemented = None if plan is None else drawn_words(plan.sampling)
     whole = settings_facts(settings, metrics.get("multiplier"), is_tuned=bool(metrics.get("tuning")))
     return {
         "schema": SCHEMA,
@@ -162,7 +161,7 @@ def _plan(folder: Path) -> Any:
         return None
 
 
-def _implemented(sampling: Any) -> str:
+def drawn_words(sampling: Any) -> str:
     """How lots are drawn, in words."""
     name = type(sampling).__name__
     return _SAMPLED.get(name, name).format(rate=sampling.lot_size / sampling.population)

@@ -75,12 +75,12 @@ class Spending:
     others: dict[str, Numbers | None]
 
     @staticmethod
-    def of(event: Event, delta: float, group: int = 1) -> Spending:
-        """Each accountant's answer, for a group of so many examples."""
+    def of(event: Event, delta: float, group: int = 1, points: int = POINTS) -> Spending:
+        """Each accountant's answer, for a group of so many examples, at no more than so many numbers of steps."""
         delta = arguments.open_unit("delta", delta)
         schedule = Schedule.of(event)
         # Epsilon grows like the square root of the steps: more points where it bends.
-        places = np.ceil(schedule.steps * np.linspace(0.0, 1.0, POINTS) ** 2).astype(int)
+        places = np.ceil(schedule.steps * np.linspace(0.0, 1.0, points) ** 2).astype(int)
         steps: list[int] = np.unique(np.maximum(places, min(schedule.steps, 1))).tolist()
         curves = [curve(schedule.until(step)).group(group) for step in steps]
         bounds = [one.epsilon_bounds(delta) for one in curves]

@@ -1,0 +1,67 @@
+"""The display of a comparison: bar, count and time stay whatever the width, and only what is being trained is named."""
+
+import io
+import multiprocessing
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from tacit.cli import watching
+from tacit.cli.cells import NON_PRIVATE, Job
+from tacit.cli.progress import bar_on
+from tacit.cli.watching import Display
+
+LONG = [Job("output_perturbation", mode, epsilon, (0,)) for mode in ("rigorous", "paper") for epsilon in (0.5, 1.0)]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_only_the_names_are_cut_where_there_is_no_room(width):
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    bar = bar_on(console)
+    bar.add_task("Comparing", total=42, completed=7, seen=", ".join(map(str, LONG)))
+    console.print(bar.get_renderable())
+    (line,) = console.file.getvalue().splitlines()
+    assert line.startswith("Comparing ━━━")
+    assert " 7/42 " in line
+    assert "-:--:-- left  output_p" in line
+    assert line.rstrip().endswith("…")
+    assert len(line.rstrip()) <= width
+
+
+def test_what_waits_for_a_process_is_not_said_to_be_trained(tmp_path):
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    display = Display(0, 8, tmp_path, queue)
+    assert display.running(LONG) == []
+    queue.put((7, LONG[0]))
+    queue.put((8, LONG[2]))
+    assert display.running(LONG) == [LONG[0], LONG[2]]
+    assert display.running(LONG[1:]) == [LONG[2]]
+    # That it has ended is known a little later than what its process does next.
+    queue.put((8, LONG[3]))
+    assert display.running(LONG[1:]) == [LONG[3]]
+
+
+def test_a_job_says_its_form():
+    assert [str(job) for job in LONG[1:3]] == ["output_perturbation at 1", "output_perturbation (as published) at 0.5"]
+    assert str(Job(NON_PRIVATE, "rigorous", None, (0,))) == "without privacy"
+
+
+def test_processes_say_what_they_begin(tmp_path, monkeypatch):
+    """In a real comparison no more is named than there are processes, and something is."""
+    from report_folders import comparison_of
+    from tacit.cli.comparing import run
+
+    named = []
+    show = Display.show
+
+    def seen(self, unfinished):
+        jobs = list(unfinished)
+        show(self, jobs)
+        named.append(self.running(jobs))
+
+    monkeypatch.setattr(watching.Display, "show", seen)
+    data, comparison = comparison_of(methods=("output_perturbation", "gradient_perturbation"), seeds=1)
+    few = replace(data, train=(data.train[0][:20], data.train[1][:20]))
+    assert run(comparison, few, tmp_path, 1)
+    assert max(map(len, named)) == 1
