@@ -42,6 +42,17 @@ def test_what_waits_for_a_process_is_not_said_to_be_trained(tmp_path):
     assert display.running(LONG[1:]) == [LONG[3]]
 
 
+def test_cells_from_before_are_not_counted(tmp_path, capsys):
+    for name in ("one", "two", "three"):
+        (tmp_path / f"{name}.json").touch()
+    # One of the three belongs to this comparison.
+    display = Display(1, 4, tmp_path, multiprocessing.get_context("spawn").SimpleQueue())
+    (tmp_path / "four.json").touch()
+    display._lines._seconds = 0.0
+    display.show([])
+    assert capsys.readouterr().err.startswith("2 of 4 cells, ")
+
+
 def test_a_job_says_its_form():
     assert [str(job) for job in LONG[1:3]] == ["output_perturbation at 1", "output_perturbation (as published) at 0.5"]
     assert str(Job(NON_PRIVATE, "rigorous", None, (0,))) == "without privacy"

@@ -33,6 +33,8 @@ class Display:
         self._started = started
         self._begun: dict[int, Job] = {}
         self._lines = Every(_SECONDS_BETWEEN_LINES)
+        # Cells of other methods or epsilons may lie there from before.
+        self._others = self._files() - done
         self._bar = bar_on(self._console)
         self._task = self._bar.add_task("Comparing", total=total, completed=done, seen="")
 
@@ -45,12 +47,15 @@ class Display:
 
     def show(self, unfinished: Iterable[Job]) -> None:
         """Count the files, and name what is being trained."""
-        done = sum(1 for file in self._cells.glob("*.json")) if self._cells.is_dir() else 0
+        done = self._files() - self._others
         seen = ", ".join(map(str, self.running(unfinished)))
-        self._bar.update(self._task, completed=min(done, self._total), seen=seen)
+        self._bar.update(self._task, completed=done, seen=seen)
         if not self._console.is_terminal and done > self._first and self._lines.due():
             left = (time.monotonic() - self._began) / (done - self._first) * (self._total - done)
             self._console.print(Text(f"{done} of {self._total} cells, about {left:.0f} s left"))
+
+    def _files(self) -> int:
+        return sum(1 for _ in self._cells.glob("*.json")) if self._cells.is_dir() else 0
 
     def running(self, unfinished: Iterable[Job]) -> list[Job]:
         """What each process has begun last, unless it has ended."""
