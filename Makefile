@@ -12,7 +12,7 @@ help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
 
 demo: $(INSTALLED)  ## compare every method on real data, and say where the report lies
-	$(BIN)/tacit compare breast-cancer --epsilon 0.5,1,3 --mode both --seeds 4 --out demo
+	$(BIN)/tacit compare breast-cancer --epsilon 0.5,1,3 --mode both --seeds 3 --out demo
 
 test: $(INSTALLED)  ## lint, check the types, run every test
 	$(BIN)/python -m ruff check .

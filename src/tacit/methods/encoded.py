@@ -135,7 +135,8 @@ def sampled_divergences(log_moments: Floats, rate: float) -> Floats:
     return np.asarray(special.logsumexp(terms + log_moments[:, None, :], axis=2) / (_ORDERS - 1))
 
 
-@lru_cache(maxsize=8)
+# A search for the noise asks some twenty times, and is made again for every seed.
+@lru_cache(maxsize=64)
 def vector_moments(family: Family, vectors: Vectors, multiplier: float, dimension: int) -> Floats:
     """log of the product of E_k over the coordinates of each vector, for k = 0 to 64: [vectors, 65]."""
     powers = np.arange(_ORDERS[-1] + 1)
