@@ -90,6 +90,7 @@ def sensitivity(lots: Sequence[Record], clips: Sequence[Record]) -> Figure:
         for colour, form in zip(COLOURS[1:], dict.fromkeys(run.asked["form"] for run in runs), strict=False):
             points = [(r.asked[name], 100 * max(r.found["scores"])) for r in runs if r.asked["form"] == form]
             axes.semilogx(*zip(*sorted(points), strict=True), marker="o", color=colour, label=form)
+        axes.set_visible(bool(runs))
         tried = sorted({run.asked[name] for run in runs})
         axes.set_xticks(tried, [f"{each:g}" for each in tried])
         axes.minorticks_off()
