@@ -164,7 +164,7 @@ class Trials:
             "multiplier": best.settings.multiplier,
             "steps": best.settings.steps,
             "is_finished": True,
-            "test": [{"step": best.settings.steps, best.score.name: best.score.value}],
+            "test": [{"step": best.settings.steps, **best.score.as_row()}],
             "test_examples": None if self.data.is_test_private else len(self.data.test[1]),
             "tuning": self._sentence(),
             "space": {name: str(one) for name, one in self.search.space.items()},
@@ -223,7 +223,7 @@ class Trials:
             "tacit": tacit.__version__,
             "folder": str(folder),
             **self.metrics(tuned),
-            "score": {best.score.name: best.score.value},
+            "score": best.score.as_row(),
             "guarantee": json.loads(tuned.guarantee.to_json()),
         }
 
