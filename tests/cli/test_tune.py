@@ -97,4 +97,7 @@ def test_a_table_of_ones_own_is_compared_on_rows_that_are_paid_for(tacit, tmp_pa
     said = tacit(f"{line} --out best")
     assert said.code == 0, said.err
     assert "compared on rows held out, with noise that is paid for" in said.out
-    assert json.loads((tmp_path / "best" / "metrics.json").read_text())["test_examples"] is None
+    metrics = json.loads((tmp_path / "best" / "metrics.json").read_text())
+    assert metrics["test_examples"] is None
+    assert metrics["test"][-1]["noise_std"] > 0
+    assert len(metrics["test"][-1]["interval"]) == 2
