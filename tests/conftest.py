@@ -24,3 +24,23 @@ def _same_weights_whatever_ran_before():
     """A model's first weights come from torch's own generator: not from how tests were dealt out to the cores."""
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
+
+
+@pytest.fixture
+def interrupted_at(monkeypatch):
+    """A function that has Ctrl-C pressed in the middle of one step."""
+    from tacit.run import PrivateRun
+
+    def press(step: int, times: int = 1) -> None:
+        backward = PrivateRun.backward
+
+        def pressed(self, lot):
+            if lot.step == step:
+                monkeypatch.setattr(PrivateRun, "backward", backward)
+                for _ in range(times):
+                    signal.raise_signal(signal.SIGINT)
+            backward(self, lot)
+
+        monkeypatch.setattr(PrivateRun, "backward", pressed)
+
+    return press

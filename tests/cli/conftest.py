@@ -1,13 +1,11 @@
 """The command line, run within the test."""
 
 import shlex
-import signal
 from dataclasses import dataclass
 
 import pytest
 
 from tacit.cli import main
-from tacit.run import PrivateRun
 
 
 @dataclass(frozen=True)
@@ -48,22 +46,3 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def interrupted_at(monkeypatch):
-    """A function that has Ctrl-C pressed in the middle of one step."""
-
-    def press(step: int, times: int = 1) -> None:
-        backward = PrivateRun.backward
-
-        def pressed(self, lot):
-            if lot.step == step:
-                monkeypatch.setattr(PrivateRun, "backward", backward)
-                for _ in range(times):
-                    signal.raise_signal(signal.SIGINT)
-            backward(self, lot)
-
-        monkeypatch.setattr(PrivateRun, "backward", pressed)
-
-    return press

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -87,15 +86,8 @@ def test_a_seeded_run_that_was_cut_off_is_charged_once_and_marked(tacit, stopped
     assert "NOT FOR RELEASE" in tacit("ledger show iris.ledger").out
 
 
-def test_a_stop_says_how_to_give_the_rest_back(tacit, monkeypatch):
-    backward = PrivateRun.backward
-
-    def pressed(self, lot):
-        if lot.step == 2:
-            signal.raise_signal(signal.SIGINT)
-        backward(self, lot)
-
-    monkeypatch.setattr(PrivateRun, "backward", pressed)
+def test_a_stop_says_how_to_give_the_rest_back(tacit, interrupted_at):
+    interrupted_at(2)
     stopped = tacit(f"{LINE} --out first")
     assert stopped.code == 130
     command = stopped.err.partition("if you will not go on: tacit ")[2].partition(". Go on with")[0]

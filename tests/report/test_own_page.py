@@ -15,7 +15,6 @@ from tacit.accounting import Gaussian, curve
 from tacit.cli import main
 from tacit.datasets.bounds import Bounds
 from tacit.report.run import again, command_of
-from tacit.run import PrivateRun
 
 SEED = 987654321
 
@@ -116,18 +115,9 @@ def test_fresh_noise_is_promised_where_it_is_fresh_and_something_is_proven(own):
 
 
 @pytest.fixture
-def stopped(request, tmp_path, monkeypatch) -> Path:
+def stopped(request, tmp_path, interrupted_at) -> Path:
     """A run, with options of the test, that Ctrl-C ended after the third of ten steps."""
-    import signal
-
-    backward = PrivateRun.backward
-
-    def pressed(self, lot):
-        if lot.step == 2:
-            signal.raise_signal(signal.SIGINT)
-        backward(self, lot)
-
-    monkeypatch.setattr(PrivateRun, "backward", pressed)
+    interrupted_at(2)
     with pytest.raises(AssertionError):
         tacit(f"train iris --epsilon 3 --steps 10 {request.param} --out {tmp_path / 'run'}")
     return tmp_path / "run"
