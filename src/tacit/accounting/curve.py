@@ -152,8 +152,16 @@ class PrivacyCurve:
     def epsilon_bounds(self, delta: float) -> tuple[float, float]:
         """(lower, upper): the true epsilon lies between them."""
         self._refuse_asymptotic_bounds()
-        bounds = self._profile.epsilon(arguments.open_unit("delta", delta))
-        return bounds.lower, bounds.upper
+        delta = arguments.open_unit("delta", delta)
+        # Whoever tells of a guarantee asks for the same few numbers again and again.
+        if delta not in self._answers:
+            bounds = self._profile.epsilon(delta)
+            self._answers[delta] = (bounds.lower, bounds.upper)
+        return self._answers[delta]
+
+    @cached_property
+    def _answers(self) -> dict[float, tuple[float, float]]:
+        return {}
 
     def epsilon_estimate(self, delta: float) -> float:
         """The best single number for epsilon: for comparing, not for promising."""
