@@ -37,9 +37,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Trained:
-    """Scores after every epoch and at the end, what was proven, and the processor time of a step."""
+    """Scores after every epoch and at the end, after how many steps, what was proven, the processor time of a step."""
 
     scores: list[float]
+    scored_at: list[int]
     guarantee: Guarantee
     seconds_per_step: float
 
@@ -71,7 +72,7 @@ def train(
         micro_batch=micro_batch,
     )
     optimizer = schedule.optimizer(model)
-    scores, seconds = [], 0.0
+    scores, scored_at, seconds = [], [], 0.0
     started = time.process_time()
     for number, lot in enumerate(run, start=1):
         run.backward(lot)
@@ -79,8 +80,9 @@ def train(
         if number % per_epoch == 0 or number == steps:
             seconds += time.process_time() - started
             scores.append(rounded(score(model, data).value))
+            scored_at.append(number)
             started = time.process_time()
-    return Trained(scores, run.guarantee(), seconds / steps)
+    return Trained(scores, scored_at, run.guarantee(), seconds / steps)
 
 
 def train_without_noise(model: nn.Module, data: Data, schedule: Schedule, *, seed: int) -> list[float]:

@@ -12,7 +12,17 @@ from matplotlib.figure import Figure
 from tacit.accounting.information import distortion_rate
 from tacit.experiments import Record
 
-COLOURS = ("#777777", "#D55E00", "#0072B2", "#009E73", "#AA4499", "#B8860B", "#000000")
+# Each method has the same one in every figure.
+COLOURS = {
+    "without noise": "#000000",
+    "Gaussian, certified (and w = 1)": "#777777",
+    "directional, certified": "#B8860B",
+    "AdaClip, certified": "#7A5230",
+    "Gaussian": "#D55E00",
+    "ours, w = 1": "#0072B2",
+    "AdaClip": "#AA4499",
+    "ours": "#009E73",
+}
 
 
 def surfaces(found: Mapping[str, Any]) -> Figure:
@@ -58,10 +68,11 @@ def over_epochs(runs: Sequence[Record], epsilon: float) -> Figure:
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.subplots()
     here = [run for run in runs if run.asked["epsilon"] in (epsilon, None)]
-    for colour, run in zip(COLOURS * 2, here, strict=False):
+    for run in here:
         scores = [100 * score for score in run.found["scores"]]
         dashes = "--" if "certified" in run.asked["form"] else "-"
-        axes.plot(range(1, len(scores) + 1), scores, color=colour, linestyle=dashes, label=run.asked["form"])
+        form = run.asked["form"]
+        axes.plot(range(1, len(scores) + 1), scores, color=COLOURS[form], linestyle=dashes, label=form)
     name_axes(axes, f"MNIST, ε = {epsilon:g}: claimed (solid), certified (dashed)", "epochs", "test accuracy, %")
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
@@ -72,10 +83,10 @@ def over_epsilon(runs: Sequence[Record], published: Sequence[str], rigorous: Seq
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     for axes, forms in ((left, published), (right, rigorous)):
-        for colour, form in zip(COLOURS, forms, strict=False):
+        for form in forms:
             points = [(r.asked["epsilon"], 100 * max(r.found["scores"])) for r in runs if r.asked["form"] == form]
             if points:
-                axes.plot(*zip(*sorted(points), strict=True), marker="o", color=colour, label=form)
+                axes.plot(*zip(*sorted(points), strict=True), marker="o", color=COLOURS[form], label=form)
         if axes.lines:
             axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
     name_axes(left, "MNIST, as published", "claimed ε", "best test accuracy, %")
@@ -87,9 +98,9 @@ def sensitivity(lots: Sequence[Record], clips: Sequence[Record]) -> Figure:
     """Figures 5 and 6: the best accuracy over lot sizes and clip norms."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     for axes, runs, name in zip(figure.subplots(1, 2), (lots, clips), ("lot_size", "clip_norm"), strict=True):
-        for colour, form in zip(COLOURS[1:], dict.fromkeys(run.asked["form"] for run in runs), strict=False):
+        for form in dict.fromkeys(run.asked["form"] for run in runs):
             points = [(r.asked[name], 100 * max(r.found["scores"])) for r in runs if r.asked["form"] == form]
-            axes.semilogx(*zip(*sorted(points), strict=True), marker="o", color=colour, label=form)
+            axes.semilogx(*zip(*sorted(points), strict=True), marker="o", color=COLOURS[form], label=form)
         axes.set_visible(bool(runs))
         tried = sorted({run.asked[name] for run in runs})
         axes.set_xticks(tried, [f"{each:g}" for each in tried])

@@ -52,7 +52,7 @@ ADACLIP = ("AdaClip, certified", "AdaClip")
 MICRO_BATCH = 16
 # Learning rates are chosen by this one.
 RATED = "Gaussian, certified (and w = 1)"
-SWEPT = ("Gaussian", "ours, w = 1")
+SWEPT = ("Gaussian", "ours, w = 1", "ours")
 
 
 def cells(order: Order, records: Records) -> Iterator[Cell]:

@@ -80,7 +80,10 @@ def trajectories(runs: list[Record], names: Mapping[str, str], compared: Mapping
             scores = [100 * score for score in run.found["scores"]]
             style = "-" if denoise or form == "dpsgd" else "--"
             label = names[form] + ("" if form == "dpsgd" else ", denoised" if denoise else ", not denoised")
-            axes.plot(range(1, len(scores) + 1), scores, marker="o", linestyle=style, color=COLOURS[form], label=label)
+            # The last score may be a few steps after the last epoch.
+            epochs = [min(number, run.asked["epochs"]) for number in range(1, len(scores) + 1)]
+            marker = "o" if len(scores) < 10 else ""
+            axes.plot(epochs, scores, marker=marker, linestyle=style, color=COLOURS[form], label=label)
     name_axes(axes, "MNIST, comparable noise", "epochs", "test accuracy, %")
     axes.legend(frameon=False, fontsize=8)
     return figure

@@ -105,18 +105,13 @@ def _run(order: Order, about: Mapping[str, Any], form: str, multiplier: float, d
     found = train(model, data, mechanism, schedule, seed=order.settings["seed"], population=population)
     dimension = sum(parameter.numel() for parameter in model.parameters())
     step = Poisson(about["lot_size"], population).amplify(mechanism.noise.event(dimension))
-    per_epoch = max(1, round(population / about["lot_size"]))
-    epsilons = [curve(step * (per_epoch * epoch)).epsilon(order.settings["delta"]) for epoch in _epochs(found.scores)]
+    epsilons = [curve(step * steps).epsilon(order.settings["delta"]) for steps in found.scored_at]
     claim = found.guarantee.claim
     return {
         "scores": found.scores,
         "certified": [round(epsilon, 4) for epsilon in epsilons],
         "claimed": None if claim is None else finite(claim.epsilon),
     }
-
-
-def _epochs(scores: list[float]) -> range:
-    return range(1, len(scores) + 1)
 
 
 def tables(order: Order, records: list[Record]) -> dict[str, str]:
