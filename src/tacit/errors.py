@@ -15,7 +15,8 @@
     ├── DataMissing
     └── MixesExamples
 
-A message says what was wrong, with the value; why it matters; and what to do.
+A message says what was wrong, with the value; why it matters; and what to do. Where a guarantee might not hold, there
+is an error; a `Caution` is a warning about something else.
 """
 
 # The names say what happened; that it is an error, the word `raise` says.
@@ -89,3 +90,7 @@ class DataMissing(TacitError):
 
 class MixesExamples(TacitError):
     """A model or loss in which examples influence each other: no example has a gradient of its own."""
+
+
+class Caution(UserWarning):
+    """Something was probably not meant. What is proven holds all the same."""

@@ -149,6 +149,7 @@ def test_a_missing_page_is_said_to_be_missing(served, tmp_path):
         cache.fetch("nowhere", source, tmp_path / "kept", "")
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 def test_load_downloads_reads_and_tells_the_source(served, tmp_path, monkeypatch):
     folder, address = served
     for name in ("a9a", "a9a.t"):

@@ -9,6 +9,9 @@ from sklearn import datasets as sklearn_datasets
 from tacit.datasets import NAMES, load
 from tacit.errors import InvalidArgument
 
+# Few rows are enough to tell how files are read; that they are too few is tested where it is said.
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+
 TABLES = {
     "breast-cancer": (sklearn_datasets.load_breast_cancer, 2),
     "diabetes": (sklearn_datasets.load_diabetes, None),

@@ -12,6 +12,9 @@ from tacit.datasets import is_table, load_table
 from tacit.datasets.bounds import Bounds
 from tacit.errors import InvalidArgument
 
+# Few rows are enough to tell how files are read; that they are too few is tested where it is said.
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+
 BOUNDS = """
 rows = 40
 example = "patient"
@@ -221,6 +224,17 @@ def test_images_in_an_npz_file_keep_their_shape(tmp_path):
         (("age", "years"), "no column 'years'"),
         (("outcome", "outcom"), "The target 'outcome' is not among the declared columns"),
         (("[columns]", "[columns"), "is not a TOML file"),
+        # Each of these was once taken for something that nobody had declared.
+        (("high = 999, log = true", 'high = 999, log = "no"'), "Column 'income' must be declared as"),
+        (("low = 0, high = 100", "low = true, high = 100"), "Column 'age' must be declared as"),
+        (("low = 0, high = 100", "low = -1e308, high = 1e308"), "finite numbers, as well as their difference"),
+        (("high = 100", f"high = 1{'0' * 400}"), "Column 'age': low must be below high"),
+        (('["no", "yes"]', '[["no"], ["yes"]]'), "Column 'smoker' must be declared as"),
+        (("rows = 40", "rows = 40\nheld_out = 1"), "no row is left to train on"),
+        (("rows = 40", 'rows = 40\nheld_out = 0.5\ntest = "public.csv"'), "Both test and held_out are declared"),
+        (("rows = 40", "rows = 40\ntest = 3"), "test must be text in quotes. Got 3"),
+        (('example = "patient"', "example = []"), "example must be text in quotes. Got []"),
+        (('example = "patient"', 'example = " "'), "example must be text in quotes"),
     ],
 )
 def test_bounds_that_mean_nothing_are_refused(table, change, words):

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+from published_files import PUBLISHED, idx, write_published
 from tacit.datasets import load
 from tacit.errors import InvalidArgument
+
+# Few rows are enough to tell how files are read; that they are too few is tested where it is said.
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 
 BANK_HEAD = (
     '"age";"job";"marital";"education";"default";"housing";"loan";"contact";"month";"day_of_week";"duration";"campaign";'
@@ -264,3 +268,19 @@ def test_movielens_without_an_edition_is_the_small_one(tmp_path):
 def test_a_rating_from_nobody_is_refused(tmp_path):
     (tmp_path / "ratings.dat").write_text("6041::1::3::1\n")
     assert "people 1 to 6040" in refusal("movielens-1m", tmp_path)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_files_without_examples_are_refused(tmp_path, name):
+    write_published(name, tmp_path)
+    for file in PUBLISHED[name]:
+        (tmp_path / file).write_bytes(b"")
+    message = refusal(name, tmp_path)
+    assert str(tmp_path) in message
+
+
+def test_images_of_which_there_are_none_are_refused(tmp_path):
+    for part in ("train", "t10k"):
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(idx(0, 28, 28))
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(idx(0))
+    assert "hold no examples" in refusal("mnist", tmp_path)

@@ -7,6 +7,9 @@ from tacit.datasets import load, load_words
 from tacit.errors import InvalidArgument
 from tacit.features import HashedWords
 
+# Few rows are enough to tell how files are read; that they are too few is tested where it is said.
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+
 
 def test_texts_are_cut_into_words_whole(tmp_path):
     for part in ("train", "test"):

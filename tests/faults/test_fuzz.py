@@ -195,6 +195,7 @@ TABLE = "age,smoker,outcome\n" + "".join(
 )
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 @settings(max_examples=150, suppress_health_check=FIXTURES)
 @given(data=st.data())
 def test_a_damaged_table_is_refused_or_within_its_bounds(tmp_path, data):
@@ -228,6 +229,7 @@ def idx(shape: tuple[int, ...]) -> bytes:
     return struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + bytes(int(np.prod(shape)))
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 @settings(max_examples=80, suppress_health_check=FIXTURES)
 @given(data=st.data(), is_packed=st.booleans())
 def test_a_damaged_data_file_is_refused_or_scaled(tmp_path, data, is_packed):
@@ -250,6 +252,7 @@ def test_a_damaged_data_file_is_refused_or_scaled(tmp_path, data, is_packed):
         path.unlink()
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 @settings(max_examples=60, suppress_health_check=FIXTURES)
 @given(
     data=st.data(), name=st.sampled_from(["adult", "a9a", "kddcup99", "bank", "creditcard", "movielens-100k", "imdb"])

@@ -20,6 +20,7 @@ from tacit.datasets.bundled import BUNDLED, read_bundled
 from tacit.datasets.data import Data
 from tacit.datasets.own import is_table, load_table
 from tacit.datasets.places import below, lone, spellings
+from tacit.datasets.sizes import warn_of_other_size
 from tacit.datasets.sources import SOURCES
 from tacit.errors import InvalidArgument
 
@@ -47,11 +48,11 @@ _READERS = {
     "a9a": _Reader(adult.read_a9a, adult.A9A_FILES),
     "adult": _Reader(
         adult.read_adult,
-        f"{adult.ADULT_FILES}, and for {adult.A9A_FILES}: a folder must hold both files of a pair",
+        f"{adult.ADULT_FILES}, or else for {adult.A9A_FILES}: a folder must hold both files of a pair",
     ),
     "cifar10": _Reader(colour.read_cifar10, colour.CIFAR_FILES, colour.CIFAR_FOLDERS),
     "imdb": _Reader(reviews.read_imdb, reviews.FILES, reviews.FOLDERS),
-    "kddcup99": _Reader(kddcup99.read_kddcup99, kddcup99.FILES),
+    "kddcup99": _Reader(kddcup99.read_kddcup99, kddcup99.FILES, kddcup99.FOLDERS),
     "svhn": _Reader(colour.read_svhn, colour.SVHN_FILES),
     **{
         name: _Reader(partial(images.read_images, name), images.files_of(name), folders)
@@ -78,7 +79,8 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Data:
     belong together, one may be pointed to if the others lie beside it. Without a path, it is looked for in the same
     way in the folder of `TACIT_DATA` (or that of the system for such files), in a folder with its name, and, if it is
     not there, downloaded, checked and kept. `DataMissing` says which files go where if that cannot be done.
-    `movielens` is the one edition that is there, and movielens-100k if none is.
+    `movielens` is the one edition that is there, and movielens-100k if none is. A copy with more or fewer examples than
+    were published is loaded with a `tacit.errors.Caution`: the population stays the published one.
 
     >>> load("iris")
     Data(name='iris', classes=3, population=119)
@@ -94,7 +96,11 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Data:
         if path is not None:
             raise InvalidArgument(f"{name} comes with scikit-learn and is not read from {path}. Leave the path out.")
         return read_bundled(name)
-    return replace(read_from(name, where, _READERS[name].read), source=SOURCES[name].page)
+    data = replace(read_from(name, where, _READERS[name].read), source=SOURCES[name].page)
+    if not len(data.train[0]) + len(data.test[0]):
+        raise InvalidArgument(f"The files of {name} in {where or cache.folder()} hold no examples. Fetch them again.")
+    warn_of_other_size(data, is_declared=False)
+    return data
 
 
 def load_words(name: str = "imdb", path: str | os.PathLike[str] | None = None) -> tuple[reviews.Texts, reviews.Texts]:

@@ -17,7 +17,8 @@ from tacit.datasets.data import Data, Examples
 from tacit.datasets.files import contents, libsvm, reading, rows_of
 from tacit.errors import InvalidArgument
 
-ADULT_FILES = "adult.data[.gz] with adult.test[.gz]"
+_ARCHIVE = "adult.zip"
+ADULT_FILES = f"adult.data[.gz] with adult.test[.gz], for {_ARCHIVE}"
 A9A_FILES = "a9a[.gz] with a9a.t[.gz]"
 _TABLES, _A9A = ("adult.data", "adult.test"), ("a9a", "a9a.t")
 _PUBLISHED_SIZE = 32_561
@@ -99,7 +100,7 @@ def _read_a9a(where: Path, name: str) -> Data | None:
 def _read(
     where: Path, name: str, files: tuple[str, str], read: Callable[[bytes], Examples], scaling: str
 ) -> Data | None:
-    found = contents(where, files)
+    found = contents(where, files, [_ARCHIVE])
     if found is None:
         return None
     parts = []

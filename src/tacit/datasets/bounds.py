@@ -14,6 +14,7 @@ Optional: `held_out` (0.2) is the share of rows to test on, `test` the file of p
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -28,7 +29,6 @@ from tacit.errors import InvalidArgument
 
 EXAMPLE = 'rows = 1000, then [columns], age = { low = 0, high = 100 }, smoker = ["no", "yes"]'
 _KEYS = ("rows", "held_out", "test", "example", "columns")
-_NUMBER_KEYS = {"low", "high", "log"}
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class Bounds:
         return Bounds(
             {name: _column(name, declared) for name, declared in columns.items()},
             None if rows is None else arguments.count("rows", rows),
-            arguments.unit("held_out", values.get("held_out", 0.0 if test is not None else 0.2)),
-            None if test is None else str(test),
-            str(values.get("example", "row")),
+            _held_out(values),
+            None if test is None else _text("test", test),
+            _text("example", values.get("example", "row")),
             text,
             folder,
         )
@@ -118,19 +118,49 @@ class Bounds:
         return None if self.test is None else Path(self.folder) / self.test
 
 
+def _held_out(values: Mapping[str, Any]) -> float:
+    """The share of rows to test on; none where a file of others is named."""
+    share = arguments.unit("held_out", values.get("held_out", 0.0 if "test" in values else 0.2))
+    if share == 1:
+        raise InvalidArgument("held_out is 1, so that no row is left to train on. Declare a share below 1.")
+    if share > 0 and "test" in values:
+        raise InvalidArgument("Both test and held_out are declared. Leave out held_out to train on every row.")
+    return share
+
+
 def _column(name: str, declared: Any) -> Column:
     try:
         match declared:
-            case list():
+            case list() if not any(isinstance(value, list | dict) for value in declared):
                 return Category(tuple(labels_of(_objects(declared))), strict=True)
-            case {"low": int() | float() as low, "high": int() | float() as high, **others} if others.keys() <= {"log"}:
-                return Number(float(low), float(high), logarithmic=bool(others.get("log", False)))
+            case {"low": low, "high": high, **others} if others.keys() <= {"log"}:
+                logarithmic = others.get("log", False)
+                if _is_number(low) and _is_number(high) and isinstance(logarithmic, bool):
+                    return Number(_float(low), _float(high), logarithmic)
     except InvalidArgument as error:
         raise InvalidArgument(f"Column {name!r}: {error}") from error
     raise InvalidArgument(
-        f"Column {name!r} must be declared as {{ low = 0, high = 100 }} or as a list of all its values. "
-        f"Got {declared!r}."
+        f"Column {name!r} must be declared as {{ low = 0, high = 100 }} or as a list of all its values, "
+        f"and of log only true or false. Got {declared!r}."
     )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        # TOML knows whole numbers of any length. `Number` refuses this one in its own words.
+        return math.inf
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidArgument(f"{name} must be text in quotes. Got {value!r}.")
+    return value
 
 
 def _objects(values: list[Any]) -> Array:

@@ -29,9 +29,10 @@ class Number:
     logarithmic: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        if not (self.low < self.high and math.isfinite(self.high - self.low)):
             raise InvalidArgument(
-                f"low must be below high, and both must be finite numbers. Got low {self.low!r} and high {self.high!r}."
+                "low must be below high, and both must be finite numbers, as well as their difference. "
+                f"Got low {self.low!r} and high {self.high!r}."
             )
 
     def encode(self, values: Array) -> Array:
@@ -117,6 +118,9 @@ def columns_of(rows: Sequence[Sequence[str]], names: Sequence[str]) -> dict[str,
 
 def numbers_of(values: Array) -> Array:
     """As floats; what is missing is NaN."""
+    if values.dtype.kind in "cmMV":
+        # All of these could be cast, and would say something else then.
+        raise InvalidArgument(f"it holds {values.dtype}, which are not numbers on a line. Save them as such.")
     if values.dtype.kind in "biuf":
         return values.astype(np.float64)
     try:
@@ -139,6 +143,8 @@ def labels_of(values: Array) -> list[str]:
 def _label(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else repr(value)
     return "" if value is None else str(value)

@@ -67,9 +67,13 @@ def _from_bytes(content: bytes, where: Path) -> Examples:
 def _from_mat(file: File) -> Examples:
     """Images [row, column, colour, image] in X; in y, the digit 0 is called 10."""
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
     with reading(file.path, "the arrays X and y of SVHN"):
-        arrays = loadmat(io.BytesIO(file.content), variable_names=["X", "y"])
+        try:
+            arrays = loadmat(io.BytesIO(file.content), variable_names=["X", "y"])
+        except MatReadError as error:
+            raise EOFError(str(error)) from error
         images, labels = arrays["X"], arrays["y"].reshape(-1)
         if images.shape[:3] != (_SIDE, _SIDE, 3) or images.dtype != np.uint8 or images.shape[3] != labels.size:
             raise ValueError(f"X has shape {images.shape} and type {images.dtype}, y has {labels.size} labels")

@@ -9,18 +9,23 @@ import math
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from tacit.datasets.data import Array
 from tacit.errors import InvalidArgument
 
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
-_UNREADABLE = (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, tarfile.TarError)
+# How a page begins, and within how many bytes.
+_PAGE, _PAGE_SEEN = (b"<!doctype html", b"<html"), 256
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+# Archives within archives: UCI packs some data sets twice, and whoever packs a folder with them once more.
+_DEEPEST = 3
+# That an archive needs a password, or is packed in a way that is not known, is a RuntimeError.
+_UNREADABLE = (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, tarfile.TarError, RuntimeError)
 
 
 @contextmanager
@@ -35,7 +40,7 @@ def reading(file: Path, what: str, remedy: str = "Fetch it again.") -> Iterator[
     except _UNREADABLE as error:
         raise InvalidArgument(f"{file} cannot be read: {error}. {remedy}") from error
     except (ValueError, LookupError, TypeError, AttributeError, csv.Error) as error:
-        raise InvalidArgument(f"{file} does not hold {what}: {error}.") from error
+        raise InvalidArgument(f"{file} does not hold {what}: {str(error).rstrip('.')}.") from error
 
 
 class File(NamedTuple):
@@ -50,17 +55,32 @@ def forms(name: str) -> tuple[str, str]:
     return name, f"{name}.gz"
 
 
+def is_archive(name: str) -> bool:
+    """Whether a file of this name holds others.
+
+    >>> is_archive("bank+marketing.ZIP"), is_archive("bank.csv.gz")
+    (True, False)
+    """
+    return name.lower().endswith(_ARCHIVES)
+
+
 def content(file: Path) -> bytes:
-    """All bytes of a file, unpacked if its name ends in .gz."""
+    """All bytes of a file, unpacked if its name ends in .gz. A web page that was saved in its place is refused."""
     raw = file.read_bytes()
-    return gzip.decompress(raw) if file.suffix.lower() == ".gz" else raw
+    if raw[:_PAGE_SEEN].removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_PAGE):
+        raise ValueError("it is a web page: open that in a browser, and save the file that it leads to")
+    return _unpacked(file.name, raw)
+
+
+def _unpacked(name: str, raw: bytes) -> bytes:
+    return gzip.decompress(raw) if name.lower().endswith(".gz") else raw
 
 
 def contents(where: Path, names: Sequence[str], archives: Sequence[str] = ()) -> dict[str, File] | None:
     """All these files, by name: from a folder, or from one archive there. None if one is missing.
 
     `where` may also be one of the files, with the others beside it, or an archive. Within one, a file may lie in any
-    folder.
+    folder, and in an archive of its own.
     """
     pointed = {name: where for name in names if where.is_file() and where.name in forms(name)}
     files = {**_named(where.parent if pointed else where, names), **pointed}
@@ -82,12 +102,15 @@ def _named(folder: Path, names: Sequence[str]) -> dict[str, Path]:
 
 
 def _packed(archives: Sequence[Path], names: Sequence[str]) -> dict[str, File] | None:
-    """All these files from the first archive that has them."""
+    """All these files, plain or gzipped, from the first archive that has them."""
+    called = {form: name for name in names for form in forms(name)}
     for archive in archives:
-        if archive.is_file() and archive.name.endswith(ARCHIVES):
+        if archive.is_file() and is_archive(archive.name):
+            found: dict[str, File] = {}
             with reading(archive, f"an archive with {', '.join(names)}"):
-                inside = ((Path(path).name, data) for path, data in members(archive))
-                found = {name: File(archive, data) for name, data in inside if name in names}
+                for path, data in members(archive, called):
+                    form = Path(path).name
+                    found.setdefault(called[form], File(archive, _unpacked(form, data)))
             if len(found) == len(names):
                 return found
     return None
@@ -95,7 +118,7 @@ def _packed(archives: Sequence[Path], names: Sequence[str]) -> dict[str, File] |
 
 def only_content(where: Path, names: Sequence[str], archives: Sequence[str] = ()) -> File | None:
     """The content of a data set of one file, which has any name if it is pointed to, and else the first of `names`."""
-    if where.is_file() and not where.name.endswith(ARCHIVES):
+    if where.is_file() and not is_archive(where.name):
         return _read(where)
     return next((found[name] for name in names if (found := contents(where, [name], archives)) is not None), None)
 
@@ -105,17 +128,37 @@ def _read(file: Path) -> File:
         return File(file, content(file))
 
 
-def members(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Path and content of every file in an archive. Nothing is written anywhere."""
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive) as packed:
-            for name in packed.namelist():
-                if not name.endswith("/"):
-                    yield name, packed.read(name)
-        return
-    with tarfile.open(archive) as packed:
+def members(archive: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, bytes]]:
+    """Path and content of the files in an archive that have one of these names, or of all. Nothing is written anywhere.
+
+    Archives in it are looked into in their turn.
+    """
+    with archive.open("rb") as file:
+        yield from _members(file, archive.name, names, _DEEPEST)
+
+
+def _members(file: BinaryIO, name: str, names: Collection[str] | None, deep: int) -> Iterator[tuple[str, bytes]]:
+    def is_wanted(path: str) -> bool:
+        return (deep > 0 and is_archive(path)) or names is None or Path(path).name in names
+
+    for path, data in (_zipped if name.lower().endswith(".zip") else _tarred)(file, is_wanted):
+        if deep and is_archive(path):
+            yield from _members(io.BytesIO(data), path, names, deep - 1)
+        else:
+            yield path, data
+
+
+def _zipped(file: BinaryIO, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(file) as packed:
+        for path in packed.namelist():
+            if not path.endswith("/") and is_wanted(path):
+                yield path, packed.read(path)
+
+
+def _tarred(file: BinaryIO, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=file) as packed:
         for member in packed:
-            inside = packed.extractfile(member)
+            inside = packed.extractfile(member) if is_wanted(member.name) else None
             if inside is not None:
                 yield member.name, inside.read()
 
@@ -130,6 +173,8 @@ def rows_of(text: bytes, delimiter: str = ",") -> list[list[str]]:
 def libsvm(text: bytes, features: int) -> tuple[Array, list[str]]:
     """Features, dense and counted from 1 in the file, and labels as text."""
     rows = [line.split() for line in text.decode("ascii").splitlines() if line.strip()]
+    if not rows:
+        raise ValueError("there are no rows")
     inputs = np.zeros((len(rows), features), dtype=np.float32)
     for index, (_, *pairs) in enumerate(rows):
         for pair in pairs:

@@ -13,7 +13,9 @@ from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, enco
 from tacit.datasets.data import Data, Examples
 from tacit.datasets.files import contents, reading, rows_of
 
-FILES = "kddcup.data_10_percent[.gz] with corrected[.gz]"
+_ARCHIVE = "kdd+cup+1999+data.zip"
+FILES = f"kddcup.data_10_percent[.gz] with corrected[.gz], or for {_ARCHIVE}"
+FOLDERS = (_ARCHIVE.removesuffix(".zip"),)
 _NAMES = ("kddcup.data_10_percent", "corrected")
 _PUBLISHED_SIZE = 494_021
 
@@ -78,7 +80,7 @@ _BOOK: CodeBook = {
 
 def read_kddcup99(where: Path) -> Data | None:
     """Both parts; None if one of them is not there."""
-    found = contents(where, _NAMES)
+    found = contents(where, _NAMES, [_ARCHIVE])
     if found is None:
         return None
     parts = []

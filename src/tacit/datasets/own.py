@@ -22,6 +22,7 @@ from tacit.datasets.codebook import (
 )
 from tacit.datasets.data import Array, Data, Examples, within
 from tacit.datasets.files import content, npz, reading, rows_of
+from tacit.datasets.sizes import warn_of_other_size
 from tacit.errors import InvalidArgument
 
 FORMATS = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet and .npz"
@@ -50,7 +51,7 @@ def load_table(
     Nothing about the scaling, the classes or the population is learnt from the rows. Rows to test on are the public
     ones of the file that the bounds name, or else a share of these, chosen by a hash of each row alone: so one row more
     or less moves no other row from one part to the other. `population` is the public number of rows to train on, if
-    it is not to follow from the declared number of rows.
+    it is not to follow from the declared number of rows. Where that is far off, there is a `tacit.errors.Caution`.
     """
     file = Path(path).expanduser()
     declared = bounds if isinstance(bounds, Bounds) else Bounds.read(bounds)
@@ -61,7 +62,7 @@ def load_table(
     else:
         train, test = _held_out(train, declared.held_out)
     column = declared.columns[target]
-    return Data(
+    data = Data(
         file.name.split(".")[0],
         _shaped(train, shape),
         _shaped(test, shape),
@@ -74,6 +75,8 @@ def load_table(
         is_test_private=declared.test_file is None,
         numbers=number_count(declared.features(target)) if shape == train[0].shape[1:] else 0,
     )
+    warn_of_other_size(data, is_declared=True)
+    return data
 
 
 def _population(declared: Bounds, given: int | None) -> int:
@@ -95,8 +98,8 @@ def _examples(file: Path, target: str, declared: Bounds) -> tuple[Examples, tupl
         table = _columns(file, declared)
         inputs, shape = _inputs(table, features)
         targets = _targets(target, table[target], declared)
-        if len(inputs) != len(targets):
-            raise ValueError(f"it has {len(inputs)} rows of features and {len(targets)} of the target")
+        if not len(inputs):
+            raise ValueError("there are no rows")
     return (inputs, targets), shape
 
 
@@ -110,19 +113,29 @@ def _columns(file: Path, declared: Bounds) -> dict[str, Array]:
         with np.load(file, allow_pickle=False) as arrays:
             names = list(arrays)
         declared.refuse_unless_in(names, file)
-        return dict(zip(declared.columns, npz(file, list(declared.columns)), strict=True))
+        return _of_one_length(dict(zip(declared.columns, npz(file, list(declared.columns)), strict=True)))
     if file.suffix.lower() == ".parquet":
         return _parquet(file, declared)
     text = _utf8(file)
-    if not text.strip():
-        raise ValueError("it is empty")
     head = text.split(b"\n", 1)[0].decode("utf-8-sig")
     is_tabbed = file.name.lower().endswith(_TABBED)
-    names, *rows = rows_of(text, "\t" if is_tabbed else max(_DELIMITERS, key=head.count))
+    whole = rows_of(text, "\t" if is_tabbed else max(_DELIMITERS, key=head.count))
+    if not whole:
+        raise ValueError("it is empty")
+    names, *rows = whole
     if len(set(names)) != len(names):
         raise ValueError("two of its columns have the same name")
     declared.refuse_unless_in(names, file)
     return columns_of(rows, names)
+
+
+def _of_one_length(table: dict[str, Array]) -> dict[str, Array]:
+    """The arrays, unless some of them have other rows than the others."""
+    lengths = {name: values.shape[0] if values.ndim else None for name, values in table.items()}
+    if None in lengths.values() or len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} {'is one value' if each is None else each}" for name, each in lengths.items())
+        raise ValueError(f"its arrays must all have one entry for each row, and have different numbers: {told}")
+    return table
 
 
 def _utf8(file: Path) -> bytes:

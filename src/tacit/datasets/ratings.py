@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets.data import Array, Data, private_part, split
-from tacit.datasets.files import ARCHIVES, File, content, forms, only_content, reading
+from tacit.datasets.files import File, content, forms, is_archive, only_content, reading
 
 _STARS = 5.0
 
@@ -80,7 +80,7 @@ def read_movielens(name: str, where: Path) -> Data | None:
 
 def is_there(name: str, where: Path) -> bool:
     """Whether the ratings of this edition are there. A file of another name is told by what separates its fields."""
-    if not where.is_file() or where.name.endswith(ARCHIVES):
+    if not where.is_file() or is_archive(where.name):
         return _content(EDITIONS[name], where) is not None
     named = [each for each, edition in EDITIONS.items() if any(where.name in forms(file) for file in edition.files)]
     with reading(where, "ratings"):

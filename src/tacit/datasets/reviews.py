@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets.data import Array, Data, Examples
-from tacit.datasets.files import ARCHIVES, members, npz, reading
+from tacit.datasets.files import is_archive, members, npz, reading
 from tacit.datasets.places import below
 from tacit.errors import InvalidArgument
 
@@ -131,7 +131,7 @@ def _padded(reviews: list[Array]) -> Array:
 
 
 def _texts(where: Path) -> Iterator[tuple[str, bytes]] | None:
-    archive = where if where.name.endswith(ARCHIVES) else where / _ARCHIVE
+    archive = where if is_archive(where.name) else where / _ARCHIVE
     if archive.is_file():
         return members(archive)
     if where.name == _VOCABULARY:

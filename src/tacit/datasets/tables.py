@@ -154,24 +154,25 @@ _CARD: CodeBook = {
 PUBLISHED = {
     "bank": Published(
         files=("bank-additional-full.csv",),
-        archives=("bank-additional.zip",),
+        archives=("bank-additional.zip", "bank+marketing.zip"),
         rows=41_188,
         book=_BANK,
         target="y",
         labels={"no": 0, "yes": 1},
         columns=_bank_columns,
         example="client",
-        folders=("bank-additional",),
+        folders=("bank-additional", "bank+marketing", "bank+marketing/bank-additional"),
     ),
     "breast-cancer-wisconsin": Published(
         files=("breast-cancer-wisconsin.data", "breast-cancer-wisconsin.csv"),
-        archives=(),
+        archives=("breast+cancer+wisconsin+original.zip",),
         rows=699,
         book=_numbers(_WISCONSIN_COLUMNS[1:-1], 1, 10),
         target="class",
         labels={"2": 0, "4": 1},
         columns=_wisconsin_columns,
         example="sample",
+        folders=("breast+cancer+wisconsin+original",),
     ),
     "creditcard": Published(
         files=("creditcard.csv",),
