@@ -1,6 +1,7 @@
 """Folders as `tacit train`, `tacit compare` and `tacit report` leave them, small and real; and how to read a page."""
 
 import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tacit.cli import main
 from tacit.cli.cells import run_job
 from tacit.cli.comparing import Comparison
 from tacit.cli.settings import Typed, load_typed, settle
+from tacit.datasets import Data
 from tacit.report.overview import write_comparison
 
 BOUNDS = """
@@ -46,12 +48,18 @@ def run_in(folder: Path, how: str = "--delta 1e-4 --steps 12") -> Path:
 
 def own_run_in(folder: Path) -> Path:
     """A finished run on a user's own table of flowers, with its report; the table and its bounds lie beside it."""
-    load_iris(as_frame=True).frame.to_csv(folder / "flowers.csv", index=False)
-    (folder / "bounds.toml").write_text(BOUNDS)
-    table = f"{folder / 'flowers.csv'} --target target --bounds {folder / 'bounds.toml'}"
+    path = flowers_in(folder)
+    table = f"{path} --target target --bounds {folder / 'bounds.toml'}"
     tacit(f"train {table} --epsilon 8 --steps 60 --out {folder / 'run'}")
     tacit(f"report {folder / 'run'}")
     return folder / "run"
+
+
+def flowers_in(folder: Path, bounds: str = BOUNDS) -> Path:
+    """A user's own table of flowers, with its bounds beside it."""
+    load_iris(as_frame=True).frame.to_csv(folder / "flowers.csv", index=False)
+    (folder / "bounds.toml").write_text(bounds)
+    return folder / "flowers.csv"
 
 
 def typed(**changes) -> Typed:
@@ -72,20 +80,31 @@ def typed(**changes) -> Typed:
     return Typed(**{**dict.fromkeys(names + others), "steps": 6, **changes})
 
 
-def comparison_of(methods=METHODS, epsilons=(1.0,), seeds=2, **changes) -> tuple:
-    """The data iris, and a comparison on it."""
+def comparison_of(methods=METHODS, epsilons=(1.0,), seeds=2, name="iris", **changes) -> tuple:
+    """The data, iris if no others are named, and a comparison on them."""
     given = typed(**changes)
-    data, table = load_typed("iris", given)
+    data, table = load_typed(name, given)
     settings = settle(data, typed(epsilon=epsilons[0], **changes), table)
     return data, Comparison(given, settings, tuple(methods), ("rigorous", "paper"), tuple(epsilons), seeds)
 
 
+def own_comparison_in(folder: Path, bounds: str = BOUNDS) -> Path:
+    """A finished comparison of few cells on a user's own table of flowers, with its report."""
+    asked = {"target": "target", "bounds": folder / "bounds.toml", "name": str(flowers_in(folder, bounds))}
+    data, comparison = comparison_of(methods=("output_perturbation",), seeds=1, **asked)
+    return trained(folder / "own", data, replace(comparison, modes=("rigorous",)))
+
+
 def comparison_in(folder: Path) -> Path:
-    """A finished comparison on iris with its report, trained in this process."""
+    """A finished comparison on iris with its report."""
+    return trained(folder, *comparison_of())
+
+
+def trained(folder: Path, data: Data, comparison: Comparison) -> Path:
+    """The comparison with all its cells, trained in this process, and its report."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    data, comparison = comparison_of()
-    comparison.keep(data, folder, "tacit compare iris --mode both --steps 6")
+    comparison.keep(data, folder, f"tacit compare {data.name} --mode both --steps 6")
     for job in comparison.jobs():
         run_job(job, data, comparison.typed, folder)
     torch.set_num_threads(before)

@@ -3,12 +3,13 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from report_folders import METHODS, Outline
-from tacit.accounting import curve
+from report_folders import METHODS, Outline, comparison_of
+from tacit.accounting import curve, gdp
 from tacit.cli.baseline import HOW
 from tacit.datasets import load
 from tacit.errors import InvalidArgument
@@ -76,21 +77,26 @@ def test_refuted_methods_are_labelled_in_either_form(twin, html):
 def test_the_page_says_what_the_table_on_the_terminal_says(twin, html):
     text = Outline(html).text
     for row in trained(twin):
-        assert scored_words(row) in text
+        assert row["score_words"] == scored_words(row)
+        assert row["score_words"] in text
         if row["certified"] is not None:
             assert up(row["certified"], 4) in text
     assert "Not for release." in text
-    assert twin["command"] in text
+    assert "Given to every method that takes them: steps 6." in text
+    assert "None" not in re.findall(r'class="status (\w+)"', html)
+    assert twin["commands"] == ["tacit compare iris --mode both --steps 6"]
+    assert twin["commands"][0] in text
     for words in twin["words"]:
         assert " ".join(words.split()) in text
 
 
-def test_the_page_of_a_comparison_is_self_contained(html):
+def test_the_page_of_a_comparison_is_self_contained(html, twin):
     outline = Outline(html)
     assert outline.loaded == []
     assert len(outline.ids) == len(set(outline.ids))
     assert set(outline.labels) <= set(outline.ids)
-    assert html.count("<svg") == 2
+    curves = sum(row["certified"] is not None for row in twin["rows"])
+    assert html.count("<svg") == 2 + curves > 4
     assert re.findall(r"url\((?!#)[^)]*\)", html) == []
 
 
@@ -139,6 +145,18 @@ def test_marks_at_one_epsilon_do_not_hide_each_other(twin):
     assert min(np.diff(places)) > 3
 
 
+def test_an_epsilon_of_zero_has_a_place(twin):
+    """A large delta may leave nothing for epsilon; a logarithm has no zero."""
+    rows = [
+        {**row, "certified": 0.0} if (row["method"], row["mode"]) == ("dpsgd", "paper") else row
+        for row in trained(twin)
+    ]
+    axes = overview.draw_scores({**twin, "rows": rows}).axes[0]
+    assert axes.get_xticklabels()[0].get_text() == "≤ 0.001"
+    assert all(np.isfinite(place) for place, _ in marks(axes))
+    assert len(marks(axes)) == len(marks(overview.draw_scores(twin).axes[0]))
+
+
 def test_no_two_methods_look_alike():
     looks = [panels.look(place) for place in range(len(registry.METHODS))]
     assert len({(one["color"], one["marker"]) for one in looks}) == len(looks)
@@ -175,6 +193,35 @@ def test_every_row_says_all_about_its_guarantee(folder, twin, html):
         assert guarantee["epsilon"]["lower"] <= guarantee["epsilon"]["upper"] == row["certified"]
         assert guarantee["accountant"]["version"] == twin["made"]["tacit"]
         assert guarantee["sampling"]["assumed"] in said
+
+
+def test_every_certified_row_has_its_trade_off_curve(folder, twin):
+    for row in trained(twin):
+        if row["details"] is None:
+            continue
+        found = row["details"]["tradeoff"]
+        if row["certified"] is None:
+            assert found is None
+            continue
+        event = Guarantee.from_json(json.dumps(cells_of(folder, row)[0]["guarantee"])).event
+        alarms = np.array(found["false_alarms"])
+        assert (alarms[0], alarms[-1]) == (0.0, 1.0)
+        lower, upper = curve(event).tradeoff_bounds(alarms)
+        assert found["missed_lower"] == pytest.approx(lower)
+        assert found["missed_upper"] == pytest.approx(upper)
+        # What epsilon and delta alone promise is never more.
+        promised = gdp.epsilon_delta_tradeoff(alarms, row["certified"], 1e-5)
+        assert np.all(np.array(found["missed_lower"]) >= promised - 1e-9)
+
+
+def test_a_comparison_of_before_there_were_curves_still_has_its_page(folder, tmp_path):
+    old = without(folder, tmp_path / "old", "[!d]*")
+    for file in (old / "cells").glob("*.json"):
+        cell = json.loads(file.read_text())
+        del cell["details"]["tradeoff"]
+        file.write_text(json.dumps(cell))
+    _, (page, _, _) = overview.write_comparison(old, old)
+    assert page.read_text().count("<svg") == 1
 
 
 def test_gradient_methods_say_their_noise_rate_and_steps(twin, html):
@@ -227,65 +274,36 @@ def test_an_unfinished_comparison_is_not_passed_off_as_whole(folder, tmp_path, t
     assert "dashed" not in text
     assert not any("the best" in words or "has the highest" in words for words in facts["words"])
     assert any("the best" in words for words in twin["words"])
+    assert facts["seeds"] == [1, 2]
     assert comparison.progress_words(facts) == f"UNFINISHED, {planned - 7} of {planned} cells trained"
     assert picture.is_file()
     assert "Unfinished." not in (folder / "report.html").read_text()
+
+
+def test_what_an_earlier_command_asked_for_is_still_missing_after_a_smaller_one(folder, tmp_path):
+    data, planned = comparison_of(methods=("dpsgd", "output_perturbation"))
+    shutil.copytree(folder / "cells", tmp_path / "cells")
+    for file in tmp_path.glob("cells/output_perturbation*"):
+        file.unlink()
+    planned.keep(data, tmp_path, "the larger one")
+    for name in ("another", "the smaller one"):
+        replace(planned, methods=("dpsgd",), seeds=1).keep(data, tmp_path, name)
+    facts = comparison.read_comparison(tmp_path)
+    assert facts["commands"] == ["the larger one", "the smaller one"]
+    assert (facts["progress"]["cells"], facts["progress"]["done"]) == (10, 6)
+    assert "missing: output_perturbation at ε = 1 (2 seeds), " in facts["progress"]["caveat"]
+    assert facts["progress"]["caveat"].endswith("Go on with: the larger one")
+
+
+def test_a_comparison_without_a_finished_cell_says_how_to_go_on(folder, tmp_path):
+    with pytest.raises(InvalidArgument, match=r"no finished cell yet\. Go on with: tacit compare iris"):
+        comparison.read_comparison(without(folder, tmp_path / "none", "*"))
 
 
 def test_one_model_without_privacy_alone_is_no_error(folder, tmp_path):
     part = without(folder, tmp_path / "part", "[!n]*", "noisy*")
     facts, _ = overview.write_comparison(part, part)
     assert [row["label"] for row in facts["rows"]] == ["without privacy"]
-
-
-def row(label="a", mean=0.9, interval=(0.89, 0.91), **changes) -> dict:
-    given = {"label": label, "method": label, "mean": mean, "interval": interval, "mode": "rigorous", "epsilon": 1.0}
-    about = {"measure": "accuracy", "certified": 1.0, "adjacency": "add_remove", "unprotected": [], "is_idle": False}
-    return {**given, **about, "is_repaired": False, "refused": None, "seconds": 1.0, "claim": None, **changes}
-
-
-DATA = {"test": "public", "constant": 0.7}
-
-
-def words_of(rows, measure="accuracy"):
-    return verdicts.words_of(rows, measure, DATA, is_finished=True)
-
-
-def test_the_best_is_named_where_nobody_else_comes_near():
-    others = [row("d", 0.99, mode="paper"), row("e", 0.95, certified=None)]
-    assert words_of([row("a", 0.95, (0.94, 0.96)), row("c", 0.5, (0.4, 0.6)), *others])[0] == (
-        "At ε = 1 (one example added or removed) the best with a proof is a with 95.0 % (94.0 to 96.0)."
-    )
-
-
-def test_who_cannot_be_told_from_the_best_is_named_and_nobody_is_best():
-    rows = [row("a", 0.835, (0.2, 0.99)), row("b", 0.5, (0.1, 0.9)), row("c", 0.1, (0.09, 0.11))]
-    assert words_of(rows)[0] == (
-        "At ε = 1 (one example added or removed) no method with a proof is the best for sure: a has the highest "
-        "accuracy, 83.5 % (20.0 to 99.0), and b cannot be told from it."
-    )
-
-
-def test_one_alone_is_no_best():
-    assert "the only method with a proof is a with" in words_of([row("a")])[0]
-
-
-def test_of_errors_the_least_is_the_best():
-    rows = [row("a", 50.0, (49, 51), measure="rmse"), row("b", 80.0, (79, 81), measure="rmse")]
-    assert "the best with a proof is a with 50 (49 to 51)" in words_of(rows, "rmse")[0]
-
-
-def test_who_learns_nothing_is_told_apart():
-    words = " ".join(words_of([row("a"), row("b", 0.7, is_idle=True)]))
-    assert "no better than one answer for all (70.0 %): b." in words
-
-
-def test_what_a_method_refuses_is_said_in_its_words():
-    rows = [row("a", compares="add/remove", status="proven"), row("b", None, None, refused="No.", certified=None)]
-    assert "b does not fit: No." in words_of(rows)
-    table = comparison.lines({"rows": rows, "measure": "accuracy"})
-    assert table[0] == ["a", "90.0 % (89.0 to 91.0)", "1.00", "add/remove", "proven", "1"]
-    assert table[1][:2] == ["b", "does not fit"]
 
 
 @pytest.mark.parametrize(
@@ -297,8 +315,8 @@ def test_what_a_method_refuses_is_said_in_its_words():
         ({"comparison.json": '{"command": "tacit compare iris"}'}, "holds no comparison that this tacit compare wrote"),
         ({"comparison.json": '{"command": "c", "data": {}, "settings": {}}'}, "holds no comparison that this tacit"),
         (
-            {"comparison.json": '{"command": "tacit compare iris", "data": {}, "settings": {}, "planned": []}'},
-            "Go on with: tacit compare iris",
+            {"comparison.json": '{"command": "c", "data": {}, "settings": {}, "planned": []}'},
+            "holds no comparison that this tacit compare wrote",
         ),
     ],
 )

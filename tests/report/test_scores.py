@@ -41,3 +41,13 @@ def test_nothing_measured_is_nothing_said():
     found = utility_facts({"test": []}, None, is_held_out=True)
     assert found["final"] is None
     assert found["sentences"] == ["Nothing was measured."]
+
+
+def test_training_that_diverged_is_said_to_and_is_no_number():
+    rows = [{"step": 5, "rmse": 60.0}, {"step": 9, "rmse": 70.0}, {"step": 12, "rmse": None}]
+    found = utility_facts({"test": rows, "test_examples": 30}, {**OTHER, "final": 50.0}, is_held_out=False)
+    assert found["final"] is None
+    assert found["by_step"] == [[5, 60.0], [9, 70.0]]
+    assert found["sentences"] == [
+        "No finite test score, for the training diverged (take a smaller learning rate), on 30 public examples."
+    ]

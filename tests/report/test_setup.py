@@ -47,7 +47,8 @@ def test_the_bounds_file_declares_the_same():
 
 
 def test_remarks_and_folders_stay_with_whoever_wrote_them():
-    bounds = Bounds.parse('test = "/home/jones/public.csv"\n' + BOUNDS, "/home/jones")
+    text = BOUNDS.replace("held_out = 0.25", 'test = "/home/jones/public.csv"')
+    bounds = Bounds.parse(text, "/home/jones")
     assert "ones" not in repr(declared(bounds))
     assert tomllib.loads(declared(bounds)["file"])["test"] == "public.csv"
 

@@ -81,5 +81,5 @@ def test_who_is_better_is_told_by_both_intervals(one, other, told):
 
 
 def test_what_the_brackets_are_is_said():
-    assert "One seed says nothing about other seeds" in interval_in_words(1)
-    assert "other seeds and other test examples together" in interval_in_words(3)
+    assert "One seed says nothing about other seeds" in interval_in_words([1])
+    assert "other seeds and other test examples together" in interval_in_words([3])

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from tacit.report import figures, page
+from tacit.files import write_whole
+from tacit.report import figures, page, sketches
 from tacit.report.comparison import read_comparison
 from tacit.report.facts import Facts
 from tacit.report.panels import TITLES, draw_panel, is_level_drawn, panels_of
-from tacit.report.spread import scored_words
+from tacit.report.series import Tradeoff
 
 
 def write_comparison(folder: Path, out: Path) -> tuple[Facts, tuple[Path, Path, Path]]:
-    """The page, its twin and the picture of the comparison in the folder."""
+    """The page, its twin and the picture of the comparison in the folder; of somebody's own table for them alone."""
     facts = read_comparison(folder)
+    drawn, picture, is_private = io.BytesIO(), out / "comparison.png", facts["data"]["is_own"]
+    draw_scores(facts).savefig(drawn, dpi=150)
     with page.writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-        picture = out / "comparison.png"
-        draw_scores(facts).savefig(picture, dpi=150)
-    html, twin = page.write(facts, comparison_page(facts), out)
+        write_whole(picture, drawn.getvalue(), is_private=is_private)
+    html, twin = page.write(facts, comparison_page(facts), out, is_private=is_private)
     return facts, (html, twin, picture)
 
 
@@ -31,10 +33,9 @@ def draw_scores(facts: Facts) -> Figure:
     parts = figure.subfigures(1, max(1, len(panels)), squeeze=False, wspace=0.03)[0]
     for part, panel in zip(parts, panels, strict=False):
         draw_panel(part, facts, panel)
-    seeds = "1 seed" if facts["seeds"] == 1 else f"{facts['seeds']} seeds"
     progress = facts["progress"]
     unfinished = "" if progress["is_finished"] else f", unfinished: {progress['done']} of {progress['cells']} cells"
-    figure.suptitle(f"{facts['title']} (δ = {facts['delta']:g}, {seeds}{unfinished})", fontsize=12)
+    figure.suptitle(f"{facts['title']} (δ = {facts['delta']:g}, {facts['seeds_in_words']}{unfinished})", fontsize=12)
     return figure
 
 
@@ -47,7 +48,20 @@ def comparison_page(facts: Facts) -> str:
         title = f"What privacy costs: {TITLES[panel]}"
         svg = figures.as_svg(figure, key=panel.replace("_", "-"), title=title, description=_caption(facts, panel))
         shown.append({"key": panel, "svg": svg, "title": title, "words": _caption(facts, panel)})
-    return page.render("comparison.html", facts, figures=shown, scored=scored_words)
+    return page.render("comparison.html", facts, figures=shown, tradeoff=_tradeoff)
+
+
+def _tradeoff(row: Facts, number: int) -> Facts | None:
+    """The trade-off curve of a row; None where nothing is proven, or its cell was written before there was one."""
+    if row["details"].get("tradeoff") is None:
+        return None
+    found = Tradeoff(**row["details"]["tradeoff"])
+    words = (
+        f"Members missed over false alarms, {row['label'].replace('_', ' ')} at ε = {row['epsilon']:g}. No attack "
+        "comes below the blue curve."
+    )
+    key = f"tradeoff-{number}"
+    return {"key": key, "svg": sketches.tradeoff(found, key=key, description=words), "words": words}
 
 
 def _caption(facts: Facts, panel: str) -> str:

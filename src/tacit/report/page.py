@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 
 from tacit.errors import InvalidArgument
+from tacit.files import write_whole
 from tacit.report import figures
 from tacit.report.facts import Facts
 from tacit.report.scores import interval_words, value_words
@@ -18,15 +19,12 @@ from tacit.report.series import Spending, Tradeoff
 from tacit.report.wording import down, near, percent_up, up
 
 
-def write(facts: Facts, page: str, folder: Path, name: str = "report") -> tuple[Path, Path]:
-    """Put the page and its twin into the folder."""
-    written = folder / f"{name}.html", folder / f"{name}.json"
+def write(facts: Facts, page: str, folder: Path, *, is_private: bool = False) -> tuple[Path, Path]:
+    """Put the page and its twin into the folder; if they are private, for their owner alone."""
+    written = folder / "report.html", folder / "report.json"
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         for path, text in zip(written, (page, json.dumps(facts, indent=1, allow_nan=False)), strict=True):
-            unfinished = path.with_name(f"{path.name}.unfinished")
-            unfinished.write_text(text, encoding="utf-8")
-            unfinished.replace(path)
+            write_whole(path, text.encode(), is_private=is_private)
     return written
 
 

@@ -21,6 +21,7 @@ TITLES = {"add_remove": "one example added or removed", "replace_one": "one exam
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B", "#777777", "#C1272D", "#2AA7C9", "#7A5230")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
 _FAR = 100.0
+_LEAST = 0.001
 # The share of the way to the next epsilon that marks at one epsilon take up.
 _SPREAD = 0.62
 # Where accuracies are, a linear scale shows them all; errors of which one is so many times another need another scale.
@@ -34,7 +35,12 @@ def panels_of(facts: Facts) -> list[str]:
 
 def is_level_drawn(facts: Facts) -> bool:
     """Whether there is a line for the model without privacy."""
-    return any(row["method"] == NON_PRIVATE for row in facts["rows"])
+    return bool(_levels(facts))
+
+
+def _levels(facts: Facts) -> list[float]:
+    """Where the model without privacy stands, if there is one."""
+    return [row["mean"] for row in facts["rows"] if row["method"] == NON_PRIVATE and row["mean"] is not None]
 
 
 def _drawn(facts: Facts) -> list[Facts]:
@@ -55,8 +61,8 @@ class _Places:
 
     @staticmethod
     def of(rows: Sequence[Facts]) -> _Places:
-        ticks = {float(f"{row['certified']:.2g}") for row in rows if _has_place(row) and row["mode"] == "rigorous"}
-        ticks = ticks or {float(f"{row['certified']:.2g}") for row in rows if _has_place(row)}
+        ticks = {float(f"{_shown(row):.2g}") for row in rows if _has_place(row) and row["mode"] == "rigorous"}
+        ticks = ticks or {float(f"{_shown(row):.2g}") for row in rows if _has_place(row)}
         asked = {row["epsilon"] for row in rows if not _has_place(row)}
         return _Places(tuple(sorted(ticks)), tuple(sorted(asked)), tuple(dict.fromkeys(row["method"] for row in rows)))
 
@@ -68,7 +74,7 @@ class _Places:
 
     def beyond(self, rows: Sequence[Facts]) -> float:
         """Where those without a certified epsilon begin."""
-        certified = [row["certified"] for row in rows if _has_place(row)]
+        certified = [_shown(row) for row in rows if _has_place(row)]
         return math.log(max([*certified, *self.ticks, 1e-9])) + 1.35 * self.gap if certified else 0.0
 
     def place(self, row: Facts, beyond: float) -> float:
@@ -76,7 +82,7 @@ class _Places:
         count = len(self.methods)
         aside = (self.methods.index(row["method"]) - (count - 1) / 2) / max(count, 8) * _SPREAD * self.gap
         if _has_place(row):
-            return math.exp(math.log(row["certified"]) + aside)
+            return math.exp(math.log(_shown(row)) + aside)
         return math.exp(beyond + self.asked.index(row["epsilon"]) * self.gap + aside)
 
 
@@ -128,9 +134,8 @@ def _draw_rows(axes: Axes, rows: Sequence[Facts], places: Sequence[float], look:
 
 
 def _draw_levels(axes: Axes, facts: Facts) -> None:
-    for row in facts["rows"]:
-        if row["method"] == NON_PRIVATE:
-            axes.axhline(row["mean"], color="#000000", linewidth=1.0, linestyle=(0, (4, 3)), label="without privacy")
+    for mean in _levels(facts):
+        axes.axhline(mean, color="#000000", linewidth=1.0, linestyle=(0, (4, 3)), label="without privacy")
     if facts["data"].get("constant") is not None:
         level = facts["data"]["constant"]
         axes.axhline(level, color="#777777", linewidth=1.0, linestyle=":", label="one answer for all")
@@ -138,11 +143,11 @@ def _draw_levels(axes: Axes, facts: Facts) -> None:
 
 def _mark_epsilons(axes: Axes, places: _Places, taken: Sequence[float], beyond: float) -> None:
     """A tick for every epsilon that was certified or, in brackets, asked for; room for whatever lies elsewhere."""
-    ticks, names = list(places.ticks), [f"{tick:g}" for tick in places.ticks]
+    ticks, names = list(places.ticks), [_tick_words(tick) for tick in places.ticks]
     # Published forms may cost much less; they get a tick of their own, if it is far from the others.
-    low = float(f"{min(taken):.0e}")
+    low = max(float(f"{min(taken):.0e}"), _LEAST)
     if ticks and low < 0.6 * ticks[0]:
-        ticks, names = [low, *ticks], [f"{low:g}", *names]
+        ticks, names = [low, *ticks], [_tick_words(low), *names]
     if places.asked:
         ticks += [math.exp(beyond + place * places.gap) for place in range(len(places.asked))]
         names += [f"({epsilon:g})" for epsilon in places.asked]
@@ -158,7 +163,7 @@ def _mark_epsilons(axes: Axes, places: _Places, taken: Sequence[float], beyond: 
 def _scale(axes: Axes, facts: Facts, rows: Sequence[Facts]) -> None:
     """Room for every mark, bar and line."""
     seen = [end for row in rows for end in (row["mean"], *(row["interval"] or []))]
-    seen += [row["mean"] for row in facts["rows"] if row["method"] == NON_PRIVATE]
+    seen += _levels(facts)
     if facts["data"].get("constant") is not None:
         seen.append(facts["data"]["constant"])
     low, high = float(np.min(seen)), float(np.max(seen))
@@ -196,6 +201,15 @@ def _legend(figure: FigureBase, axes: Axes, rows: Sequence[Facts]) -> None:
         columnspacing=0.8,
         handlelength=2.2,
     )
+
+
+def _shown(row: Facts) -> float:
+    """Where a certified epsilon is drawn: a logarithm has no place for zero, which a large delta may give."""
+    return max(float(row["certified"]), _LEAST)
+
+
+def _tick_words(epsilon: float) -> str:
+    return f"≤ {epsilon:g}" if epsilon <= _LEAST else f"{epsilon:g}"
 
 
 def _has_place(row: Facts) -> bool:

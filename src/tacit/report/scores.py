@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tacit.report.facts import Facts
 from tacit.report.intervals import wilson
 
@@ -23,6 +25,7 @@ def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: boo
         }
     last, count = rows[-1], metrics.get("test_examples")
     interval = last.get("interval")
+    finite = [[row["step"], row[name]] for row in rows if row[name] is not None]
     if interval is None and name == "accuracy" and count:
         interval = wilson(last[name], count)
     found = {
@@ -30,7 +33,7 @@ def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: boo
         "final": last[name],
         "interval": interval,
         "noise_std": last.get("noise_std"),
-        "by_step": [[row["step"], row[name]] for row in rows],
+        "by_step": finite,
         "non_private": non_private,
     }
     chosen = [_CHOSEN] if metrics.get("tuning") else []
@@ -57,7 +60,7 @@ def _sentences(found: Facts, count: int | None, is_held_out: bool) -> list[str]:
 def _beside(found: Facts) -> list[str]:
     """What is honest to say where the private model did better than the one without privacy."""
     other = found["non_private"]
-    if other is None:
+    if other is None or found["final"] is None:
         return []
     better, worse = (found["final"], other["final"])[:: 1 if found["measure"] == "accuracy" else -1]
     if better <= worse:
@@ -71,23 +74,27 @@ def _beside(found: Facts) -> list[str]:
     ]
 
 
-def score_words(measure: str, value: float) -> str:
-    """A score as words.
+def score_words(measure: str, value: float | None) -> str:
+    """A score as words; None, and what is not finite, comes of training that diverged.
 
     >>> score_words("accuracy", 0.9333), score_words("rmse", 57.123)
     ('test accuracy 93.33 %', 'root mean squared test error 57.12')
     """
+    if value is None or not math.isfinite(value):
+        return "no finite test score, for the training diverged (take a smaller learning rate),"
     if measure == "accuracy":
         return f"test accuracy {value_words(measure, value)}"
     return f"root mean squared test error {value_words(measure, value)}"
 
 
-def value_words(measure: str, value: float) -> str:
+def value_words(measure: str, value: float | None) -> str:
     """The number alone.
 
-    >>> value_words("accuracy", 1.0), value_words("rmse", 0.12345)
-    ('100.00 %', '0.1235')
+    >>> value_words("accuracy", 1.0), value_words("rmse", 0.12345), value_words("rmse", None)
+    ('100.00 %', '0.1235', 'diverged')
     """
+    if value is None:
+        return "diverged"
     return f"{100 * value:.2f} %" if measure == "accuracy" else f"{value:.4g}"
 
 

@@ -10,12 +10,14 @@ import numpy as np
 from tacit import arguments
 from tacit.accounting import Event, PrivacyCurve, curve
 from tacit.accounting.curve import AccountantName
+from tacit.accounting.densities import Floats
 from tacit.errors import NotAccountable
 from tacit.report.schedule import Schedule
 
 # Shares of false alarms at which it is said how many members are found.
 FALSE_ALARMS = (0.001, 0.01)
 LEAST_ALARMS = 1e-5
+ALARMS = np.concatenate([[0.0], np.geomspace(LEAST_ALARMS, 0.02, 80), np.linspace(0.02, 1.0, 99)[1:]])
 POINTS = 18
 OTHERS: tuple[AccountantName, ...] = ("clt", "rdp", "moments")
 
@@ -41,9 +43,8 @@ class Tradeoff:
     epsilon: float | None = None
 
     @staticmethod
-    def of(certified: PrivacyCurve, delta: float | None = None) -> Tradeoff:
+    def of(certified: PrivacyCurve, delta: float | None = None, alphas: Floats = ALARMS) -> Tradeoff:
         """The certified curve, and what stands beside it."""
-        alphas = np.concatenate([[0.0], np.geomspace(LEAST_ALARMS, 0.02, 80), np.linspace(0.02, 1.0, 99)[1:]])
         lower, upper = (np.asarray(bound) for bound in certified.tradeoff_bounds(alphas))
         try:
             central_limit = np.asarray(replace(certified, by="clt").tradeoff(alphas)).tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from scipy import stats
@@ -40,7 +40,7 @@ def interval_of_errors(values: Sequence[float], own: Sequence[Sequence[float] | 
     mean = float(np.mean(values))
     variance, z = _combined(float(np.mean(known)) ** 2 if known else 0.0, values)
     half = z * math.sqrt(variance)
-    return [max(0.0, mean - half), mean + half]
+    return [max(0.0, mean - half), mean + half] if math.isfinite(half) else None
 
 
 def _combined(of_tests: float, values: Sequence[float]) -> tuple[float, float]:
@@ -69,14 +69,18 @@ def is_better(one: Facts, other: Facts) -> bool:
 
 
 def scored_words(row: Facts) -> str:
-    """A score with its interval.
+    """A score with its interval, or that there is none.
 
     >>> scored_words({"measure": "accuracy", "mean": 0.9474, "interval": [0.9213, 0.9655]})
     '94.7 % (92.1 to 96.5)'
     >>> scored_words({"measure": "rmse", "mean": 64.512, "interval": [60.2, 71.04]})
     '64.51 (60.2 to 71.04)'
+    >>> scored_words({"measure": "rmse", "mean": None, "interval": None, "diverged": 1, "seeds": 3})
+    'diverged (1 of 3 seeds)'
     """
     measure, mean, interval = row["measure"], row["mean"], row["interval"]
+    if mean is None:
+        return f"diverged ({row['diverged']} of {seeds_in_words([row['seeds']])})"
     if measure == "accuracy":
         ends = f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
         return f"{100 * mean:.1f} %{ends}"
@@ -84,14 +88,26 @@ def scored_words(row: Facts) -> str:
     return f"{value_words(measure, mean)}{ends}"
 
 
-def interval_in_words(seeds: int) -> str:
-    """What the brackets are."""
-    if seeds == 1:
+def seeds_in_words(seeds: Collection[int]) -> str:
+    """How many seeds rows have.
+
+    >>> seeds_in_words([1]), seeds_in_words([3]), seeds_in_words([3, 1])
+    ('1 seed', '3 seeds', '1 to 3 seeds')
+    """
+    least, most = min(seeds), max(seeds)
+    return f"{'' if least == most else f'{least} to '}{most} seed{'s' if most > 1 else ''}"
+
+
+def interval_in_words(seeds: Collection[int]) -> str:
+    """What the brackets are, in a table whose rows have so many seeds."""
+    most = max(seeds)
+    if most == 1:
         return (
             "In brackets: 95 % intervals for other test examples. One seed says nothing about other seeds, so they are "
             "too narrow."
         )
+    single = " Where there is one seed, they are for other test examples only, and too narrow." if 1 in seeds else ""
     return (
-        f"In brackets: 95 % intervals for other seeds and other test examples together. {seeds} seeds are few, which "
-        "makes them wide where scores differ from seed to seed."
+        f"In brackets: 95 % intervals for other seeds and other test examples together. {seeds_in_words(seeds)} are "
+        f"few, which makes them wide where scores differ from seed to seed.{single}"
     )
