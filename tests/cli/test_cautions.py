@@ -1,10 +1,13 @@
 """What is said where a copy is not the published one, or delta is too large to mean much; and where nothing is."""
 
+import warnings
+
 import pytest
 
 from published_files import CARD, write_published
-from tacit.cli.cautions import large_delta
+from tacit.cli.cautions import large_delta, said_plainly
 from tacit.datasets.data import private_part
+from tacit.errors import Caution
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 PUBLISHED = private_part(284_807)
@@ -69,6 +72,60 @@ def test_a_whole_copy_is_trained_on_without_a_word(tacit, tmp_path):
     assert (run.code, run.err) == (0, "")
 
 
+@pytest.fixture
+def patients(tmp_path):
+    """A function that writes a table of 300 rows and bounds that declare so many."""
+
+    def write(declared: int) -> str:
+        rows = [f"{i / 30},{'ill' if i > 150 else 'healthy'}" for i in range(300)]
+        (tmp_path / "patients.csv").write_text("\n".join(["dose,outcome", *rows]))
+        columns = '[columns]\ndose = { low = 0, high = 10 }\noutcome = ["healthy", "ill"]\n'
+        (tmp_path / "bounds.toml").write_text(f"rows = {declared}\n{columns}")
+        return "patients.csv --target outcome --bounds bounds.toml"
+
+    return write
+
+
+@pytest.mark.parametrize(("declared", "far"), [(3_000, "far fewer"), (30, "far more"), (380, None)])
+@pytest.mark.parametrize("line", ["train {} --multiplier 2 --steps 2", "train {} --epsilon 8 --steps 2"])
+def test_a_table_far_from_what_was_declared_is_not_trained_on_in_silence(tacit, patients, line, declared, far):
+    said = warnings_in(tacit(f"{line.format(patients(declared))} --json"))
+    assert [
+        f"patients has {far} examples to train on than the {declared * 4 // 5:,} that" in each for each in said
+    ] == ([] if far is None else [True])
+    assert not [each for each in said if "300" in each.replace("3,000", "")]
+
+
+@pytest.mark.parametrize("line", ["compare {} --methods dpsgd", f"tune {{}} --epsilon 3 {TRIALS}"])
+def test_nor_is_it_compared_or_tuned_on(tacit, patients, nothing_is_compared, line):
+    (said,) = warnings_in(tacit(line.format(patients(3_000))))
+    assert "declare that as rows in the bounds, or by --population, and --lot-size so that it fits that." in said
+
+
+def test_a_declared_population_far_from_a_published_set_is_told(tacit):
+    (said,) = warnings_in(tacit("train iris --multiplier 2 --steps 2 --population 1000 --lot-size 100"))
+    assert "iris has far fewer examples to train on than the 1,000 that were declared" in said
+    assert "declare that by --population, and" in said
+
+
+def test_what_was_counted_goes_into_nothing_that_is_released(tacit, patients, tmp_path):
+    outputs = []
+    for count in (300, 40):
+        line = patients(300)
+        table = (tmp_path / "patients.csv").read_text().splitlines()
+        (tmp_path / "patients.csv").write_text("\n".join(table[: 1 + count]))
+        run = tacit(f"train {line} --multiplier 2 --steps 2 --seed 1 --out run{count}")
+        assert len(warnings_in(run)) == (count == 40)
+        outputs.append(run.out)
+        tacit(f"report run{count}")
+        released = [
+            path for path in (tmp_path / f"run{count}").rglob("*") if path.suffix in (".json", ".html", ".jsonl")
+        ]
+        assert any(path.suffix == ".html" for path in released)
+        assert not [path for path in released if "far fewer" in path.read_text()]
+    assert not [each for each in outputs if "fewer" in each]
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -91,6 +148,15 @@ def test_a_delta_that_covers_all_that_leaks_is_refused(tacit):
     assert (run.code, run.out) == (2, "")
     assert "delta alone covers all that leaks" in run.err
     assert "far below 1/119" in run.err
+
+
+def test_what_loading_says_is_a_sentence_and_other_warnings_are_as_ever(capsys):
+    with warnings.catch_warnings(record=True) as others, said_plainly():
+        warnings.simplefilter("always")
+        warnings.warn("This copy is small.", Caution, stacklevel=1)
+        warnings.warn("Old.", DeprecationWarning, stacklevel=1)
+    assert [str(each.message) for each in others] == ["Old."]
+    assert capsys.readouterr().err == "WARNING: This copy is small.\n"
 
 
 @pytest.mark.parametrize(("delta", "is_large"), [(1 / 100, True), (0.99 / 100, False), (1e-5, False)])

@@ -60,8 +60,8 @@ def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, taci
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=WAIT)
     assert (process.returncode, out) == (130, "")
-    assert f"Stopped. All finished cells are kept in {tmp_path}. Go on with: tacit compare iris" in err
     first = cells_in(tmp_path)
+    assert f"Stopped. {len(first)} of 15 cells are trained and kept in {tmp_path}. Go on with: tacit compare" in err
     assert 0 < len(first) < 15
     # Its report says what is missing.
     told = tacit(f"report {tmp_path}").out
@@ -76,13 +76,16 @@ def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, taci
     assert ended(children)
     second = cells_in(tmp_path)
     assert len(first) < len(second)
-    # The same command trains what is missing, and nothing twice.
-    out = tacit(f"{shlex.join(COMMAND[3:])} --epsilon 1,2 --steps 200 --workers 1 --out {tmp_path}").out
+    # The same command trains what is missing or damaged, and nothing else twice.
+    damaged = tmp_path / "cells" / min(first)
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    run = tacit(f"{shlex.join(COMMAND[3:])} --epsilon 1,2 --steps 200 --workers 1 --out {tmp_path}")
     third = cells_in(tmp_path)
     assert len(third) == 2 * 2 * 3 + 3
-    assert {**third, **first} == {**third, **second} == third
-    assert "accuracy at ε 1" in out
-    assert f"The report: {tmp_path / 'report.html'}" in out
+    assert {name for name, when in second.items() if third[name] != when} == {damaged.name}
+    assert f"{damaged} is damaged, and is trained again." in run.err
+    assert "accuracy at ε 1" in run.out
+    assert f"The report: {tmp_path / 'report.html'}" in run.out
     assert (tmp_path / "report.html").is_file()
 
 
@@ -156,7 +159,22 @@ def test_going_on_keeps_the_secret_and_the_cells_that_belong(tmp_path):
         replace(comparison, seeds=seeds).keep(data, tmp_path, "tacit compare iris")
         plans.append(json.loads((tmp_path / "comparison.json").read_text()))
     assert plans[0]["salt"] == plans[1]["salt"]
-    assert [len(plan["planned"]) for plan in plans] == [2 * 3, 3 * 3]
+    assert [[len(each["cells"]) for each in plan["plans"]] for plan in plans] == [[2 * 3], [3 * 3]]
+
+
+def test_epsilons_that_differ_in_their_last_digits_have_files_of_their_own():
+    near = (1.0, 1.0000001, 0.5, 1e-7)
+    assert [Job("dpsgd", "rigorous", epsilon, (0,)).file(0) for epsilon in near] == [
+        "dpsgd-1-seed0.json",
+        "dpsgd-1.0000001-seed0.json",
+        "dpsgd-0.5-seed0.json",
+        "dpsgd-1e-07-seed0.json",
+    ]
+
+
+def test_a_command_that_is_refused_leaves_the_plan_as_it_was(tacit, tmp_path):
+    assert tacit(f"compare iris --workers 0 --out {tmp_path / 'new'}").code == 2
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_broken_plan_is_not_overwritten(tmp_path):

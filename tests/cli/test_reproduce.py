@@ -233,6 +233,7 @@ def few_images(tmp_path, monkeypatch):
     monkeypatch.setattr(order, "_LOADED", {})
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 def test_a_quick_run_of_a_paper_on_few_images(tacit, few_images, tmp_path):
     out = tmp_path / "out"
     run = tacit(f"reproduce gaussian_dp --quick --part 'table 1' --out {out} --experiments {ROOT / 'experiments'}")

@@ -264,7 +264,10 @@ def test_training_learns(tacit):
         ("mnsit --epsilon 1", "Did you mean mnist?"),
         ("", "Name one of a9a, adult, bank"),
         ("mnist --epsilon 1 --data-path .", "raw, for mnist.npz, or else for all of train-images-idx3-ubyte[.gz]"),
-        ("adult --epsilon 1 --data-path .", "adult.data[.gz] with adult.test[.gz], and for a9a[.gz] with a9a.t[.gz]"),
+        (
+            "adult --epsilon 1 --data-path .",
+            "adult.data[.gz] with adult.test[.gz], for adult.zip, or else for a9a[.gz] with a9a.t[.gz]",
+        ),
         ("iris --epsilon 1 --multiplier 1", "Both of --epsilon and --multiplier were given"),
         ("iris", "Neither of --epsilon and --multiplier was given"),
         ("iris --epsilon 1 --clip-norm -1", "clip_norm must be a finite number above 0. Got -1."),

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +137,14 @@ def test_choices_that_mean_nothing_are_refused_before_anything_is_made(tacit, tm
     assert (run.code, run.out) == (2, "")
     assert words in run.err
     assert not (tmp_path / "run").exists()
+
+
+def test_training_that_diverges_is_written_and_reported_in_finite_numbers(tacit):
+    run = tacit("train diabetes --epsilon 1 --learning-rate 1e38 --steps 12 --model linear --out run")
+    assert run.code == 0
+    assert "no finite test score, for the training diverged (take a smaller learning rate), on 88 public" in run.out
+    metrics = json.loads(Path("run/metrics.json").read_text(), parse_constant=pytest.fail)
+    assert metrics["test"][-1] == {"step": 12, "rmse": None}
+    assert tacit("report run").code == 0
+    json.loads(Path("run/report.json").read_text(), parse_constant=pytest.fail)
+    assert "diverged" in Path("run/report.html").read_text()

@@ -42,6 +42,7 @@ def test_the_file_alone_is_enough(tmp_path):
     assert there.guarantee_.to_json() == here.guarantee_.to_json()
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 def test_images_are_set_upright_by_the_loaded_model_too(tmp_path):
     write_few_images(tmp_path / "mnist.npz", train=60, test=30)
     told = trained(

@@ -279,7 +279,7 @@ class Attempt:
     def _saved(self, begun: RecipeRun) -> str:
         """Save the run, and say so."""
         save_stopped(self.folder, self.task, begun, self.booking)
-        write_text(self.folder / METRICS, json.dumps(self.metrics(), indent=1))
+        write_text(self.folder / METRICS, json.dumps(self.metrics(), indent=1, allow_nan=False))
         write_text(self.folder / GUARANTEE, self.guarantee().to_json())
         epsilon, delta = self.task.budget
         return (
@@ -333,6 +333,6 @@ def _write(attempt: Attempt, guarantee: Guarantee) -> None:
             multiplier=task.noise[0],
             about={"data": task.data.name},
         )
-        write_text(folder / METRICS, json.dumps(attempt.metrics(), indent=1))
+        write_text(folder / METRICS, json.dumps(attempt.metrics(), indent=1, allow_nan=False))
         write_text(folder / GUARANTEE, guarantee.to_json())
         (folder / STOPPED).unlink(missing_ok=True)

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from tacit.cli.recipes import ModeName
-from tacit.errors import TacitError
+from tacit.errors import InvalidArgument, TacitError
+from tacit.files import write_whole
 from tacit.methods.registry import entry
+from tacit.report.rows import key_of, read_cell
+from tacit.report.series import finite
 
 if TYPE_CHECKING:
-    from tacit.cli.networks import Score
     from tacit.cli.settings import Settings, Typed
     from tacit.datasets import Data
     from tacit.guarantee import Guarantee
@@ -52,28 +54,41 @@ class Job:
 
     def file(self, seed: int) -> str:
         """The name of a cell's file."""
-        at = "" if self.epsilon is None else f"-{self.epsilon:g}"
+        # With every digit: no two epsilons share a file.
+        at = "" if self.epsilon is None else f"-{self.epsilon}".removesuffix(".0")
         published = "-paper" if self.mode == "paper" else ""
         return f"{self.method}{published}{at}-seed{seed}.json"
 
+    def paths(self, folder: Path) -> list[Path]:
+        """Where its cells lie."""
+        return [folder / CELLS / self.file(seed) for seed in self.seeds]
+
     def missing(self, folder: Path) -> Job:
-        """The same with the seeds only that have no file yet."""
-        return replace(
-            self, seeds=tuple(seed for seed in self.seeds if not (folder / CELLS / self.file(seed)).is_file())
-        )
+        """The same with the seeds only of which there is no file yet, or none that can be read."""
+        found = zip(self.paths(folder), self.cells(), strict=True)
+        return replace(self, seeds=tuple(cell["seed"] for path, cell in found if not _is_there(path, cell)))
+
+
+def _is_there(path: Path, asked: dict[str, Any]) -> bool:
+    try:
+        return path.is_file() and key_of(read_cell(path, remedy="")) == key_of(asked)
+    except InvalidArgument:
+        return False
 
 
 def run_job(job: Job, data: Data, typed: Typed, folder: Path) -> int:
     """Train every seed of the job; each leaves its file once it is done. How many cells that were."""
     cells = _cells(job, data, typed)
-    for seed, asked in zip(job.seeds, job.cells(), strict=True):
+    for path, asked in zip(job.paths(folder), job.cells(), strict=True):
         try:
-            found = cells.train(seed)
+            found = cells.train(asked["seed"])
         except TacitError as error:
             found = {"refused": " ".join(str(error).split())}
         if job.choices:
             asked["choices"] = list(job.choices)
-        write_cell(folder / CELLS / job.file(seed), {**asked, **found})
+        # Seeds are known, so that whatever they score on somebody's own rows tells about them.
+        content = json.dumps({**asked, **found}, indent=1, allow_nan=False).encode()
+        write_whole(path, content, is_private=typed.bounds is not None)
     return len(job.seeds)
 
 
@@ -86,14 +101,6 @@ def _cells(job: Job, data: Data, typed: Typed) -> _Cells:
     if job.method == NON_PRIVATE:
         return _Plain(data, settings)
     return _Gradient(data, settings) if is_gradient else _Linear(data, settings, job)
-
-
-def write_cell(path: Path, values: dict[str, Any]) -> None:
-    """All of the file or nothing of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(json.dumps(values, indent=1), encoding="utf-8")
-    unfinished.replace(path)
 
 
 class _Cells(Protocol):
@@ -113,7 +120,7 @@ class _Plain:
         from tacit.cli.baseline import baseline
 
         found = baseline(self._data, self._settings.model, seed)
-        score = {"score": {found["measure"]: found["final"]}, "interval": found["interval"]}
+        score = _scored(found["measure"], found["final"], found["interval"])
         return {**score, "seconds": found["seconds"], "how": found["how"]}
 
 
@@ -161,8 +168,9 @@ class _Gradient:
         # A paper's rule may want other noise in every step, or a budget to find it from.
         self._multiplier = run.multiplier if settings.mode == "rigorous" else None
         self._guarantee = self._guarantee or _guaranteed(run.guarantee(), run.sampling, data)
+        found = score(descent.answering, data)
         return {
-            **_scored(score(descent.answering, data)),
+            **_scored(found.name, found.value, found.interval),
             "learning_rate": settings.learning_rate,
             "multiplier": run.multiplier,
             "seconds": seconds,
@@ -207,7 +215,7 @@ class _Linear:
             seconds, guarantee = time.process_time() - began, model.guarantee_
             score = share_of(model.predict(test) == truth)
         self._guarantee = self._guarantee or _guaranteed(guarantee, None, data)
-        return {**_scored(score), "seconds": seconds, **self._guarantee}
+        return {**_scored(score.name, score.value, score.interval), "seconds": seconds, **self._guarantee}
 
 
 def _unit_rows(inputs: Any) -> Any:
@@ -218,8 +226,10 @@ def _unit_rows(inputs: Any) -> Any:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
 
 
-def _scored(score: Score) -> dict[str, Any]:
-    return {"score": {score.name: score.value}, "interval": score.interval}
+def _scored(measure: str, value: float, interval: list[float] | None) -> dict[str, Any]:
+    """The score; None if the training diverged, for JSON has finite numbers only."""
+    is_known = interval is not None and all(map(math.isfinite, interval))
+    return {"score": {measure: finite(value)}, "interval": interval if is_known else None}
 
 
 def _guaranteed(guarantee: Guarantee, sampling: Any | None, data: Data) -> dict[str, Any]:

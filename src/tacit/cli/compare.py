@@ -169,18 +169,19 @@ def _compare(data: "Data", comparison: "Comparison", folder: Path, workers: floa
 
     from tacit import arguments
     from tacit.cli.cautions import cautions
-    from tacit.cli.comparing import available_cores, run
+    from tacit.cli.comparing import available_cores, counted, run
     from tacit.cli.output import note, say_json, working
     from tacit.cli.warned import warnings
     from tacit.report.overview import write_comparison
 
     command = shlex.join(["tacit", *sys.argv[1:]])
-    comparison.keep(data, folder, command)
     count = available_cores() if workers is None else arguments.count("workers", workers)
+    comparison.keep(data, folder, command)
     for line in [*cautions(data, comparison.settings), *warnings(comparison)]:
         note(line)
     if not run(comparison, data, folder, count):
-        note(f"Stopped. All finished cells are kept in {folder}. Go on with: {command}")
+        done, total = counted(comparison, folder)
+        note(f"Stopped. {done} of {total} cells are trained and kept in {folder}. Go on with: {command}")
         raise typer.Exit(130)
     with working("Drawing"):
         facts, written = write_comparison(folder, folder)
@@ -205,6 +206,6 @@ def _print(facts: "Facts", written: tuple[Path, ...]) -> None:
     for line in lines(facts):
         table.add_row(*line)
     console.print(table)
-    about = [facts["interval_in_words"], facts["baseline_in_words"]]
+    about = [facts["interval_in_words"], facts["baseline_in_words"], facts["progress"]["caveat"]]
     for words in filter(None, [*facts["words"], *about, f"The report: {written[0]}", f"The picture: {written[2]}"]):
         console.print(words, soft_wrap=True, markup=False)

@@ -20,12 +20,15 @@ import numpy as np
 
 import tacit
 from tacit.cli.cells import CELLS, NON_PRIVATE, Job, run_job
+from tacit.cli.output import note
 from tacit.cli.progress import stop_on_interrupt
 from tacit.cli.recipes import ModeName
 from tacit.cli.watching import Display
 from tacit.errors import CannotResume, InvalidArgument, TacitError
+from tacit.files import write_whole
 from tacit.ledger import fingerprint
 from tacit.methods.registry import METHODS
+from tacit.report.rows import key_of
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
@@ -34,7 +37,8 @@ if TYPE_CHECKING:
     from tacit.datasets import Data
 
 FILE = "comparison.json"
-_VERSION = 2
+_VERSION = 3
+_DEFAULTED = ("lot_size", "steps", "epochs", "clip_norm", "learning_rate")
 _SECONDS_BETWEEN_LOOKS = 0.2
 
 
@@ -68,24 +72,38 @@ class Comparison:
         """Write the plan beside the cells; refuse a folder in which another comparison lies."""
         before = _before(folder)
         salt = secrets.token_hex() if before is None else before["salt"]
+        secret = np.frombuffer(bytes.fromhex(salt), np.uint8)
+        rows = fingerprint(secret, *data.train, *data.test)
         values = {
             "version": _VERSION,
             "settings": self._shared(),
-            "same": {"data": fingerprint(*data.train, *data.test), "model": self._model(), "tacit": tacit.__version__},
-            "data": _about(data, salt),
+            "same": {"data": rows, "model": self._model(), "tacit": tacit.__version__},
+            "data": {**_about(data, salt), "is_own": self.typed.bounds is not None},
             "salt": salt,
-            "planned": [cell for job in self.jobs() for cell in job.cells()],
-            "command": command,
+            "given": self._given(),
+            "plans": self._plans([] if before is None else before["plans"], command),
         }
         if before is not None:
             _refuse_another(folder, before, values)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / FILE).write_text(json.dumps(values, indent=1), encoding="utf-8")
+            # The secret is in it, and which share of held-out rows has the commonest target.
+            write_whole(folder / FILE, json.dumps(values, indent=1).encode(), is_private=True)
         except OSError as error:
             raise InvalidArgument(
                 f"The comparison cannot be written to {folder}: {error.strerror}. Choose another --out."
             ) from error
+
+    def _given(self) -> dict[str, float]:
+        """What was typed of that which methods have defaults for."""
+        typed = {name: getattr(self.typed, name) for name in _DEFAULTED}
+        return {name: value for name, value in typed.items() if value is not None}
+
+    def _plans(self, before: list[dict[str, Any]], command: str) -> list[dict[str, Any]]:
+        """What this command asks for, and what earlier ones did beyond it: that is still wanted."""
+        cells = [cell for job in self.jobs() for cell in job.cells()]
+        asked = {key_of(cell) for cell in cells}
+        beyond = [plan for plan in before if not asked.issuperset(map(key_of, plan["cells"]))]
+        return [*beyond, {"command": command, "cells": cells}]
 
     def _shared(self) -> dict[str, Any]:
         """What all cells have in common, and what may be told of it; a learning rate only if it was given."""
@@ -133,9 +151,12 @@ def _before(folder: Path) -> dict[str, Any] | None:
         before = dict(json.loads(path.read_text(encoding="utf-8")))
         if before["version"] != _VERSION:
             raise CannotResume(
-                f"{folder} holds a comparison of another version of tacit, whose cells say less. Choose another --out."
+                f"{folder} holds a comparison of another version of tacit, which keeps other things of its data and "
+                "cells. Choose another --out."
             )
-        return {name: before[name] for name in ("settings", "same", "salt")}
+        bytes.fromhex(before["salt"])
+        before["plans"] = [{"command": plan["command"], "cells": list(plan["cells"])} for plan in before["plans"]]
+        return {name: before[name] for name in ("settings", "same", "salt", "plans")}
     except (ValueError, KeyError, TypeError) as error:
         raise CannotResume(f"{path} was not written by tacit compare: {error!r}. Choose another --out.") from error
 
@@ -161,9 +182,21 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def counted(comparison: Comparison, folder: Path) -> tuple[int, int]:
+    """How many cells are trained, and of how many."""
+    total, missing = (
+        sum(len(job.seeds) for job in jobs)
+        for jobs in (comparison.jobs(), [job.missing(folder) for job in comparison.jobs()])
+    )
+    return total - missing, total
+
+
 def run(comparison: Comparison, data: Data, folder: Path, workers: int) -> bool:
-    """Train whatever has no file yet. False if Ctrl-C came first: what was finished is kept."""
+    """Train whatever has no file yet, or a damaged one. False if Ctrl-C came first: what was finished is kept."""
     jobs = [job.missing(folder) for job in comparison.jobs()]
+    for damaged in [path for job in jobs for path in job.paths(folder) if path.is_file()]:
+        note(f"{damaged} is damaged, and is trained again.")
+        damaged.unlink()
     total = sum(len(job.seeds) for job in comparison.jobs())
     done = total - sum(len(job.seeds) for job in jobs)
     left = [job for job in jobs if job.seeds]
@@ -186,6 +219,8 @@ def run(comparison: Comparison, data: Data, folder: Path, workers: int) -> bool:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.terminate()
+                # Only then it is known how many cells there are.
+                process.join()
 
 
 def _watch(running: dict[Future[int], Job], display: Display, asked: Any) -> bool:

@@ -18,6 +18,7 @@ from tacit.errors import InvalidArgument
 from tacit.networks import tempered_cnn
 from tacit.report.intervals import of_root_mean, wilson
 from tacit.report.scores import score_words
+from tacit.report.series import finite
 
 if TYPE_CHECKING:
     from tacit.datasets import Data
@@ -47,16 +48,16 @@ class Score:
         return score_words(self.name, self.value)
 
     def as_row(self) -> dict[str, Any]:
-        """All of it, as it is written; None is left out."""
+        """All of it, as it is written; None is left out, but for the score of training that diverged."""
         about = {"interval": self.interval, "noise_std": self.noise_std}
-        return {self.name: self.value, **{name: value for name, value in about.items() if value is not None}}
+        return {self.name: finite(self.value), **{name: value for name, value in about.items() if value is not None}}
 
     @staticmethod
     def of_row(row: dict[str, Any]) -> Score:
         """The score that `as_row` wrote; `ValueError` for another row."""
         about = {name: row[name] for name in ("interval", "noise_std") if name in row}
         [(name, value)] = [(name, value) for name, value in row.items() if name not in about]
-        return Score(name, value, **about)
+        return Score(name, math.nan if value is None else value, **about)
 
 
 def network_for(name: str, data: Data) -> nn.Module:
@@ -186,9 +187,12 @@ def share_of(right: Any) -> Score:
 
 def error_of(errors: Any, unit: float) -> Score:
     """The root of the mean of squared errors, which are in this unit."""
-    squared = np.square(errors)
-    ends = of_root_mean(squared)
-    return Score("rmse", unit * math.sqrt(squared.mean()), None if ends is None else [unit * end for end in ends])
+    # What diverged may have squares that are no numbers any more.
+    with np.errstate(over="ignore", invalid="ignore"):
+        squared = np.square(errors)
+        mean = float(squared.mean())
+        ends = of_root_mean(squared) if math.isfinite(mean) else None
+    return Score("rmse", unit * math.sqrt(mean), None if ends is None else [unit * end for end in ends])
 
 
 def lot_loss(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> float | None:

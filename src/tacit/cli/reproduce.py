@@ -69,12 +69,14 @@ def _size(quick: bool, reduced: bool) -> "Size":
 
 
 def _reproduced(name: str, folder: Path, size: "Size", out: Path, parts: tuple[str, ...]) -> "Reproduction":
+    from tacit.cli.cautions import said_plainly
     from tacit.cli.output import note
     from tacit.experiments.running import reproduce as run
     from tacit.experiments.targets import find_target
 
     try:
-        return run(find_target(folder, name), size, out, parts, note)
+        with said_plainly():
+            return run(find_target(folder, name), size, out, parts, note)
     except KeyboardInterrupt:
         note(f"Stopped. All finished runs are kept in {out}; the same command goes on.")
         raise typer.Exit(130) from None

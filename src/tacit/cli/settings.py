@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tacit import arguments, datasets
+from tacit.cli.cautions import said_later
 from tacit.cli.following import settle_following, share
 from tacit.cli.output import refuse_unless_writable
 from tacit.cli.plan import Plan
@@ -126,6 +127,7 @@ class Settings:
         kept = {name: value for name, value in asdict(self).items() if name not in hidden}
         return {**kept, "model": Path(self.model).name}
 
+    @said_later()
     def load(self, data_path: Path | None = None) -> Data:
         """The data that the run is about; `data_path` says where they have moved."""
         if self.table is None:
@@ -190,6 +192,7 @@ def _sound_recipe(recipe: Recipe, settings: Settings) -> None:
     arguments.open_unit("momentum", recipe.momentum)
 
 
+@said_later()
 def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | None]:
     """The data set of this name, or the table in this file; for a table also what to keep to read it again."""
     if name is None:

@@ -165,7 +165,7 @@ class Training:
         with written(self.folder):
             self.run.save(self.folder, self._descent.optimizer, self._descent.mean)
             write_text(self.folder / GUARANTEE, self.guarantee().to_json())
-            write_text(self.folder / METRICS, json.dumps(self.metrics(), indent=1))
+            write_text(self.folder / METRICS, json.dumps(self.metrics(), indent=1, allow_nan=False))
 
     def _finish(self) -> None:
         if self.data.is_test_private:

@@ -59,7 +59,7 @@ METHODS: tuple[Entry, ...] = (
         "Abadi et al. 2016",
         "Every example's gradient is clipped, they are summed over a random lot, and Gaussian noise is added.",
         "proven",
-        "The moments accountant is an upper bound, up to a third too large.",
+        "The moments accountant is an upper bound: about a third too large over many steps, more over few.",
         "The same, with the exact privacy curve.",
         _EXAMPLE,
         (
