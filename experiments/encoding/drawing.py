@@ -18,11 +18,9 @@ MORE = {"laplace": "#009E73", "variance_gamma": "#AA4499", "sech": "#B8860B"}
 
 def gradients(found: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Figure 1: how coordinates of gradients are spread, beside the normal law of the same size."""
-    figure = Figure(figsize=(4.6 * max(1, len(found)), 3.6), layout="constrained")
+    figure = Figure(figsize=(4.6 * len(found), 3.6), layout="constrained")
     middles = np.linspace(-3.95, 3.95, 80)
-    for axes, (name, values) in zip(
-        figure.subplots(1, max(1, len(found)), squeeze=False)[0], found.items(), strict=True
-    ):
+    for axes, (name, values) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
         axes.semilogy(middles, np.maximum(values["density"], 1e-6), color=COLOURS["gaussian"], label="gradients")
         normal = np.exp(-(middles**2) / 2) / np.sqrt(2 * np.pi)
         axes.semilogy(middles, normal, color=COLOURS["student_t"], linestyle="--", label="normal law")

@@ -192,12 +192,12 @@ def _convergence(order: Order, records: list[Record]) -> str:
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
     """The paper's figures, with certified epsilons."""
-    drawn = {
-        "figure_1": drawing.gradients({r.asked["set"]: r.found for r in _of(records, "figure 1")}),
-        "figure_6": drawing.laws({r.asked["epsilon"]: r.found for r in _of(records, "figure 6")}),
-    }
-    runs = _of(records, "mnist")
-    if runs:
+    drawn = {}
+    if gradients := _of(records, "figure 1"):
+        drawn["figure_1"] = drawing.gradients({record.asked["set"]: record.found for record in gradients})
+    if releases := _of(records, "figure 6"):
+        drawn["figure_6"] = drawing.laws({record.asked["epsilon"]: record.found for record in releases})
+    if runs := _of(records, "mnist"):
         drawn["figure_2_and_3"] = drawing.tradeoffs(runs, NAMES)
         drawn["figure_4_and_5"] = drawing.trajectories(runs, NAMES, order.settings["compared"])
     return drawn

@@ -277,6 +277,35 @@ def test_every_readme_shows_the_tables_that_the_results_give(one):
     assert all((one.folder / picture).is_file() for picture in drawn)
 
 
+@pytest.mark.parametrize("one", TARGETS, ids=lambda one: one.name)
+def test_every_part_can_be_shown_alone_without_the_tables_of_others(one):
+    from tacit.experiments.running import answered, tables_without_runs
+
+    experiment, order = one.experiment(), one.order(one.shown)
+    found = answered(experiment, order, Records(one.folder / "results.jsonl"))
+    whole = experiment.tables(order, found)
+    # What is shown in the README has been run.
+    assert tables_without_runs(whole, experiment.tables(order, [])) == ()
+    for part in dict.fromkeys(record.part for record in found):
+        alone = [record for record in found if record.part == part]
+        tables = experiment.tables(order, alone)
+        left_out = tables_without_runs(tables, experiment.tables(order, []))
+        # The pictures of this one are accounting, the same for every part, and take seconds.
+        pictures = {} if one.name == "gaussian_dp" else experiment.pictures(order, alone)
+        assert len(left_out) < len(tables) or pictures, part
+        assert all(tables[name] != whole[name] for name in left_out), part
+
+
+def test_tables_in_which_nothing_was_run_are_named_and_not_shown(tacit, few_images, tmp_path):
+    out = tmp_path / "out"
+    run = tacit(f"reproduce directional --part 'table 1' --out {out} --experiments {ROOT / 'experiments'}")
+    assert run.code == 0, run.err
+    assert "| MNIST | 512 of 55,000 | 60 | 1 |" in run.out
+    assert "not run" not in run.out.lower()
+    assert "Nothing was run for: Table 2; Learning rates; Figures 3 and 4; Statements; Figures 5 and 6." in run.err
+    assert "## Table 2" not in (out / "tables.md").read_text(encoding="utf-8")
+
+
 def test_the_check_of_readmes_can_fail(tmp_path):
     one = next(target for target in TARGETS if target.name == "erm")
     folder = tmp_path / "experiments" / "erm"

@@ -87,6 +87,8 @@ def _show(found: "Reproduction", json: bool) -> None:
 
     for sentence in found.without_data:
         note(f"Left out: {sentence}")
+    if found.not_run:
+        note(f"Nothing was run for: {'; '.join(found.not_run)}.")
     if json:
         pictures = [str(path) for path in found.pictures]
         say_json({"tables": dict(found.tables), "page": str(found.page), "pictures": pictures})

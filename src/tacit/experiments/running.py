@@ -14,14 +14,19 @@ from tacit.experiments.records import Record, Records, missing
 from tacit.experiments.targets import Experiment, Target
 
 RESULTS = "results.jsonl"
+_HEAD_LINES = 2
 _OWN_COPIES = f"Or set {VARIABLE} to the folder in which your copies lie, each in a folder with its name."
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came out: the tables, where everything lies, and what could not be run for want of data."""
+    """What came out: the tables, where everything lies, and what could not be run for want of data.
+
+    Tables in which nothing was run, because of `--part` or the size, have their names in `not_run`.
+    """
 
     tables: Mapping[str, str]
+    not_run: tuple[str, ...]
     page: Path
     pictures: tuple[Path, ...]
     without_data: tuple[str, ...]
@@ -74,7 +79,9 @@ def show(
     found = answered(experiment, order, Records(out / RESULTS))
     if not found:
         raise InvalidArgument(f"Nothing of {target.name} has been run in {out}. " + " ".join(without_data))
-    tables, figures = experiment.tables(order, found), experiment.pictures(order, found)
+    every, figures = experiment.tables(order, found), experiment.pictures(order, found)
+    not_run = tables_without_runs(every, experiment.tables(order, []))
+    tables = {name: table for name, table in every.items() if name not in not_run}
     pictures = []
     (out / "pictures").mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
@@ -82,15 +89,28 @@ def show(
         figure.savefig(pictures[-1], dpi=120)
     if out.resolve() == target.folder.resolve():
         page = target.folder / "README.md"
-        page.write_text(with_tables(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), every), encoding="utf-8")
         for name in order.settings.get("also_in", ()):
             other = target.folder / name
             text = other.read_text(encoding="utf-8")
-            shown = {each: table for each, table in tables.items() if each in tables_in(text)}
+            shown = {each: table for each, table in every.items() if each in tables_in(text)}
             other.write_text(with_tables(text, shown), encoding="utf-8")
     else:
         page = write_page(out, target.title, tables, figures)
-    return Reproduction(tables, page, tuple(pictures), without_data)
+    return Reproduction(tables, not_run, page, tuple(pictures), without_data)
+
+
+def tables_without_runs(tables: Mapping[str, str], of_nothing: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of tables that would be the same if nothing had been run, and show it: no rows, or some "not run".
+
+    >>> tables_without_runs({"1": "| a |\\n|---|", "2": "| a |\\n|---|\\n| known without |"}, {"1": "| a |\\n|---|"})
+    ('1',)
+    """
+    return tuple(
+        name
+        for name, table in tables.items()
+        if table == of_nothing.get(name) and ("not run" in table.lower() or table.count("\n") < _HEAD_LINES)
+    )
 
 
 def answered(experiment: Experiment, order: Order, records: Records) -> list[Record]:
