@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +80,7 @@ def train(
         optimizer.step()
         if number % per_epoch == 0 or number == steps:
             seconds += time.process_time() - started
-            scores.append(rounded(score(model, data).value))
+            scores.append(scored(model, data))
             scored_at.append(number)
             started = time.process_time()
     return Trained(scores, scored_at, run.guarantee(), seconds / steps)
@@ -99,8 +100,14 @@ def train_without_noise(model: nn.Module, data: Data, schedule: Schedule, *, see
             optimizer.zero_grad()
             loss(model(inputs[lot]), targets[lot]).backward()
             optimizer.step()
-        scores.append(rounded(score(model, data).value))
+        scores.append(scored(model, data))
     return scores
+
+
+def scored(model: nn.Module, data: Data) -> float:
+    """The score, rounded. A classifier that diverged, and answers with no numbers, gets nothing right."""
+    found = score(model, data)
+    return 0.0 if found.name == "accuracy" and math.isnan(found.value) else rounded(found.value)
 
 
 def with_channels_last(model: nn.Module) -> nn.Module:

@@ -14,10 +14,14 @@ from statistics import NormalDist
 import torch
 
 from tacit import methods
-from tacit.bounds import ShapedClip
+from tacit.bounds import FeedbackClip, ShapedClip
+from tacit.bounds.prune import residual_name
+from tacit.flat import largest
 from tacit.mechanism import Mechanism
 from tacit.methods.directional import TauRule, tau
-from tacit.noise import DirectionalNoise
+from tacit.noise import DirectionalNoise, GaussianNoise, PrunedNoise
+from tacit.noise.directional import noise_shape
+from tacit.randomness import Stream
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
 _APART = 1_000_000_007
@@ -55,13 +59,44 @@ class ShapedByChance:
         return self._shaped.steer(drawn, {"number": number})
 
 
+@dataclass(frozen=True)
+class PrunedByChance(PrunedNoise):
+    """The published noise on the largest coordinates, shaped by a w that is drawn anew for every release."""
+
+    def add(self, bounded: BoundedSum, rng: Stream) -> Tensors:
+        """Shaped noise where the sum is large, zeros elsewhere; and the residual, un-noised."""
+        sizes = [value.numel() for value in bounded.values.values()]
+        pieces = torch.from_numpy(rng.normal(sum(sizes), wide=False)).split(sizes)
+        drawn = zip(bounded.values.items(), pieces, strict=True)
+        shape = noise_shape({name: piece.view(value.shape) for (name, value), piece in drawn})
+        mask = largest(bounded.values, self.keep)
+        nothing = {name: torch.zeros_like(value) for name, value in bounded.values.items()}
+        noise = GaussianNoise(self.multiplier).add(BoundedSum(nothing, bounded.sensitivity), rng)
+        values = {name: mask[name] * (value + shape[name] * noise[name]) for name, value in bounded.values.items()}
+        left = {residual_name(name): value * (1 - mask[name]) for name, value in bounded.values.items()}
+        return {**values, **left}
+
+
 def full_method(clip_norm: float, rate: float, steps: int, epsilon: float, delta: float, seed: int) -> Mechanism:
     """Algorithm 1 with the noise of its own rule for a claimed epsilon, and w drawn by chance."""
-    kept = 1 - TauRule().share
-    multiplier = 1 / math.sqrt(tau(kept * epsilon / rate, kept * delta / rate, steps))
     # Its rule would count w's share of the budget to the rest, and what is said of w is not about this one.
     method = replace(methods.directional(clip_norm, mode="paper").method, claims=None, notes=(_NOTE,))
-    return Mechanism(ShapedByChance(clip_norm, seed), DirectionalNoise(clip_norm, multiplier), method=method)
+    noise = DirectionalNoise(clip_norm, _multiplier(rate, steps, epsilon, delta))
+    return Mechanism(ShapedByChance(clip_norm, seed), noise, method=method)
+
+
+def pruned_full_method(
+    clip_norm: float, keep: float, rate: float, steps: int, epsilon: float, delta: float
+) -> Mechanism:
+    """The same on the largest coordinates, with what is left out fed back, as the paper has it for large networks."""
+    method = replace(methods.pruned(clip_norm, mode="paper").method, claims=None, notes=(_NOTE,))
+    noise = PrunedByChance(_multiplier(rate, steps, epsilon, delta), keep)
+    return Mechanism(FeedbackClip(clip_norm), noise, method=method)
+
+
+def _multiplier(rate: float, steps: int, epsilon: float, delta: float) -> float:
+    kept = 1 - TauRule().share
+    return 1 / math.sqrt(tau(kept * epsilon / rate, kept * delta / rate, steps))
 
 
 def noise_on_w(steps: int, epsilon: float, delta: float) -> float:

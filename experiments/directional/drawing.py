@@ -22,7 +22,21 @@ COLOURS = {
     "ours, w = 1": "#0072B2",
     "AdaClip": "#AA4499",
     "ours": "#009E73",
+    "Gaussian, pruned": "#D55E00",
+    "ours, w = 1, pruned": "#0072B2",
+    "ours, pruned": "#009E73",
+    "pruned, certified": "#B8860B",
 }
+VARIED = {"lot_size": "lot size", "clip_norm": "clip norm", "keep": "share kept"}
+
+
+def as_written(name: str) -> str:
+    """The name of a set as one reads it.
+
+    >>> as_written("cifar10, AlexNet")
+    'CIFAR-10, AlexNet'
+    """
+    return name.replace("mnist", "MNIST").replace("cifar10", "CIFAR-10")
 
 
 def surfaces(found: Mapping[str, Any]) -> Figure:
@@ -63,22 +77,27 @@ def water_filling() -> Figure:
     return figure
 
 
-def over_epochs(runs: Sequence[Record], epsilon: float) -> Figure:
-    """Figure 3: accuracy over epochs at one epsilon."""
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-    axes = figure.subplots()
-    here = [run for run in runs if run.asked["epsilon"] in (epsilon, None)]
-    for run in here:
-        scores = [100 * score for score in run.found["scores"]]
-        dashes = "--" if "certified" in run.asked["form"] else "-"
-        form = run.asked["form"]
-        axes.plot(range(1, len(scores) + 1), scores, color=COLOURS[form], linestyle=dashes, label=form)
-    name_axes(axes, f"MNIST, ε = {epsilon:g}: claimed (solid), certified (dashed)", "epochs", "test accuracy, %")
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+def over_epochs(panels: Mapping[str, tuple[Sequence[Record], float]]) -> Figure:
+    """Figure 3: accuracy over epochs at one epsilon, in a panel for each set."""
+    figure = Figure(figsize=(1.6 + 5.2 * len(panels), 4.2), layout="constrained")
+    shown: dict[str, Any] = {}
+    for axes, (title, (runs, epsilon)) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        for run in runs:
+            form = run.asked["form"]
+            if run.asked["epsilon"] in (epsilon, None):
+                scores = [100 * score for score in run.found["scores"]]
+                dashes = "--" if "certified" in form else "-"
+                (shown[form],) = axes.plot(
+                    range(1, len(scores) + 1), scores, color=COLOURS[form], linestyle=dashes, label=form
+                )
+        name_axes(axes, f"{title}: claimed (solid), certified (dashed)", "epochs", "test accuracy, %")
+    figure.legend(handles=list(shown.values()), frameon=False, fontsize=8, loc="outside right center")
     return figure
 
 
-def over_epsilon(runs: Sequence[Record], published: Sequence[str], rigorous: Sequence[str]) -> Figure:
+def over_epsilon(name: str, runs: Sequence[Record], published: Sequence[str], rigorous: Sequence[str]) -> Figure:
     """Figure 4: the best accuracy over epsilon, at equal claimed and at equal certified epsilon."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
@@ -89,24 +108,23 @@ def over_epsilon(runs: Sequence[Record], published: Sequence[str], rigorous: Seq
                 axes.plot(*zip(*sorted(points), strict=True), marker="o", color=COLOURS[form], label=form)
         if axes.lines:
             axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
-    name_axes(left, "MNIST, as published", "claimed ε", "best test accuracy, %")
-    name_axes(right, "MNIST, with a proof", "certified ε", "")
+    name_axes(left, f"{name}, as published", "claimed ε", "best test accuracy, %")
+    name_axes(right, f"{name}, with a proof", "certified ε", "")
     return figure
 
 
-def sensitivity(lots: Sequence[Record], clips: Sequence[Record]) -> Figure:
-    """Figures 5 and 6: the best accuracy over lot sizes and clip norms."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    for axes, runs, name in zip(figure.subplots(1, 2), (lots, clips), ("lot_size", "clip_norm"), strict=True):
+def sensitivity(swept: Sequence[tuple[Mapping[str, Any], Sequence[Record]]]) -> Figure:
+    """Figures 5 and 6: the best accuracy over what is varied."""
+    figure = Figure(figsize=(5 * len(swept), 4), layout="constrained")
+    for axes, (sweep, runs) in zip(figure.subplots(1, len(swept), squeeze=False)[0], swept, strict=True):
+        varied = sweep["varied"]
         for form in dict.fromkeys(run.asked["form"] for run in runs):
-            points = [(r.asked[name], 100 * max(r.found["scores"])) for r in runs if r.asked["form"] == form]
+            points = [(r.asked[varied], 100 * max(r.found["scores"])) for r in runs if r.asked["form"] == form]
             axes.semilogx(*zip(*sorted(points), strict=True), marker="o", color=COLOURS[form], label=form)
-        axes.set_visible(bool(runs))
-        tried = sorted({run.asked[name] for run in runs})
+        tried = sorted({run.asked[varied] for run in runs})
         axes.set_xticks(tried, [f"{each:g}" for each in tried])
         axes.minorticks_off()
-        epsilon = f", claimed ε = {runs[0].asked['epsilon']:g}" if runs else ""
-        name_axes(axes, f"MNIST{epsilon}", name.replace("_", " "), "best test accuracy, %")
-        if axes.lines:
-            axes.legend(frameon=False)
+        title = f"{as_written(sweep['set'])}, claimed ε = {sweep['epsilon']:g}"
+        name_axes(axes, title, VARIED[varied], "best test accuracy, %")
+        axes.legend(frameon=False)
     return figure

@@ -13,46 +13,20 @@ from functools import partial
 from typing import Any
 
 import torch
-from experiments.training import Schedule, train, train_without_noise, with_channels_last
+from experiments.training import Schedule, Trained, train, train_without_noise, with_channels_last
 from matplotlib.figure import Figure
 
-from tacit import Budget, methods
+from tacit import Budget
 from tacit.accounting import Gaussian, curve, multiplier_for
 from tacit.experiments import Cell, Order, Record, Records, finite, markdown_table
-from tacit.mechanism import Mechanism
 from tacit.methods.directional import tau
 
 from . import by_chance, drawing, tiny
+from .forms import ADACLIP, LARGE, NO_NOISE, PRUNED, PRUNED_RIGOROUS, PUBLISHED, RIGOROUS, forms_of, mechanism
 from .networks import network
 
-NO_NOISE = "without noise"
-# In AdaClip the paper clips 99 % of all gradients, by a gamma of 0.01. Here gamma is the squared length that a whitened
-# gradient is expected to have, clipped at 1: with 100 next to all are clipped, with 0.01 next to none would be.
-GAMMA = 100.0
-PUBLISHED = {
-    "Gaussian": partial(methods.dpsgd, mode="paper"),
-    "ours, w = 1": partial(methods.directional, mode="paper", variant="w1"),
-    "AdaClip": partial(methods.adaclip, mode="paper", gamma=GAMMA),
-    # Takes the gradient of all data before every step, unless a set says that w is drawn by chance.
-    "ours": partial(methods.directional, mode="paper"),
-}
-RIGOROUS = {
-    "Gaussian, certified (and w = 1)": methods.dpsgd,
-    "directional, certified": partial(methods.directional, grain="parameter", objective="l2"),
-    "AdaClip, certified": partial(methods.adaclip, gamma=GAMMA),
-}
-# On ResNet-18 nine tenths of a gradient are set to zero.
-PRUNED = {"Gaussian, pruned": partial(methods.pruned, mode="paper"), "pruned, certified": methods.pruned}
-# Large networks need much memory for each gradient, and more time than the full method leaves.
-LARGE = {
-    "alexnet": ("Gaussian, certified (and w = 1)", "Gaussian", "ours, w = 1", "AdaClip"),
-    "resnet18": tuple(PRUNED),
-}
-ADACLIP = ("AdaClip, certified", "AdaClip")
-MICRO_BATCH = 16
-# Learning rates are chosen by this one.
-RATED = "Gaussian, certified (and w = 1)"
-SWEPT = ("Gaussian", "ours, w = 1", "ours")
+# Large networks take much memory for each example.
+MICRO_BATCH = 64
 
 
 def cells(order: Order, records: Records) -> Iterator[Cell]:
@@ -65,44 +39,57 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
     yield Cell("figure 1", settings["figure1"], partial(tiny.surfaces, **settings["figure1"], seed=settings["seed"]))
     for choice in settings["rates"]:
         for rate in choice["tried"]:
-            asked = {"form": RATED, "epsilon": choice["epsilon"], "rate": rate}
-            yield Cell("learning rates", asked, partial(_held_out, order, **asked))
+            yield _rate_cell(order, choice, rate)
     for name, about in settings["sets"].items():
         yield from _set_cells(order, name, about)
-    yield from _swept_cells(order, settings["sensitivity"])
+    for sweep in settings["sweeps"]:
+        yield from _swept_cells(order, sweep)
     for form in (NO_NOISE, *PUBLISHED):
         asked = {"form": form, **settings["table2"]}
         yield Cell("table 2", asked, partial(_seconds, order, form))
 
 
+def _rate_cell(order: Order, choice: Mapping[str, Any], rate: float) -> Cell:
+    """Some images have to be left out: where a set takes all of them, the choice takes `at_most` so many."""
+    usual = order.settings["sets"][choice["set"]]
+    about = {**usual, "examples": min(usual["examples"], choice["at_most"])}
+    asked = {"form": choice["form"], "epsilon": choice["epsilon"], "rate": rate}
+    if choice["set"] != "mnist":
+        asked |= {
+            "set": choice["set"],
+            **{name: about[name] for name in ("examples", "lot_size", "epochs", "clip_norm")},
+        }
+    return Cell("learning rates", asked, partial(_held_out, order, about, choice["form"], choice["epsilon"], rate))
+
+
 def _set_cells(order: Order, name: str, about: Mapping[str, Any]) -> Iterator[Cell]:
-    every = LARGE.get(about["model"], (*RIGOROUS, *PUBLISHED))
-    forms = [form for form in every if form not in about.get("left_out", ())]
     if about["epsilons"]:
         yield _cell(order, name, about, NO_NOISE, None)
-    for form in forms:
+    for form in forms_of(about):
         for epsilon in about["epsilons"]:
             yield _cell(order, name, about, form, epsilon)
 
 
 def _swept_cells(order: Order, sweep: Mapping[str, Any]) -> Iterator[Cell]:
-    """Other lot sizes and clip norms than a set has of its own: those runs are among the set's."""
-    usual = order.settings["sets"][sweep["set"]]
-    rate = _learning_rate(order, usual, "Gaussian")
-    for form in SWEPT:
-        for lot_size in sweep["lot_sizes"]:
-            if lot_size != usual["lot_size"]:
-                yield _cell(order, "figure 5", {**usual, "lot_size": lot_size}, form, sweep["lot_epsilon"])
-        for clip_norm in sweep["clip_norms"]:
-            if clip_norm != usual["clip_norm"]:
-                # One learning rate for all clip norms, as one reads the paper: noise grows with the clip norm.
-                about = {**usual, "clip_norm": clip_norm, "rate_times_clip": rate * clip_norm}
-                yield _cell(order, "figure 6", about, form, sweep["clip_epsilon"])
+    """Other lot sizes, clip norms and pruning than a set has of its own: those runs are among the set's."""
+    usual, varied = order.settings["sets"][sweep["set"]], sweep["varied"]
+    for form in sweep["forms"]:
+        for value in sweep["values"]:
+            if value != usual[varied]:
+                about = {**usual, varied: value}
+                if varied == "clip_norm":
+                    # One learning rate for all clip norms, as one reads the paper: noise grows with the clip norm.
+                    about["rate_times_clip"] = _learning_rate(order, usual, form) * value
+                yield _cell(order, sweep["figure"], about, form, sweep["epsilon"])
 
 
 def _cell(order: Order, part: str, about: Mapping[str, Any], form: str, epsilon: float | None) -> Cell:
-    unused = ("epsilons", "left_out", *(() if form in ADACLIP else ("rate_adaclip",)))
-    asked = {name: value for name, value in about.items() if name not in unused}
+    own_rates = {"rate_adaclip": form in ADACLIP, "rate_without_noise": form == NO_NOISE}
+    asked = {
+        name: value
+        for name, value in about.items()
+        if name not in ("epsilons", "left_out") and own_rates.get(name, True)
+    }
     return Cell(part, {**asked, "form": form, "epsilon": epsilon}, partial(_run, order, about, form, epsilon))
 
 
@@ -114,10 +101,6 @@ def _published(about: Mapping[str, Any], epsilon: float, delta: float) -> dict[s
     certified = curve(Gaussian(multiplier).sampled(rate) * steps).epsilon(delta)
     enough = multiplier_for(epsilon=epsilon, delta=delta, rate=rate, steps=steps)
     return {"multiplier": round(multiplier, 4), "certified": round(certified, 4), "enough": round(enough, 4)}
-
-
-def _mechanism(form: str, clip_norm: float) -> Mechanism:
-    return {**PUBLISHED, **RIGOROUS, **PRUNED}[form](clip_norm)
 
 
 def _learning_rate(order: Order, about: Mapping[str, Any], form: str) -> float:
@@ -135,22 +118,13 @@ def _part(order: Order, name: str, examples: int, test_examples: int | None = No
 
 def _run(order: Order, about: Mapping[str, Any], form: str, epsilon: float | None) -> dict[str, Any]:
     data, settings = _part(order, about["data"], about["examples"], about.get("test_examples")), order.settings
-    torch.manual_seed(settings["seed"])
-    model = network(about["model"], data.classes)
     if epsilon is None:
-        schedule = Schedule(about["lot_size"], about["epochs"], 0.1)
+        torch.manual_seed(settings["seed"])
+        model = network(about["model"], data.classes)
+        schedule = Schedule(about["lot_size"], about["epochs"], about.get("rate_without_noise", 0.1))
         return {"scores": train_without_noise(model, data, schedule, seed=settings["seed"])}
     schedule = Schedule(about["lot_size"], about["epochs"], _learning_rate(order, about, form))
-    mechanism: Mechanism = _mechanism(form, about["clip_norm"])
-    budget: Budget | None = Budget(epsilon, settings["delta"])
-    if form == "ours" and about.get("w") == "by chance":
-        rate, steps = about["lot_size"] / len(data.train[0]), schedule.steps(len(data.train[0]))
-        mechanism = by_chance.full_method(
-            about["clip_norm"], rate, steps, epsilon, settings["delta"], seed=settings["seed"]
-        )
-        budget = None
-    micro_batch = MICRO_BATCH if about["model"] in LARGE else None
-    found = train(model, data, mechanism, schedule, seed=settings["seed"], budget=budget, micro_batch=micro_batch)
+    found = _trained(order, about, form, epsilon, data, schedule)
     return {
         "scores": found.scores,
         "certified": finite(found.guarantee.epsilon(settings["delta"])),
@@ -158,22 +132,27 @@ def _run(order: Order, about: Mapping[str, Any], form: str, epsilon: float | Non
     }
 
 
-def _held_out(order: Order, form: str, epsilon: float, rate: float) -> dict[str, Any]:
-    """The best accuracy on training images that are left out, over the epochs of one run."""
-    about, settings = order.settings["sets"]["mnist"], order.settings
-    whole = order.load(about["data"])
-    kept, left = ([part[where] for part in whole.train] for where in _around(about["examples"]))
-    data = replace(whole, train=tuple(kept), test=tuple(left))
-    torch.manual_seed(settings["seed"])
-    schedule = Schedule(about["lot_size"], about["epochs"], rate / about["clip_norm"])
-    budget, mechanism = Budget(epsilon, settings["delta"]), _mechanism(form, about["clip_norm"])
+def _trained(
+    order: Order, about: Mapping[str, Any], form: str, epsilon: float, data: Any, schedule: Schedule
+) -> Trained:
+    seed, population = order.settings["seed"], len(data.train[0])
+    torch.manual_seed(seed)
     model = network(about["model"], data.classes)
-    found = train(model, data, mechanism, schedule, seed=settings["seed"], budget=budget)
-    return {"held_out": max(found.scores)}
+    rate, steps = about["lot_size"] / population, schedule.steps(population)
+    budget = Budget(epsilon, order.settings["delta"])
+    by, found_by = mechanism(form, about, budget, rate=rate, steps=steps, seed=seed)
+    micro_batch = MICRO_BATCH if about["model"] in LARGE else None
+    return train(model, data, by, schedule, seed=seed, budget=found_by, micro_batch=micro_batch)
 
 
-def _around(place: int) -> tuple[slice, slice]:
-    return slice(place), slice(place, None)
+def _held_out(order: Order, about: Mapping[str, Any], form: str, epsilon: float, rate: float) -> dict[str, Any]:
+    """The best accuracy on training images that are left out, over the epochs of one run."""
+    whole, examples = order.load(about["data"]), about["examples"]
+    end = examples + about["test_examples"] if "test_examples" in about else None
+    kept, left = ([part[where] for part in whole.train] for where in (slice(examples), slice(examples, end)))
+    data = replace(whole, train=tuple(kept), test=tuple(left))
+    schedule = Schedule(about["lot_size"], about["epochs"], rate / about["clip_norm"])
+    return {"held_out": max(_trained(order, about, form, epsilon, data, schedule).scores)}
 
 
 def _seconds(order: Order, form: str) -> dict[str, Any]:
@@ -186,9 +165,10 @@ def _seconds(order: Order, form: str) -> dict[str, Any]:
     schedule = Schedule(about["lot_size"], epochs, 0.1)
     if form == NO_NOISE:
         return {"seconds": round(tiny.plain_step_seconds(model, data, about["lot_size"], about["steps"]), 4)}
-    mechanism = _mechanism(form, mnist["clip_norm"])
     budget = Budget(1.0, order.settings["delta"])
-    found = train(model, data, mechanism, schedule, seed=order.settings["seed"], budget=budget)
+    found = train(
+        model, data, PUBLISHED[form](mnist["clip_norm"]), schedule, seed=order.settings["seed"], budget=budget
+    )
     return {"seconds": round(found.seconds_per_step, 4)}
 
 
@@ -232,23 +212,27 @@ def _table_2(order: Order, records: list[Record]) -> str:
 
 
 def _rates(records: list[Record]) -> str:
-    rows = [("learning rate times clip norm", "method", "ε", "best accuracy on images left out")]
+    rows = [("set", "learning rate times clip norm", "method", "ε", "best accuracy on images left out")]
     for record in _of(records, "learning rates"):
         asked, score = record.asked, record.found["held_out"]
-        rows.append((f"{asked['rate']:g}", asked["form"], f"{asked['epsilon']:g}", f"{100 * score:.1f} %"))
+        about = (asked.get("set", "mnist"), f"{asked['rate']:g}", asked["form"], f"{asked['epsilon']:g}")
+        rows.append((*about, f"{100 * score:.1f} %"))
     return markdown_table(rows)
 
 
 def _by_chance(order: Order) -> str:
     """How little a w without its mean changes."""
-    about, delta = order.settings["sets"]["mnist"], order.settings["delta"]
-    steps = round(about["epochs"] * about["examples"] / about["lot_size"])
+    delta = order.settings["delta"]
     rows = [
-        ("claimed ε", "noise on w over the length of its mean, at least", "total variation of a whole run, at most")
+        ("set", "claimed ε", "noise on w over the length of its mean, at least", "total variation of a run, at most")
     ]
-    for epsilon in about["epsilons"]:
-        multiplier = by_chance.noise_on_w(steps, epsilon, delta)
-        rows.append((f"{epsilon:g}", f"{multiplier:,.0f}", f"{by_chance.distance(steps, epsilon, delta):.4f}"))
+    for name, about in order.settings["sets"].items():
+        if about.get("w") == "by chance" and {"ours", "ours, pruned"} & set(forms_of(about)):
+            steps = round(about["epochs"] * about["examples"] / about["lot_size"])
+            for epsilon in about["epsilons"]:
+                multiplier = by_chance.noise_on_w(steps, epsilon, delta)
+                distance = by_chance.distance(steps, epsilon, delta)
+                rows.append((name, f"{epsilon:g}", f"{multiplier:,.0f}", f"{distance:.4f}"))
     return markdown_table(rows)
 
 
@@ -270,7 +254,7 @@ def _certified(found: Mapping[str, Any]) -> str:
 
 
 def _statements(order: Order, records: list[Record]) -> str:
-    """By the best accuracy during training, which is what the paper reports. Large networks learn nothing here."""
+    """By the best accuracy during training, which is what the paper reports."""
     best = {
         (r.part, r.asked["form"], r.asked.get("epsilon")): max(r.found["scores"])
         for r in records
@@ -289,29 +273,30 @@ def _statements(order: Order, records: list[Record]) -> str:
 
 
 def _sensitivity(order: Order, records: list[Record]) -> str:
-    rows = [("varied", "method", "claimed ε", "best accuracy", "certified ε")]
-    lots, clips = _sweeps(order, records)
-    for runs, name, word in ((lots, "lot_size", "lot size"), (clips, "clip_norm", "clip norm")):
-        for record in sorted(runs, key=lambda run: (SWEPT.index(run.asked["form"]), run.asked[name])):
+    rows = [("figure", "set", "varied", "method", "claimed ε", "best accuracy", "certified ε")]
+    for sweep, runs in _sweeps(order, records):
+        varied, forms = sweep["varied"], sweep["forms"]
+        for record in sorted(runs, key=lambda run: (forms.index(run.asked["form"]), run.asked[varied])):
             asked, found = record.asked, record.found
-            about = (f"{word} {asked[name]:g}", asked["form"], f"{asked['epsilon']:g}")
-            rows.append((*about, f"{100 * max(found['scores']):.1f} %", _certified(found)))
+            about = (f"{drawing.VARIED[varied]} {asked[varied]:g}", asked["form"], f"{asked['epsilon']:g}")
+            score = f"{100 * max(found['scores']):.1f} %"
+            rows.append((sweep["figure"].removeprefix("figure "), sweep["set"], *about, score, _certified(found)))
     return markdown_table(rows) if len(rows) > 1 else "Not run."
 
 
-def _sweeps(order: Order, records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """The runs of figures 5 and 6, with those that are among their set's."""
-    sweep = order.settings["sensitivity"]
-    return (
-        _sweep(records, "figure 5", sweep["set"], sweep["lot_epsilon"]),
-        _sweep(records, "figure 6", sweep["set"], sweep["clip_epsilon"]),
-    )
-
-
-def _sweep(records: list[Record], part: str, usual: str, epsilon: float) -> list[Record]:
-    varied = _of(records, part)
-    shared = [run for run in _of(records, usual) if run.asked["form"] in SWEPT and run.asked["epsilon"] == epsilon]
-    return [*varied, *shared] if varied else []
+def _sweeps(order: Order, records: list[Record]) -> list[tuple[Mapping[str, Any], list[Record]]]:
+    """The runs of figures 5 and 6, each figure with those that are among its set's."""
+    swept = []
+    for sweep in order.settings["sweeps"]:
+        varied = _of(records, sweep["figure"])
+        shared = [
+            run
+            for run in _of(records, sweep["set"])
+            if run.asked["form"] in sweep["forms"] and run.asked["epsilon"] == sweep["epsilon"]
+        ]
+        if varied:
+            swept.append((sweep, [*varied, *shared]))
+    return swept
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
@@ -319,10 +304,25 @@ def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
     drawn = {"figure_2": drawing.water_filling()}
     for record in _of(records, "figure 1"):
         drawn["figure_1"] = drawing.surfaces(record.found)
-    if _of(records, "mnist"):
-        drawn["figure_3"] = drawing.over_epochs(_of(records, "mnist"), max(order.settings["sets"]["mnist"]["epsilons"]))
-        drawn["figure_4"] = drawing.over_epsilon(_of(records, "mnist"), tuple(PUBLISHED), tuple(RIGOROUS))
-    lots, clips = _sweeps(order, records)
-    if lots or clips:
-        drawn["figure_5_and_6"] = drawing.sensitivity(lots, clips)
+    if runs := _of(records, "mnist"):
+        epsilon = max(order.settings["sets"]["mnist"]["epsilons"])
+        drawn["figure_3"] = drawing.over_epochs({f"MNIST, ε = {epsilon:g}": (runs, epsilon)})
+        drawn["figure_4"] = drawing.over_epsilon("MNIST", runs, tuple(PUBLISHED), tuple(RIGOROUS))
+    large = {name: about for name, about in order.settings["sets"].items() if about["model"] in LARGE}
+    panels = {}
+    for name, about in large.items():
+        if runs := _of(records, name):
+            epsilon = max(about["epsilons"])
+            panels[f"{drawing.as_written(name)}, ε = {epsilon:g}"] = (runs, epsilon)
+    if panels:
+        drawn["figure_3_cifar10"] = drawing.over_epochs(panels)
+    several = [name for name, about in large.items() if len(about["epsilons"]) > 1 and _of(records, name)]
+    for name in several:
+        drawn["figure_4_cifar10"] = drawing.over_epsilon(
+            drawing.as_written(name), _of(records, name), PRUNED, PRUNED_RIGOROUS
+        )
+    for data in ("mnist", "cifar10"):
+        swept = [each for each in _sweeps(order, records) if each[0]["set"].startswith(data)]
+        if swept:
+            drawn["figure_5_and_6" + ("" if data == "mnist" else f"_{data}")] = drawing.sensitivity(swept)
     return drawn

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 
 def network(name: str, outputs: int) -> nn.Module:
-    """A fresh one, with Glorot's first weights: torch's own are smaller, and start slowly under noise."""
+    """A fresh one: LeNet with Glorot's first weights, the deep ones with He's. Torch's own start slowly under noise."""
     made = {"lenet": lenet, "alexnet": alexnet, "resnet18": resnet18}[name](outputs)
+    draw = nn.init.xavier_uniform_ if name == "lenet" else partial(nn.init.kaiming_normal_, nonlinearity="relu")
     for part in made.modules():
         if isinstance(part, nn.Conv2d | nn.Linear):
-            nn.init.xavier_uniform_(part.weight)
+            draw(part.weight)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
     return made

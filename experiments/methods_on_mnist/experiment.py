@@ -24,6 +24,7 @@ from torch.nn.functional import cross_entropy
 from tacit import Budget, Poisson, PrivateRun, datasets, methods
 from tacit.cli.networks import network_for, score
 from tacit.datasets import Data
+from tacit.experiments import finite
 from tacit.experiments.records import machine, today
 from tacit.mechanism import Mechanism
 
@@ -100,7 +101,8 @@ def train(data: Data, form: str, epsilon: float, seed: int, learning_rate: float
     for lot in run:
         run.backward(lot)
         optimizer.step()
-    accuracy = score(model, data).value
+    # Who diverged answers with no numbers, and gets nothing right.
+    accuracy = finite(score(model, data).value) or 0.0
     certified = run.guarantee().epsilon(DELTA)
     seconds = time.process_time() - started
     found = (run.multiplier, certified, accuracy, seconds, today(), machine())

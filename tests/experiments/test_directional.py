@@ -1,5 +1,6 @@
 """Directional noise: w by chance stands for Algorithm 1, and every run has the learning rate and place it says."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -7,15 +8,19 @@ import pytest
 import torch
 
 from tacit import Budget, methods
-from tacit.accounting import Gaussian, curve
+from tacit.accounting import Gaussian, curve, multiplier_for
+from tacit.bounds.prune import residual_name
 from tacit.experiments import Record
 from tacit.experiments.targets import find_target
 from tacit.mechanism import Settings
+from tacit.methods.directional import TauRule, tau
+from tacit.randomness import Stream
+from tacit.types import BoundedSum
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 sys.path.insert(0, str(FOLDER.parent))
 
-from experiments.directional import by_chance, experiment  # noqa: E402
+from experiments.directional import by_chance, experiment, forms  # noqa: E402
 
 LOT, POPULATION, STEPS, DELTA, CLIP = 512, 55_000, 6445, 1e-5, 0.1
 LIKE = {"weight": torch.zeros(3, 4), "bias": torch.zeros(3)}
@@ -23,8 +28,14 @@ LIKE = {"weight": torch.zeros(3, 4), "bias": torch.zeros(3)}
 
 def published(epsilon):
     mechanism, budget = methods.directional(CLIP, mode="paper"), Budget(epsilon, DELTA)
-    settings = Settings(LOT, POPULATION, STEPS, False, 15, DELTA, mechanism, budget, lambda multiplier: None)
-    return mechanism.method.claims.calibrated(settings, budget)
+    return mechanism.method.claims.calibrated(settings_of(mechanism, budget), budget)
+
+
+def settings_of(mechanism, budget):
+    def steps(multiplier):
+        return Gaussian(multiplier).sampled(LOT / POPULATION) * STEPS
+
+    return Settings(LOT, POPULATION, STEPS, False, 15, DELTA, mechanism, budget, steps)
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0])
@@ -62,23 +73,62 @@ def test_all_methods_have_one_learning_rate_that_was_tried_on_images_left_out():
     order, found = cells()
     rates = {cell.asked["rate_times_clip"] for cell in found if cell.part == "mnist"}
     assert len(rates) == 1
-    assert all(rates <= set(each["tried"]) for each in order.settings["rates"])
+    assert all(rates <= set(each["tried"]) for each in order.settings["rates"] if each["set"] == "mnist")
+
+
+@pytest.mark.parametrize("size", ["full", "reduced"])
+def test_learning_rates_are_those_that_were_tried_on_images_that_are_in_no_run(size):
+    order = find_target(FOLDER, "directional").order(size)
+    for choice in order.settings["rates"]:
+        about = order.settings["sets"][choice["set"]]
+        assert about["rate_times_clip"] in choice["tried"]
+        whole = {"mnist": 60_000, "cifar10": 50_000}[about["data"]]
+        assert min(about["examples"], choice["at_most"]) < whole
 
 
 def test_figures_5_and_6_vary_one_thing_and_take_the_rest_from_their_set():
     order, found = cells()
-    usual = order.settings["sets"]["mnist"]
-    for cell in found:
-        if cell.part == "figure 5":
-            assert cell.asked["clip_norm"] == usual["clip_norm"]
-            assert cell.asked["lot_size"] != usual["lot_size"]
-        if cell.part == "figure 6":
-            rate = cell.asked["rate_times_clip"] / cell.asked["clip_norm"]
-            assert rate == pytest.approx(usual["rate_times_clip"] / usual["clip_norm"])
     records = [Record(cell.part, dict(cell.asked), {"scores": [0.5], "certified": 1.0}, 1.0, "", "") for cell in found]
-    lots, clips = experiment._sweeps(order, records)
-    wanted = order.settings["sensitivity"]
-    assert sorted({run.asked["lot_size"] for run in lots}) == wanted["lot_sizes"]
-    assert sorted({run.asked["clip_norm"] for run in clips}) == wanted["clip_norms"]
-    assert len(lots) == len(experiment.SWEPT) * len(wanted["lot_sizes"])
-    assert len(clips) == len(experiment.SWEPT) * len(wanted["clip_norms"])
+    drawn = experiment._sweeps(order, records)
+    assert [sweep["figure"] for sweep, _ in drawn] == [sweep["figure"] for sweep in order.settings["sweeps"]]
+    for sweep, runs in drawn:
+        usual, varied = order.settings["sets"][sweep["set"]], sweep["varied"]
+        assert len(runs) == len(sweep["forms"]) * len(sweep["values"])
+        assert sorted({run.asked[varied] for run in runs}) == sweep["values"]
+        assert {run.asked["epsilon"] for run in runs} == {sweep["epsilon"]}
+        for run in runs:
+            same = {"lot_size", "clip_norm", "examples", "epochs"} - {varied}
+            assert {name: run.asked[name] for name in same} == {name: usual[name] for name in same}
+            rate = run.asked["rate_times_clip"] / run.asked["clip_norm"]
+            assert rate == pytest.approx(usual["rate_times_clip"] / usual["clip_norm"])
+
+
+def test_pruned_methods_have_the_noise_of_the_rules_by_whose_names_they_go():
+    budget, about = Budget(10.0, DELTA), {"clip_norm": 2.0, "keep": 0.1, "model": "alexnet"}
+
+    def multiplier(form):
+        found, budgeted = forms.mechanism(form, about, budget, rate=LOT / POPULATION, steps=STEPS, seed=0)
+        if budgeted is None:
+            return found.noise.multiplier
+        return found.method.claims.calibrated(settings_of(found, budget), budget).noise.multiplier
+
+    rate, share = LOT / POPULATION, 1 - TauRule().share
+    moments = multiplier_for(epsilon=10.0, delta=DELTA, rate=rate, steps=STEPS, by="moments")
+    assert multiplier("Gaussian, pruned") == pytest.approx(moments, rel=1e-4)
+    assert multiplier("ours, w = 1, pruned") == pytest.approx(tau(10 / rate, DELTA / rate, STEPS) ** -0.5)
+    assert multiplier("ours, pruned") == pytest.approx(tau(share * 10 / rate, share * DELTA / rate, STEPS) ** -0.5)
+
+
+def test_pruned_noise_by_chance_is_shaped_on_the_largest_coordinates_and_hands_on_the_rest():
+    values = {"weight": torch.linspace(-3, 3, 40_000).view(200, 200), "bias": torch.linspace(0, 4, 10_000)}
+    noise = by_chance.PrunedByChance(multiplier=0.5, keep=0.1)
+    released = noise.add(BoundedSum(values, 2.0), Stream(b"by chance, 16 B.", 3))
+    kept = {name: released[name] != 0 for name in values}
+    assert sum(int(each.sum()) for each in kept.values()) == 5_000
+    for name, value in values.items():
+        assert torch.equal(released[residual_name(name)], value * ~kept[name])
+    added = torch.cat([(released[name] - values[name])[kept[name]] for name in values])
+    # With w normal: the mean of |w|^(2/3) times the mean of |w|^(4/3), noise of 0.5 times 2, and heavier tails.
+    moment = {power: 2 ** (power / 2) * math.gamma((power + 1) / 2) / math.sqrt(math.pi) for power in (2 / 3, 4 / 3)}
+    assert float(added.square().mean()) == pytest.approx(moment[2 / 3] * moment[4 / 3], rel=0.08)
+    assert float(added.pow(4).mean() / added.square().mean() ** 2) > 3.3
