@@ -1,5 +1,6 @@
 """What is said where a copy is not the published one, or delta is too large to mean much; and where nothing is."""
 
+import json
 import warnings
 
 import pytest
@@ -108,8 +109,19 @@ def test_a_declared_population_far_from_a_published_set_is_told(tacit):
     assert "declare that by --population, and" in said
 
 
+def leaves(values, place=()) -> dict[tuple[str, ...], object]:
+    """Every value that a JSON file holds, by its names; those of a list have one place."""
+    if not isinstance(values, dict):
+        return {place: values}
+    return {key: leaf for name, each in values.items() for key, leaf in leaves(each, (*place, name)).items()}
+
+
+# Noisy, salted, or of whoever trained: these differ.
+MADE_OF_RELEASES = {"test", "fingerprint", "final", "interval", "noise_std", "by_step", "sentences", "out", "salt"}
+
+
 def test_what_was_counted_goes_into_nothing_that_is_released(tacit, patients, tmp_path):
-    outputs = []
+    outputs, found = [], []
     for count in (300, 40):
         line = patients(300)
         table = (tmp_path / "patients.csv").read_text().splitlines()
@@ -123,7 +135,13 @@ def test_what_was_counted_goes_into_nothing_that_is_released(tacit, patients, tm
         ]
         assert any(path.suffix == ".html" for path in released)
         assert not [path for path in released if "far fewer" in path.read_text()]
+        files = {path.name: json.loads(path.read_text()) for path in released if path.suffix == ".json"}
+        found.append(leaves(files))
     assert not [each for each in outputs if "fewer" in each]
+    first, second = found
+    assert first.keys() == second.keys()
+    differing = {place for place in first if first[place] != second[place]}
+    assert not [place for place in differing if not MADE_OF_RELEASES & set(place)]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`tacit compare`: in parallel, resumed where Ctrl-C stopped it, and never with cells of another comparison."""
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -89,6 +90,26 @@ def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, taci
     assert (tmp_path / "report.html").is_file()
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists the processes of a process")
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_ctrl_c_in_the_first_seconds_reaches_all_processes_and_is_answered_in_one_sentence(tmp_path, seconds):
+    command = [*COMMAND, "--epsilon", "1,2", "--steps", "20000", "--workers", "2", "--out", str(tmp_path)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, start_new_session=True)
+    until = time.monotonic() + WAIT
+    # Of a terminal's Ctrl-C everything in the group hears, processes too that are only beginning.
+    while len(children_of(process)) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(seconds)
+    children = children_of(process)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=WAIT)
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    assert "cells are trained and kept in" in err
+    assert ended(children)
+
+
 def test_every_method_that_fits_is_compared():
     iris = load("iris")
     assert methods_that_fit(iris, "linear") == tuple(one.name for one in METHODS)
@@ -162,6 +183,23 @@ def test_going_on_keeps_the_secret_and_the_cells_that_belong(tmp_path):
     assert [[len(each["cells"]) for each in plan["plans"]] for plan in plans] == [[2 * 3], [3 * 3]]
 
 
+def test_the_population_is_the_one_that_lots_are_drawn_from(tmp_path):
+    data, comparison = comparison_of(methods=("dpsgd",), population=60)
+    comparison.keep(data, tmp_path, "tacit compare iris --population 60")
+    plan = json.loads((tmp_path / "comparison.json").read_text())
+    assert data.population != 60
+    assert plan["data"]["population"] == plan["settings"]["population"] == 60
+
+
+def test_the_command_is_kept_as_it_was_typed(tacit, tmp_path, monkeypatch):
+    monkeypatch.setattr("tacit.cli.comparing.run", lambda *_: False)
+    line = f"compare iris --methods dpsgd --out {tmp_path / 'out'}"
+    monkeypatch.setattr("sys.argv", ["tacit", *shlex.split(line)])
+    assert f"Go on with: tacit {line}" in tacit(line).err
+    (plan,) = json.loads((tmp_path / "out/comparison.json").read_text())["plans"]
+    assert plan["command"] == f"tacit {line}"
+
+
 def test_epsilons_that_differ_in_their_last_digits_have_files_of_their_own():
     near = (1.0, 1.0000001, 0.5, 1e-7)
     assert [Job("dpsgd", "rigorous", epsilon, (0,)).file(0) for epsilon in near] == [
@@ -213,7 +251,7 @@ def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, t
 def test_a_choice_goes_into_the_cells_and_is_part_of_the_comparison(tmp_path):
     data, comparison = comparison_of(methods=("directional",), seeds=1)
     chosen = replace(comparison, modes=("rigorous",), choices={"directional": ("variant=w1",)})
-    (job, _) = chosen.jobs()
+    (job,) = (job for job in chosen.jobs() if job.choices)
     run_job(job, data, chosen.typed, tmp_path)
     (cell,) = (json.loads(file.read_text(encoding="utf-8")) for file in tmp_path.glob("cells/*.json"))
     assert cell["choices"] == ["variant=w1"]

@@ -1,12 +1,13 @@
 """The score of private rows: its interval and its noise, which whoever trained may say without any cost."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from tacit.cli.held_out import held_out_score
+from tacit.cli.held_out import _terms, held_out_score
 from tacit.cli.networks import Score, network_for, score
 from tacit.datasets.data import Data
 from tacit.methods import dpsgd
@@ -76,6 +77,40 @@ def test_public_errors_have_an_interval_by_their_spread():
     assert found.value == pytest.approx(50 * math.sqrt(squared.mean()), rel=1e-5)
     expected = [50 * math.sqrt(squared.mean() - half), 50 * math.sqrt(squared.mean() + half)]
     assert found.interval == pytest.approx(expected, rel=1e-4)
+
+
+def none_held_out(classes: int | None, *, is_tested: bool) -> tuple[torch.nn.Module, Data, PrivateRun]:
+    whole = data_of(80, 0.9, 0, classes)
+    data = replace(whole, test=tuple(part[:0] for part in whole.test), is_tested=is_tested)
+    loss = torch.nn.functional.cross_entropy if classes else torch.nn.functional.mse_loss
+    model, sampling = network_for("linear", data), Poisson(20, 80)
+    run = PrivateRun(model, loss, data=data.train, mechanism=dpsgd(multiplier=1.5), sampling=sampling, steps=20)
+    return model, data, run
+
+
+@pytest.mark.parametrize("classes", [2, None])
+def test_whether_a_row_was_held_out_cannot_be_told_from_whether_there_is_a_score(classes):
+    model, data, run = none_held_out(classes, is_tested=True)
+    found = [held_out_score(model, data, run, seed) for seed in range(5)]
+    # Nothing but noise, with all that a score has.
+    assert len({one.value for one in found}) > 1
+    assert all(math.isfinite(one.value) and one.interval is not None for one in found)
+    model, data, run = none_held_out(classes, is_tested=False)
+    assert held_out_score(model, data, run, 0) is None
+
+
+def test_a_classifier_that_diverged_has_no_accuracy_and_gets_no_held_out_row_right():
+    data = data_of(80, 0.9, 0)
+    data = replace(data, test=(data.test[0], np.zeros(80, np.int64)))
+    model = network_for("linear", data)
+    with torch.no_grad():
+        model[1].weight.fill_(math.nan)
+    found = score(model, data)
+    assert math.isnan(found.value)
+    assert found.as_row() == {"accuracy": None}
+    terms, _ = _terms(model, data)
+    # To torch the first class, here the right one, is the largest of them.
+    assert terms.sum(0).tolist() == [0.0, 80.0]
 
 
 @pytest.mark.parametrize(

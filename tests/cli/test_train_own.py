@@ -10,6 +10,7 @@ from tacit.cli.held_out import _terms, held_out_score
 from tacit.cli.networks import network_for, outputs_of
 from tacit.cli.settings import Settings
 from tacit.datasets.data import Data
+from tacit.datasets.own import load_table
 from tacit.guarantee import Guarantee
 from tacit.methods import dpsgd, encoded
 from tacit.run import PrivateRun
@@ -200,3 +201,37 @@ def test_no_row_adds_more_to_the_score_than_its_noise_is_for(data, classes):
 def test_noise_of_another_law_scores_nothing(data):
     run = run_on(data, encoded(multiplier=2.0), steps=2)
     assert held_out_score(run.model, data, run, seed=0) is None
+
+
+@pytest.mark.parametrize(("share", "is_any_held_out"), [(1e-5, False), (0.2, True)])
+def test_a_share_that_happens_to_hold_no_row_out_is_scored_all_the_same(tacit, tmp_path, share, is_any_held_out):
+    (tmp_path / "bounds.toml").write_text(BOUNDS.replace("rows = 300", f"rows = 300\nheld_out = {share}"))
+    data = load_table("patients.csv", target="outcome", bounds="bounds.toml")
+    assert bool(len(data.test[1])) == is_any_held_out
+    assert tacit(f"{LINE} --multiplier 2 --steps 2 --seed 1 --out run").code == 0
+    (row,) = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
+    assert {"step", "accuracy", "interval"} <= row.keys()
+
+
+def test_where_nothing_is_to_be_held_out_no_score_is_spoken_of(tacit, tmp_path):
+    (tmp_path / "bounds.toml").write_text(BOUNDS.replace("rows = 300", "rows = 300\nheld_out = 0"))
+    run = tacit(f"{LINE} --multiplier 2 --steps 2 --out run")
+    assert "No score: no rows are held out, as declared" in run.out
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["test"] == []
+    guarantee = (tmp_path / "run" / "guarantee.json").read_text()
+    assert "No rows were held out for testing" in guarantee
+    assert "noise of its own" not in guarantee
+    tacit("report run")
+    facts = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert not [each for each in facts["release"]["released"] if "score" in each.lower()]
+    assert "no rows to score" in refusal(tacit(f"compare {LINE.removeprefix('train ')} --methods dpsgd"))
+    assert "no rows to score" in refusal(
+        tacit(f"tune {LINE.removeprefix('train ')} --epsilon 3 --steps 1 --trials 1.5 --learning-rate 0.1,1")
+    )
+
+
+@pytest.mark.parametrize("line", ["train iris --method noisy_adam --epsilon 1", "compare iris --methods noisy_adam"])
+def test_a_learning_rate_with_which_steps_are_no_numbers_is_refused(tacit, line):
+    assert "learning_rate must be a number above 0 and below 1e+30. Got 1e+38." in refusal(
+        tacit(f"{line} --learning-rate 1e38")
+    )

@@ -121,6 +121,44 @@ def test_what_unpacking_everything_leaves_is_found(tmp_path, monkeypatch):
     assert rows(load("bank")) == rows(load("bank", tmp_path / "bank+marketing")) > 0
 
 
+# What a Mac adds to an archive of archives, and what else may lie beside the one that is wanted.
+BESIDE = {
+    "a shadow": {"__MACOSX/downloads/._{}": b"\x00\x05\x16\x07"},
+    "a shadow beside it": {"downloads/._{}": b"\x00\x05\x16\x07"},
+    "an empty archive": {"downloads/notes.zip": b""},
+    "a broken archive": {"a/notes.tar.gz": b"\x1f\x8b none", "z/notes.zip": b"PK none"},
+    "a broken archive within one": {"a/notes.zip": zipped({"inner.zip": b"none", "notes.txt": b"none"})},
+}
+
+
+@pytest.mark.parametrize("name", UCI)
+@pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_what_cannot_be_read_beside_it_is_passed_over(tmp_path, name, beside, pack):
+    published, files = UCI[name]
+    others = {path.format(published): content for path, content in beside.items()}
+    (tmp_path / "copy.zip").write_bytes(zipped({**others, f"downloads/{published}": zipped(files)}))
+    (tmp_path / "copy.tar.gz").write_bytes(tarred({f"downloads/{published}": zipped(files), **others}))
+    where = tmp_path / ("copy.zip" if pack is zipped else "copy.tar.gz")
+    assert rows(load(name, where)) > 0
+
+
+def test_the_second_of_two_names_is_found_beside_a_broken_archive(tmp_path):
+    (content,) = PUBLISHED["breast-cancer-wisconsin"].values()
+    packed = zipped({"notes.zip": b"", "breast-cancer-wisconsin.csv": content})
+    (tmp_path / "copy.zip").write_bytes(packed)
+    assert rows(load("breast-cancer-wisconsin", tmp_path / "copy.zip")) > 0
+
+
+def test_an_archive_within_is_named_if_what_is_wanted_is_nowhere_else(tmp_path):
+    (tmp_path / "copy.zip").write_bytes(zipped({"notes.txt": b"none", "downloads/adult.zip": b"cut off"}))
+    with pytest.raises(InvalidArgument) as caught:
+        load("adult", tmp_path / "copy.zip")
+    assert str(caught.value) == (
+        f"{tmp_path / 'copy.zip'} cannot be read: downloads/adult.zip in it: File is not a zip file. Fetch it again."
+    )
+
+
 def test_an_archive_that_holds_itself_comes_to_an_end(tmp_path):
     packed = zipped({"adult.data": PUBLISHED["adult"]["adult.data"]})
     for _ in range(20):

@@ -81,13 +81,34 @@ def test_the_page_says_what_the_table_on_the_terminal_says(twin, html):
         assert row["score_words"] in text
         if row["certified"] is not None:
             assert up(row["certified"], 4) in text
-    assert "Not for release." in text
+    assert f"The models are not for release. {' '.join(twin['release']['warnings'])}" in text
+    assert twin["release"]["warnings"][-1] == "This page itself may be given away, if the data are public."
     assert "Given to every method that takes them: steps 6." in text
     assert "None" not in re.findall(r'class="status (\w+)"', html)
     assert twin["commands"] == ["tacit compare iris --mode both --steps 6"]
     assert twin["commands"][0] in text
     for words in twin["words"]:
         assert " ".join(words.split()) in text
+
+
+def test_no_path_of_whoever_compared_is_on_the_page(folder, tmp_path):
+    part = without(folder, tmp_path / "part", "dpsgd-1-seed1.json")
+    plan = json.loads((part / "comparison.json").read_text())
+    typed = f"tacit compare iris --data-path /home/ann/iris.zip --model=/home/ann/net.py:make --out {part}"
+    plan["plans"][0]["command"] = typed
+    (part / "comparison.json").write_text(json.dumps(plan))
+    facts, (page, twin, _) = overview.write_comparison(part, tmp_path)
+    told = "tacit compare iris --data-path DATA --model=net.py:make --out FOLDER"
+    assert facts["commands"] == [told]
+    assert facts["progress"]["caveat"].endswith(f"Go on with: {told}")
+    assert "DATA is your copy of the data. FOLDER is where the cells are kept." in Outline(page.read_text()).text
+    for text in (page.read_text(), twin.read_text()):
+        assert "/home/ann" not in text
+        assert str(tmp_path) not in text
+    # On the terminal, the way on is the one that was typed.
+    (part / "cells/dpsgd-1-seed0.json").write_text("{}")
+    with pytest.raises(InvalidArgument, match=f"train it again: {re.escape(typed)}$"):
+        comparison.read_comparison(part)
 
 
 def test_the_page_of_a_comparison_is_self_contained(html, twin):
@@ -155,6 +176,16 @@ def test_an_epsilon_of_zero_has_a_place(twin):
     assert axes.get_xticklabels()[0].get_text() == "≤ 0.001"
     assert all(np.isfinite(place) for place, _ in marks(axes))
     assert len(marks(axes)) == len(marks(overview.draw_scores(twin).axes[0]))
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 1e-5])
+def test_the_least_epsilon_is_drawn_without_a_warning(twin, epsilon):
+    """Warnings are errors here; where all marks lie at one place, matplotlib once looked for the axis' ends at zero."""
+    rows = [{**row, "certified": epsilon} for row in trained(twin) if row["method"] == "dpsgd"]
+    plain = [row for row in trained(twin) if row["method"] == "non_private"]
+    facts = {**twin, "rows": [*plain, *rows[:1]]}
+    overview.draw_scores(facts).canvas.draw()
+    assert overview.comparison_page(facts)
 
 
 def test_no_two_methods_look_alike():
@@ -267,7 +298,8 @@ def test_an_unfinished_comparison_is_not_passed_off_as_whole(folder, tmp_path, t
     text = Outline(page.read_text()).text
     planned = 2 * (1 + 2 * len(METHODS))
     assert facts["progress"]["done"] == planned - 2 - 4 - 1
-    assert f"Unfinished. {planned - 7} of {planned} cells are trained; missing: dpsgd at ε = 1 (1 seed), " in text
+    assert f"Unfinished. {planned - 7} of {planned} cells are trained; missing: " in text
+    assert "dpsgd at ε = 1 (1 seed), " in text
     assert "without privacy (2 seeds)" in text
     assert "directional (as published) at ε = 1 (2 seeds)" in text
     assert "Go on with: tacit compare iris" in text

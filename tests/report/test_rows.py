@@ -30,6 +30,10 @@ def changed(cell, **changes) -> str:
     return json.dumps({name: value for name, value in {**cell, **changes}.items() if value != "gone"})
 
 
+def detailed(cell, **changes) -> str:
+    return changed(cell, details={**cell["details"], **changes})
+
+
 DAMAGES = {
     "cut off": lambda cell: changed(cell)[:100],
     "no cell": lambda cell: "[]",
@@ -42,6 +46,29 @@ DAMAGES = {
     "no details": lambda cell: changed(cell, details="gone"),
     "few details": lambda cell: changed(cell, details={"guarantee": {}}),
     "no such method": lambda cell: changed(cell, method="magic"),
+    "no such mode": lambda cell: changed(cell, mode=[]),
+    "no epsilon": lambda cell: changed(cell, epsilon=None),
+    "an epsilon in quotes": lambda cell: changed(cell, epsilon="1"),
+    "a seed in quotes": lambda cell: changed(cell, seed="0"),
+    "an accuracy above all": lambda cell: changed(cell, score={"accuracy": 7.5}),
+    "an error below zero": lambda cell: changed(cell, score={"rmse": -1.0}),
+    "two scores": lambda cell: changed(cell, score={"rmse": 1.0, "accuracy": 1.0}),
+    "half an interval": lambda cell: changed(cell, interval=[0.5]),
+    "seconds in words": lambda cell: changed(cell, seconds="x"),
+    "no seconds at all": lambda cell: changed(cell, seconds=None),
+    "a refusal without words": lambda cell: changed(cell, refused=3),
+    "a choice that is none": lambda cell: changed(cell, choices=[3]),
+    "a list as guarantee": lambda cell: changed(cell, guarantee=[]),
+    "no such adjacency": lambda cell: changed(cell, guarantee={**cell["guarantee"], "adjacency": "none"}),
+    "an epsilon in words": lambda cell: changed(
+        cell, guarantee={**cell["guarantee"], "proven": {"epsilon_upper": "x"}}
+    ),
+    "an empty curve": lambda cell: detailed(cell, tradeoff={}),
+    "a curve cut off": lambda cell: detailed(cell, tradeoff={**cell["details"]["tradeoff"], "missed_lower": [1.0]}),
+    "a curve with more": lambda cell: detailed(cell, tradeoff={**cell["details"]["tradeoff"], "more": []}),
+    "an empty guarantee": lambda cell: detailed(cell, guarantee={}),
+    "nothing of the spending": lambda cell: detailed(cell, epsilon_over_steps={"steps": [1]}),
+    "a number as what is released": lambda cell: detailed(cell, released=[1]),
 }
 
 
@@ -55,13 +82,59 @@ def test_a_damaged_cell_is_named_with_its_remedy_and_trained_again(one, damage):
         comparison.read_comparison(one)
 
 
+def parts(values, path=()):
+    """The way to every part of a cell."""
+    for name, inner in values.items():
+        yield (*path, name)
+        if isinstance(inner, dict) and name != "event":
+            yield from parts(inner, (*path, name))
+
+
+def test_no_damage_comes_as_far_as_the_page(one):
+    """Whatever is taken away or made something else is found in the file, or does not matter to the page."""
+    path = one / "cells" / NAME
+    whole = path.read_text()
+    for place in list(parts(json.loads(whole))):
+        for instead in ({}, "x", None):
+            cell = json.loads(whole)
+            *way, last = place
+            at = cell
+            for name in way:
+                at = at[name]
+            at[last] = instead
+            path.write_text(json.dumps(cell))
+            try:
+                facts = comparison.read_comparison(one)
+            except InvalidArgument:
+                continue
+            assert overview.comparison_page(facts)
+
+
+def test_a_copy_of_a_cell_is_no_other_seed(comparison_folder, tmp_path):
+    shutil.copytree(comparison_folder, tmp_path / "twice")
+    cells = tmp_path / "twice/cells"
+    shutil.copy(cells / "dpsgd-1-seed0.json", cells / "dpsgd-1-seed0 (copy).json")
+    with pytest.raises(
+        InvalidArgument, match=r"dpsgd-1-seed0 \(copy\)\.json and .*dpsgd-1-seed0\.json hold the same cell"
+    ):
+        comparison.read_comparison(tmp_path / "twice")
+
+
+def test_a_cell_of_other_data_is_not_averaged_with_the_rest(comparison_folder, tmp_path):
+    shutil.copytree(comparison_folder, tmp_path / "mixed")
+    path = tmp_path / "mixed/cells/dpsgd-1-seed0.json"
+    path.write_text(changed(json.loads(path.read_text()), score={"rmse": 1.0}))
+    with pytest.raises(InvalidArgument, match="some by rmse, so some are of other data"):
+        comparison.read_comparison(tmp_path / "mixed")
+
+
 def test_a_cell_under_the_name_of_another_is_trained_again(one):
     shutil.copy(one / "cells" / NAME, one / "cells" / "output_perturbation-2-seed0.json")
     assert Job("output_perturbation", "rigorous", 2.0, (0,)).missing(one).seeds == (0,)
 
 
 def test_a_training_that_diverges_is_said_to_and_has_no_mark(tmp_path):
-    data, planned = comparison_of(methods=("dpsgd",), seeds=1, name="diabetes", learning_rate=1e38)
+    data, planned = comparison_of(methods=("dpsgd",), seeds=1, name="diabetes", learning_rate=9e29)
     trained(tmp_path, data, replace(planned, modes=("rigorous",)))
     cell = (tmp_path / "cells/dpsgd-1-seed0.json").read_text()
     assert json.loads(cell, parse_constant=pytest.fail)["score"] == {"rmse": None}
@@ -108,8 +181,11 @@ def test_one_seed_that_diverges_leaves_no_mean(value):
 
 def test_who_diverged_is_no_competitor():
     data = {"test": "public", "constant": 2.0}
-    words = words_of([scored(math.inf), scored(1.0, 1.0, method="adaclip")], "rmse", data, {}, is_finished=True)
-    assert "the only one proven to keep it is adaclip" in words[0]
+    left = scored(1.0, 1.0, method="adaclip")
+    words = words_of([scored(math.inf), left], "rmse", data, {}, is_finished=True)
+    assert "the only one with a score among those proven to keep it is adaclip with 1 " in words[0]
+    (alone, *_) = words_of([left], "rmse", data, {}, is_finished=True)
+    assert "the only one proven to keep it is adaclip" in alone
 
 
 def test_a_model_without_privacy_that_diverged_has_no_line(comparison_folder):

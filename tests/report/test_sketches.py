@@ -6,7 +6,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tacit.accounting import Gaussian, curve
+from tacit.accounting import EpsilonDelta, Gaussian, Laplace, Repeated, Sampled, curve
+from tacit.report.details import tradeoff_of
 from tacit.report.series import Tradeoff
 from tacit.report.sketches import tradeoff
 
@@ -38,6 +39,31 @@ def test_the_line_is_the_curve(drawn, found):
     band = points(drawn.find(f"{SVG}polygon"))
     assert band[: len(missed)] == points(line)
     assert len(band) == 2 * len(missed)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Gaussian(0.2),
+        Gaussian(5.0),
+        Laplace(0.5),
+        EpsilonDelta(0.5, 0.0),
+        EpsilonDelta(3.0, 1e-5),
+        Repeated(Sampled(Gaussian(1.0), 0.1), 4),
+    ],
+    ids=str,
+)
+def test_between_its_points_it_is_off_the_curve_by_less_than_its_width(event):
+    certified = curve(event)
+    found = tradeoff_of(certified, 1e-5)
+    alarms = np.unique([*np.linspace(0.0, 1.0, 1001), *np.geomspace(1e-5, 0.1, 200)])
+    truth = np.asarray(certified.tradeoff_bounds(alarms)[0])
+    drawn = np.interp(alarms, found.false_alarms, found.missed_lower)
+    steepness = np.diff(found.missed_lower) / np.diff(found.false_alarms)
+    piece = np.clip(np.searchsorted(found.false_alarms, alarms, side="right") - 1, 0, len(steepness) - 1)
+    # A square of 270 dots, and a line that is 2.2 wide.
+    off = 270 * (drawn - truth) / np.hypot(1.0, steepness[piece])
+    assert np.max(off) < 0.5
 
 
 def test_it_is_named_for_screen_readers_and_all_its_text_is_within(drawn):

@@ -129,6 +129,11 @@ def _planned(name: str, typed: "Typed", asked: tuple[Any, ...]) -> tuple["Data",
         raise InvalidArgument("Which budgets? Give --epsilon 0.5,1,3.")
     with working("Reading data"):
         data, table = load_typed(name, typed)
+    if not len(data.test[1]):
+        raise InvalidArgument(
+            "Methods are compared by their scores, and there are no rows to score: the bounds declare held_out = 0, or "
+            "the table is so small that none was held out. Declare a larger share, or a file of public rows as test."
+        )
     settings = settle(data, replace(typed, epsilon=epsilons[0]), table)
     refuse_unless_fitting(settings.model, data)
     fitting = methods_that_fit(data, settings.model)

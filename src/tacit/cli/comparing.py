@@ -9,9 +9,10 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ class Comparison:
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def jobs(self) -> list[Job]:
-        """Everything there is to train, what takes longest first, so that no core waits for another at the end."""
+        """Everything there is to train. The model without privacy, which takes longest on images, comes first."""
         seeds = tuple(range(self.seeds))
         private = [
             Job(method, mode, epsilon, seeds, self.choices.get(method, ()))
@@ -66,7 +67,7 @@ class Comparison:
             for mode in self.modes
             for epsilon in self.epsilons
         ]
-        return [*private, Job(NON_PRIVATE, "rigorous", None, seeds)]
+        return [Job(NON_PRIVATE, "rigorous", None, seeds), *private]
 
     def keep(self, data: Data, folder: Path, command: str) -> None:
         """Write the plan beside the cells; refuse a folder in which another comparison lies."""
@@ -78,7 +79,7 @@ class Comparison:
             "version": _VERSION,
             "settings": self._shared(),
             "same": {"data": rows, "model": self._model(), "tacit": tacit.__version__},
-            "data": {**_about(data, salt), "is_own": self.typed.bounds is not None},
+            "data": {**self._about(data, salt), "is_own": self.typed.bounds is not None},
             "salt": salt,
             "given": self._given(),
             "plans": self._plans([] if before is None else before["plans"], command),
@@ -92,6 +93,18 @@ class Comparison:
             raise InvalidArgument(
                 f"The comparison cannot be written to {folder}: {error.strerror}. Choose another --out."
             ) from error
+
+    def _about(self, data: Data, salt: str) -> dict[str, Any]:
+        from tacit.cli.training import about_data
+
+        return {
+            **about_data(data, salt),
+            "name": data.name,
+            # That from which lots are drawn, whether it was published or declared.
+            "population": self.settings.population,
+            "test_examples": len(data.test[1]),
+            "constant": _constant(data),
+        }
 
     def _given(self) -> dict[str, float]:
         """What was typed of that which methods have defaults for."""
@@ -118,18 +131,6 @@ class Comparison:
             return self.settings.model
         file = Path(self.settings.model.rpartition(":")[0])
         return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _about(data: Data, salt: str) -> dict[str, Any]:
-    from tacit.cli.training import about_data
-
-    return {
-        **about_data(data, salt),
-        "name": data.name,
-        "population": data.population,
-        "test_examples": len(data.test[1]),
-        "constant": _constant(data),
-    }
 
 
 def _constant(data: Data) -> float | None:
@@ -212,7 +213,8 @@ def run(comparison: Comparison, data: Data, folder: Path, workers: int) -> bool:
     workers = min(workers, len(left))
     with stop_on_interrupt() as asked, Display(done, total, folder / CELLS, started) as display:
         pool = ProcessPoolExecutor(workers, context, _begin, begin)
-        running = {pool.submit(_run, job): job for job in left}
+        with _deaf():
+            running = {pool.submit(_run, job): job for job in left}
         try:
             return _watch(running, display, asked)
         finally:
@@ -221,6 +223,19 @@ def run(comparison: Comparison, data: Data, folder: Path, workers: int) -> bool:
                 process.terminate()
                 # Only then it is known how many cells there are.
                 process.join()
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Ctrl-C is for the command alone, but reaches its processes too, before they can say so. They begin deaf to it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _watch(running: dict[Future[int], Job], display: Display, asked: Any) -> bool:

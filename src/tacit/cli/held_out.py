@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tacit.cli.networks import Score, outputs_of
+from tacit.cli.networks import Score, outputs_of, right_ones
 from tacit.noise import GaussianNoise
 from tacit.randomness import Purpose, source_for
 from tacit.report.intervals import NoisyShare
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 
 def held_out_score(model: nn.Module, data: Data, run: PrivateRun, seed: int | None) -> Score | None:
-    """The score, with noise. None where there are no such rows, or the method's noise is not Gaussian.
+    """The score, with noise. None where no rows were to be held out, or the method's noise is not Gaussian.
 
+    Both are public. That no row happens to be held out is not, and then there is a score of nothing but noise.
     Every call is a release: call it once. Its interval is made of what is released, and so costs nothing more.
     """
     noise = run.mechanism.noise
-    if not isinstance(noise, GaussianNoise) or run.mechanism.guide is not None or not len(data.test[1]):
+    if not isinstance(noise, GaussianNoise) or run.mechanism.guide is not None or not data.is_tested:
         return None
     terms, sensitivity = _terms(model, data)
     # With a seed, other noise than the one that the gradients had.
@@ -59,9 +60,13 @@ def _error(mean: NoisyShare, unit: float) -> Score:
 
 def _terms(model: nn.Module, data: Data) -> tuple[Tensor, float]:
     """Two numbers per row, whose sums make the score, and how long they are together at most."""
+    sensitivity = 1.0 if data.classes is not None else math.sqrt(2)
+    if not len(data.test[1]):
+        # Not every network takes a batch of none.
+        return torch.zeros(0, 2, dtype=torch.float64), sensitivity
     outputs, targets = outputs_of(model, data.test[0]), torch.from_numpy(data.test[1])
     if data.classes is None:
         squared = torch.nan_to_num((outputs - targets).square().double(), nan=1.0).clamp(0, 1)
-        return torch.cat([squared, torch.ones_like(squared)], 1), math.sqrt(2)
-    right = (outputs.argmax(1) == targets).double()
-    return torch.stack([right, 1 - right], 1), 1.0
+        return torch.cat([squared, torch.ones_like(squared)], 1), sensitivity
+    right = right_ones(outputs, targets).double()
+    return torch.stack([right, 1 - right], 1), sensitivity

@@ -175,8 +175,16 @@ def score(model: nn.Module, data: Data) -> Score:
 
 
 def accuracy_of(model: nn.Module, inputs: Any, labels: Any) -> Score:
-    """The share of these examples for which the model scores their own class highest."""
-    return share_of((outputs_of(model, inputs).argmax(1) == torch.from_numpy(labels)).numpy())
+    """The share of these examples for which the model scores their own class highest; no number if it diverged."""
+    outputs = outputs_of(model, inputs)
+    if outputs.isnan().any():
+        return Score("accuracy", math.nan, None)
+    return share_of(right_ones(outputs, torch.from_numpy(labels)).numpy())
+
+
+def right_ones(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Where the own class is scored highest. To torch the largest of scores that are no numbers is the first."""
+    return (outputs.argmax(1) == labels) & ~outputs.isnan().any(1)
 
 
 def share_of(right: Any) -> Score:

@@ -117,6 +117,8 @@ def result(
 def _tested(data: Data, score: Score | None) -> str:
     if not data.is_test_private:
         return f"{score} on {len(data.test[1]):,} public examples{_how_sure(score)}"
+    if not data.is_tested:
+        return "No score: no rows are held out, as declared"
     if score is None:
         return "No score: on private rows one can be released with Gaussian noise only, and once"
     return f"{score} on rows held out, measured with noise{_how_sure(score)}"

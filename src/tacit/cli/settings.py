@@ -36,6 +36,8 @@ _USUAL: tuple[dict[str, Any], ...] = (
     {"momentum": 0.0, "views": 1, "averaging": 0.0},
 )
 _VERSION = 1
+# Optimizers divide by small numbers; from here on steps are no numbers any more.
+_NO_STEP = 1e30
 
 
 @dataclass(frozen=True)
@@ -253,7 +255,7 @@ def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Set
         is_declared=typed.population is not None or table is not None,
         steps=steps,
         clip_norm=arguments.positive("clip_norm", _either(typed.clip_norm, recipe.clip_norm)),
-        learning_rate=arguments.positive("learning_rate", _either(typed.learning_rate, default_rate)),
+        learning_rate=arguments.positive("learning_rate", _either(typed.learning_rate, default_rate), below=_NO_STEP),
         micro_batch=following.micro_batch,
         seed=None if typed.seed is None else arguments.count("seed", typed.seed, at_least=0),
         ledger=None if typed.ledger is None else storage_at(typed.ledger).saved_place,

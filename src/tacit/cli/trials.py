@@ -302,7 +302,12 @@ def _refuse_unless_scored(data: Data, settings: Settings) -> None:
     mechanism = mechanism_of(settings)
     if not data.is_test_private:
         return
-    if not isinstance(mechanism.noise, GaussianNoise) or mechanism.guide is not None or not len(data.test[1]):
+    if not data.is_tested:
+        raise InvalidArgument(
+            "Trials are told apart by a score, and the bounds declare held_out = 0: there are no rows to score. "
+            "Declare a share, or a file of public rows as test."
+        )
+    if not isinstance(mechanism.noise, GaussianNoise) or mechanism.guide is not None:
         raise InvalidArgument(
             f"The rows that would tell trials of {settings.method} apart are private, and their score can be released "
             "with Gaussian noise only. Use --method dpsgd."

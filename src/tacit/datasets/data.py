@@ -13,9 +13,10 @@ Examples = tuple[Array, Array]
 
 PUBLIC_TEST = "The test examples are public; only examples trained on are protected."
 HELD_OUT = (
-    "Which rows were held out for testing, a hash of each row alone decided; the score was released with noise of its "
-    "own, which protects those rows no less than training protects the others."
+    "Which rows were held out for testing, a hash of each row alone decided; a score of theirs is released only with "
+    "noise of its own, which protects those rows no less than training protects the others."
 )
+NOT_TESTED = "No rows were held out for testing, as was declared, and nothing was scored."
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,8 @@ class Data:
     `population` is the published or declared number of training examples, a constant: it is not counted from the
     copy at hand, whose size is private. `classes` is None where the target is a number; it was then divided by `unit`.
     Where inputs are numbers of words, people or things, `vocabulary` says how many there are of each kind. `example`
-    is what the guarantee protects one of. With `is_test_private`, scores on the test examples must get noise too. Of a
+    is what the guarantee protects one of. With `is_test_private`, scores on the test examples must get noise too.
+    `is_tested` says whether there are to be test examples, as declared: whether some came is then private too. Of a
     table, so many columns as `numbers` says, the first ones, are numbers in [-1, 1]; the others are 0 or 1.
     """
 
@@ -40,6 +42,7 @@ class Data:
     example: str = field(default="row", repr=False)
     source: str = field(default="", repr=False)
     is_test_private: bool = field(default=False, repr=False)
+    is_tested: bool = field(default=True, repr=False)
     numbers: int = field(default=0, repr=False)
 
     @property
@@ -50,9 +53,10 @@ class Data:
     @property
     def taken_for_granted(self) -> tuple[str, ...]:
         """What a guarantee about these examples rests on."""
+        tested = HELD_OUT if self.is_test_private else PUBLIC_TEST
         return (
             f"Inputs were scaled without looking at them: {self.scaling}.",
-            HELD_OUT if self.is_test_private else PUBLIC_TEST,
+            tested if self.is_tested else NOT_TESTED,
             f"What is protected is one {self.example}; whoever has several in the data is protected less.",
         )
 

@@ -103,15 +103,22 @@ def _named(folder: Path, names: Sequence[str]) -> dict[str, Path]:
 
 def _packed(archives: Sequence[Path], names: Sequence[str]) -> dict[str, File] | None:
     """All these files, plain or gzipped, from the first archive that has them."""
-    called = {form: name for name in names for form in forms(name)}
     for archive in archives:
         if archive.is_file() and is_archive(archive.name):
-            found: dict[str, File] = {}
-            with reading(archive, f"an archive with {', '.join(names)}"):
-                for path, data in members(archive, called):
-                    form = Path(path).name
-                    found.setdefault(called[form], File(archive, _unpacked(form, data)))
+            found = _packed_in(archive, names)
+            if found is not None:
+                return found
+    return None
+
+
+def _packed_in(archive: Path, names: Sequence[str]) -> dict[str, File] | None:
+    called, found = {form: name for name in names for form in forms(name)}, dict[str, File]()
+    with reading(archive, f"an archive with {', '.join(names)}"):
+        for path, data in members(archive, called):
+            form = Path(path).name
+            found.setdefault(called[form], File(archive, _unpacked(form, data)))
             if len(found) == len(names):
+                # What comes after them, and whether it can be read, does not matter.
                 return found
     return None
 
@@ -120,7 +127,19 @@ def only_content(where: Path, names: Sequence[str], archives: Sequence[str] = ()
     """The content of a data set of one file, which has any name if it is pointed to, and else the first of `names`."""
     if where.is_file() and not is_archive(where.name):
         return _read(where)
-    return next((found[name] for name in names if (found := contents(where, [name], archives)) is not None), None)
+    unread: InvalidArgument | None = None
+    for name in names:
+        try:
+            found = contents(where, [name], archives)
+        except InvalidArgument as error:
+            # What cannot be read of an archive may have held this name, and another may be there all the same.
+            unread = unread or error
+            continue
+        if found is not None:
+            return found[name]
+    if unread is not None:
+        raise unread
+    return None
 
 
 def _read(file: Path) -> File:
@@ -131,7 +150,8 @@ def _read(file: Path) -> File:
 def members(archive: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, bytes]]:
     """Path and content of the files in an archive that have one of these names, or of all. Nothing is written anywhere.
 
-    Archives in it are looked into in their turn.
+    Archives in it are looked into in their turn. One that cannot be read raises an `OSError` after everything else was
+    given: it may be none that anybody wants.
     """
     with archive.open("rb") as file:
         yield from _members(file, archive.name, names, _DEEPEST)
@@ -139,13 +159,29 @@ def members(archive: Path, names: Collection[str] | None = None) -> Iterator[tup
 
 def _members(file: BinaryIO, name: str, names: Collection[str] | None, deep: int) -> Iterator[tuple[str, bytes]]:
     def is_wanted(path: str) -> bool:
-        return (deep > 0 and is_archive(path)) or names is None or Path(path).name in names
+        is_sought = (deep > 0 and is_archive(path)) or names is None or Path(path).name in names
+        return is_sought and not _is_shadow(path)
 
+    unread: list[str] = []
     for path, data in (_zipped if name.lower().endswith(".zip") else _tarred)(file, is_wanted):
         if deep and is_archive(path):
-            yield from _members(io.BytesIO(data), path, names, deep - 1)
+            try:
+                yield from _members(io.BytesIO(data), path, names, deep - 1)
+            except _UNREADABLE as error:
+                unread.append(f"{path} in it: {error}")
         else:
             yield path, data
+    if unread:
+        raise OSError("; ".join(unread))
+
+
+def _is_shadow(path: str) -> bool:
+    """Whether it is what a Mac packs beside a file, under the file's own name: attributes, and nothing of the file.
+
+    >>> _is_shadow("__MACOSX/data/._adult.zip"), _is_shadow("data/._adult.zip"), _is_shadow("data/adult.zip")
+    (True, True, False)
+    """
+    return path.startswith("__MACOSX/") or Path(path).name.startswith("._")
 
 
 def _zipped(file: BinaryIO, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:

@@ -73,6 +73,7 @@ def load_table(
         example=declared.example,
         source="your own table",
         is_test_private=declared.test_file is None,
+        is_tested=declared.test_file is not None or declared.held_out > 0,
         numbers=number_count(declared.features(target)) if shape == train[0].shape[1:] else 0,
     )
     warn_of_other_size(data, is_declared=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tacit.errors import InvalidArgument
 from tacit.methods.registry import METHODS
+from tacit.report.commands import places_in_words, without_places
 from tacit.report.facts import Facts
 from tacit.report.rows import Key, key_of, label_of, read_cell, rows_of
 from tacit.report.run import made
@@ -22,7 +24,12 @@ _SEEDED = (
     "A comparison trains many models with fixed seeds, so that it can be repeated; whoever knows a seed can take its "
     "noise off again."
 )
-_OWN = "Its scores are about private rows, and no guarantee covers them: this page is for whoever holds the data."
+# Whose page it is, by what it is about; a copy of a data set that has a name may still be one that nobody else has.
+_ON_PUBLIC = "This page itself may be given away, if the data are public."
+_ON_HELD_OUT = (
+    "Its scores are about private rows, and no guarantee covers them: this page is for whoever holds the data."
+)
+_ON_OWN = "Its scores are those of such models, trained on private rows: this page is for whoever holds the data."
 PLAN, CELLS = "comparison.json", "cells"
 # Of rows that are missing, so many are named on the page.
 _NAMED = 8
@@ -37,10 +44,8 @@ def is_comparison(folder: Path) -> bool:
 def read_comparison(folder: Path) -> Facts:
     """Everything that the cells in the folder say together."""
     data, settings, given, plans = _plan(folder)
-    commands = [command for command, _ in plans]
-    cells = [read_cell(file, remedy=_in_turn(commands)) for file in sorted((folder / CELLS).glob("*.json"))]
-    if not cells:
-        raise InvalidArgument(f"{folder} holds no finished cell yet. Go on with: {_in_turn(commands)}")
+    cells = _cells(folder, _in_turn([plan.typed for plan in plans]))
+    commands = [plan.command for plan in plans]
     rows = rows_of(cells, data)
     private = [row for row in rows if row["method"] != NON_PRIVATE]
     if private and all(row["refused"] for row in private):
@@ -53,7 +58,7 @@ def read_comparison(folder: Path) -> Facts:
         "kind": "comparison",
         "title": f"Methods compared on {data['name']}",
         "made": made(),
-        "release": {"is_for_release": False, "warnings": [_SEEDED, *([_OWN] if data["is_own"] else [])]},
+        "release": _release(data),
         "progress": progress,
         "measure": measure,
         "delta": settings["delta"],
@@ -68,14 +73,56 @@ def read_comparison(folder: Path) -> Facts:
         "words": words_of(rows, measure, data, given, is_finished=progress["is_finished"]),
         "methods": _methods({row["method"] for row in rows}),
         "commands": commands,
+        "commands_in_words": places_in_words(commands),
     }
 
 
-# Commands, each with the cells that it asked for.
-Plans = list[tuple[str, list[Key]]]
+def _release(data: Facts) -> Facts:
+    """That no model is for release, and of somebody's own table nothing else either."""
+    if not data["is_own"]:
+        words, whose = "The models are not for release.", _ON_PUBLIC
+    else:
+        words, whose = "Not for release.", _ON_HELD_OUT if data["test"] == "held out" else _ON_OWN
+    return {"is_for_release": False, "in_words": words, "warnings": [_SEEDED, whose]}
 
 
-def _plan(folder: Path) -> tuple[Facts, Facts, Facts, Plans]:
+def _cells(folder: Path, remedy: str) -> list[Facts]:
+    """All cells that are there; none may count twice, or a copy would pass for another seed."""
+    found: dict[Key, Path] = {}
+    cells = []
+    for file in sorted((folder / CELLS).glob("*.json")):
+        cell = read_cell(file, remedy=remedy)
+        other = found.setdefault(key_of(cell), file)
+        if other is not file:
+            raise InvalidArgument(
+                f"{other} and {file} hold the same cell, and a seed counts once. Delete the one that is a copy."
+            )
+        cells.append(cell)
+    if not cells:
+        raise InvalidArgument(f"{folder} holds no finished cell yet. Go on with: {remedy}")
+    if len({name for cell in cells for name in cell.get("score", ())}) > 1:
+        raise InvalidArgument(
+            f"Some cells in {folder / CELLS} are scored by accuracy and some by rmse, so some are of other data. "
+            f"Delete these, and train again: {remedy}"
+        )
+    return cells
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A command as it was typed, as it may be told, and the cells that it asked for."""
+
+    typed: str
+    command: str
+    cells: tuple[Key, ...]
+
+    @staticmethod
+    def of(written: Facts) -> _Plan:
+        cells = tuple(key_of(cell) for cell in written["cells"])
+        return _Plan(written["command"], without_places(written["command"]), cells)
+
+
+def _plan(folder: Path) -> tuple[Facts, Facts, Facts, list[_Plan]]:
     """The data, what all cells share, which of that was no default, and what was asked for."""
     try:
         plan = dict(json.loads((folder / PLAN).read_text(encoding="utf-8")))
@@ -85,9 +132,8 @@ def _plan(folder: Path) -> tuple[Facts, Facts, Facts, Plans]:
         settings = {**{name: plan["settings"][name] for name in ("model", "delta")}, **plan["settings"]}
         # A plan was one command before others could add to it.
         plans = plan["plans"] if "plans" in plan else [{"command": plan["command"], "cells": plan["planned"]}]
-        asked = [(each["command"], [key_of(cell) for cell in each["cells"]]) for each in plans]
-        return data, settings, dict(plan.get("given", {})), asked
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return data, settings, dict(plan.get("given", {})), [_Plan.of(each) for each in plans]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidArgument(f"{folder} holds no comparison that this tacit compare wrote: {error!r}.") from error
 
 
@@ -95,9 +141,9 @@ def _in_turn(commands: list[str]) -> str:
     return "; and with: ".join(commands)
 
 
-def _progress(plans: Plans, found: set[Key]) -> Facts:
+def _progress(plans: list[_Plan], found: set[Key]) -> Facts:
     """How many of the cells that were asked for are there, and in words which are not and what trains them."""
-    planned = {key: command for command, keys in plans for key in keys}
+    planned = {key: plan.command for plan in plans for key in plan.cells}
     missing = [key for key in planned if key not in found]
     by_row: dict[tuple[str, str, float | None], int] = defaultdict(int)
     for method, mode, epsilon, _ in missing:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.accounting import PrivacyCurve
 from tacit.guarantee import Guarantee
 from tacit.report.facts import Facts, certified_curve, guarantee_facts
 from tacit.report.run import drawn_words, release_facts
@@ -14,7 +15,8 @@ from tacit.report.series import FALSE_ALARMS, Spending, Tradeoff
 
 # Enough to see how epsilon grows; a comparison has many rows.
 _POINTS = 4
-_ALARMS = np.unique([*FALSE_ALARMS, *np.geomspace(0.0003, 0.04, 8), *np.linspace(0.0, 1.0, 26)])
+# Between them the curve is drawn straight, and lies lower: close enough that the line is wider than that.
+_ALARMS = np.unique([*FALSE_ALARMS, *0.5 * np.linspace(0.0, 1.0, 41) ** 1.5, *np.linspace(0.5, 1.0, 11)])
 _AT_ONCE = "all examples at once, without lots"
 _NOT_RELEASED = "Losses, gradient norms and sizes of lots: they tell about private examples."
 _SECONDS = "How long the training took, which the table says: it may tell about private examples, and is not covered."
@@ -33,8 +35,13 @@ def details_of(guarantee: Guarantee, *, sampling: Any | None, is_held_out: bool)
     return {
         "guarantee": facts,
         "released": [weights, "The settings, which were fixed before training."],
-        "tradeoff": None if certified is None else asdict(Tradeoff.of(certified, guarantee.delta, _ALARMS)),
+        "tradeoff": None if certified is None else asdict(tradeoff_of(certified, guarantee.delta)),
         "not_released": [_NOT_RELEASED],
         "noise_from": release["noise_from"],
         "epsilon_over_steps": None if spent is None or sampling is None else asdict(spent),
     }
+
+
+def tradeoff_of(certified: PrivacyCurve, delta: float) -> Tradeoff:
+    """The trade-off curve at few points, one of them where both errors are as large: there an (ε, δ) has its corner."""
+    return Tradeoff.of(certified, delta, np.unique([*_ALARMS, (1 - certified.advantage()) / 2]))

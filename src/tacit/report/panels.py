@@ -98,8 +98,9 @@ def draw_panel(figure: FigureBase, facts: Facts, panel: str) -> None:
             those = [row for row in rows if (row["method"], row["mode"]) == (method, mode)]
             for part in ([row for row in those if _has_place(row)], [row for row in those if not _has_place(row)]):
                 _draw_rows(axes, part, [places.place(row, beyond) for row in part], look(number))
-    _draw_levels(axes, facts)
+    # Lines across all of it come last: before the axis has its ends, matplotlib looks for them at zero too.
     _mark_epsilons(axes, places, [places.place(row, beyond) for row in rows], beyond)
+    _draw_levels(axes, facts)
     _scale(axes, facts, rows)
     axes.set_title(TITLES[panel], loc="left", fontsize=10)
     _legend(figure, axes, rows)

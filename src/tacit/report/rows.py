@@ -16,10 +16,10 @@ from tacit.methods.registry import METHODS, entry
 from tacit.report.facts import Facts
 from tacit.report.spread import interval_of_errors, interval_of_shares, scored_words, seeds_in_words
 from tacit.report.verdicts import NON_PRIVATE
+from tacit.report.whole import refuse_unless_whole
 from tacit.report.wording import near, up
 
 _ADJACENCIES = {"add_remove": "add/remove", "replace_one": "replace one"}
-_DETAILS = ("guarantee", "released", "not_released", "noise_from", "epsilon_over_steps")
 
 Key = tuple[str, str, float | None, int]
 
@@ -35,24 +35,10 @@ def read_cell(path: Path, *, remedy: str) -> Facts:
         cell = dict(json.loads(path.read_text(encoding="utf-8")))
         method, mode, _, _ = key_of(cell)
         label_of(method, mode)
-        if cell.get("refused") is None:
-            _refuse_unless_whole(cell)
+        refuse_unless_whole(cell)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidArgument(f"{path} is damaged: {error!r}. Delete it, and train it again: {remedy}") from error
     return cell
-
-
-def _refuse_unless_whole(cell: Facts) -> None:
-    """Raise unless there is a score and, but for the model without privacy, all about its guarantee."""
-    ((measure, value),) = dict(cell["score"]).items()
-    if measure not in ("accuracy", "rmse") or not isinstance(value, float | None):
-        raise ValueError(f"{measure} {value!r} is no score")
-    missing = [name for name in ("interval", "seconds") if name not in cell]
-    if cell["method"] != NON_PRIVATE:
-        _guarantee(cell["guarantee"], is_repaired=False)
-        missing += [name for name in _DETAILS if name not in cell["details"]]
-    if missing:
-        raise ValueError(f"nothing is said of {', '.join(missing)}")
 
 
 def rows_of(cells: list[Facts], data: Facts) -> list[Facts]:

@@ -36,6 +36,10 @@ _SEEDED = (
     "The noise came from a fixed seed, and this page says which: whoever knows it can take the noise off again, so "
     "that neither the model nor this page may be given away."
 )
+_SCORES = {
+    False: "Scores on test examples, which are public.",
+    True: "One score, on rows held out from training, with noise of its own.",
+}
 _FINGERPRINTS = {
     False: "The fingerprint commits whoever trained to the data without telling about them: it is a SHA-256 of the "
     "data and of a secret that stays in the run's folder.",
@@ -71,7 +75,12 @@ def read_run(folder: Path) -> Facts:
         "kind": "run",
         "title": f"{guarantee.method}{' by recipe' if settings.get('recipe') else ''} on {settings['data']}",
         "made": made(),
-        "release": release_facts(guarantee, is_held_out=is_held_out, is_prepared=_preparation(settings, metrics)),
+        "release": release_facts(
+            guarantee,
+            is_held_out=is_held_out,
+            is_prepared=_preparation(settings, metrics),
+            is_scored=bool(metrics.get("test")),
+        ),
         "guarantee": guarantee_facts(guarantee, spent, implemented=implemented, is_test_public=not is_held_out),
         "tradeoff": None if certified is None else asdict(Tradeoff.of(certified, guarantee.delta)),
         "epsilon_over_steps": None if spent is None else asdict(spent),
@@ -112,7 +121,9 @@ def made() -> Facts:
     }
 
 
-def release_facts(guarantee: Guarantee, *, is_held_out: bool, is_prepared: Facts | None) -> Facts:
+def release_facts(
+    guarantee: Guarantee, *, is_held_out: bool, is_prepared: Facts | None, is_scored: bool = True
+) -> Facts:
     """What leaves the hands of whoever trained, what does not, and what keeps all of it from being released."""
     is_proven, is_seeded = math.isfinite(guarantee.epsilon(guarantee.delta)), FIXED_SEED in guarantee.violations
     others = [VIOLATIONS.get(one, one) for one in guarantee.violations if one != FIXED_SEED]
@@ -120,9 +131,7 @@ def release_facts(guarantee: Guarantee, *, is_held_out: bool, is_prepared: Facts
         "released": [
             *([] if is_prepared is None else ["What prepared the features, once, before the first step."]),
             f"The weights after every step, not only the last ones{': the guarantee covers all of them' * is_proven}.",
-            "One score, on rows held out from training, with noise of its own."
-            if is_held_out
-            else "Scores on test examples, which are public.",
+            *([_SCORES[is_held_out]] if is_scored else []),
             "The settings, which were fixed before training.",
         ],
         "not_released": ["Losses, gradient norms, sizes of lots and durations: they tell about private examples."],

@@ -26,7 +26,7 @@ def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: boo
     last, count = rows[-1], metrics.get("test_examples")
     interval = last.get("interval")
     finite = [[row["step"], row[name]] for row in rows if row[name] is not None]
-    if interval is None and name == "accuracy" and count:
+    if interval is None and name == "accuracy" and count and last[name] is not None:
         interval = wilson(last[name], count)
     found = {
         "measure": name,

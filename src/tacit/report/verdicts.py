@@ -67,9 +67,14 @@ def is_proven(row: Facts) -> bool:
     return row["certified"] is not None and not row["unprotected"]
 
 
+def _keeps(row: Facts) -> bool:
+    """Whether it is proven to keep the epsilon that was asked for: a published form may cost more."""
+    return is_proven(row) and bool(row["certified"] <= row["epsilon"] * (1 + _ROUNDING))
+
+
 def _competes(row: Facts) -> bool:
-    """Whether it has a score, and is proven to keep the epsilon that was asked for: a published form may cost more."""
-    return row["mean"] is not None and is_proven(row) and bool(row["certified"] <= row["epsilon"] * (1 + _ROUNDING))
+    """Whether it has a score, too: who diverged has none."""
+    return row["mean"] is not None and _keeps(row)
 
 
 def missing_words(label: str, epsilon: float | None, seeds: int) -> str:
@@ -100,14 +105,19 @@ def _best(rows: list[Facts], epsilon: float, measure: str) -> list[str]:
         those = [row for row in at if _competes(row)]
         if those:
             winner = best(those, key=lambda row: row["mean"])
-            parts.append(f"At ε = {epsilon:g} ({shown}) {_standing(winner, those, measure)}.")
+            unscored = sum(map(_keeps, at)) - len(those)
+            parts.append(f"At ε = {epsilon:g} ({shown}) {_standing(winner, those, measure, unscored)}.")
     return parts
 
 
-def _standing(winner: Facts, rows: list[Facts], measure: str) -> str:
-    """How the one with the best mean stands among those that are proven to keep this epsilon."""
+def _standing(winner: Facts, rows: list[Facts], measure: str, unscored: int) -> str:
+    """How the one with the best mean stands among those that are proven to keep this epsilon.
+
+    So many more are proven to, and have no score.
+    """
     if len(rows) == 1:
-        return f"the only one proven to keep it is {winner['label']} with {scored_words(winner)}"
+        alone = "the only one with a score among those" if unscored else "the only one"
+        return f"{alone} proven to keep it is {winner['label']} with {scored_words(winner)}"
     extreme = "highest accuracy" if measure == "accuracy" else "smallest error"
     leads = f"{winner['label']} has the {extreme}, {scored_words(winner)}"
     single = [row["label"] for row in rows if row["seeds"] == 1]
