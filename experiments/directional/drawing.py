@@ -89,9 +89,9 @@ def over_epochs(panels: Mapping[str, tuple[Sequence[Record], float]]) -> Figure:
             if run.asked["epsilon"] in (epsilon, None):
                 scores = [100 * score for score in run.found["scores"]]
                 dashes = "--" if "certified" in form else "-"
-                (shown[form],) = axes.plot(
-                    range(1, len(scores) + 1), scores, color=COLOURS[form], linestyle=dashes, label=form
-                )
+                # The last score may be a few steps after the last epoch.
+                epochs = [min(number, run.asked["epochs"]) for number in range(1, len(scores) + 1)]
+                (shown[form],) = axes.plot(epochs, scores, color=COLOURS[form], linestyle=dashes, label=form)
         name_axes(axes, f"{title}: claimed (solid), certified (dashed)", "epochs", "test accuracy, %")
     figure.legend(handles=list(shown.values()), frameon=False, fontsize=8, loc="outside right center")
     return figure
