@@ -89,12 +89,19 @@ def over_epochs(panels: Mapping[str, tuple[Sequence[Record], float]]) -> Figure:
             if run.asked["epsilon"] in (epsilon, None):
                 scores = [100 * score for score in run.found["scores"]]
                 dashes = "--" if "certified" in form else "-"
-                # The last score may be a few steps after the last epoch.
-                epochs = [min(number, run.asked["epochs"]) for number in range(1, len(scores) + 1)]
-                (shown[form],) = axes.plot(epochs, scores, color=COLOURS[form], linestyle=dashes, label=form)
+                (shown[form],) = axes.plot(_epochs(run), scores, color=COLOURS[form], linestyle=dashes, label=form)
         name_axes(axes, f"{title}: claimed (solid), certified (dashed)", "epochs", "test accuracy, %")
     figure.legend(handles=list(shown.values()), frameon=False, fontsize=8, loc="outside right center")
     return figure
+
+
+def _epochs(run: Record) -> list[float]:
+    """After how many epochs each score was taken: lots do not come out even, and the last one is at the last step."""
+    count, lots = len(run.found["scores"]), run.asked["examples"] / run.asked["lot_size"]
+    if run.asked["epsilon"] is None:
+        return [float(number) for number in range(1, count + 1)]
+    steps = round(run.asked["epochs"] * lots)
+    return [min(number * round(lots), steps) / lots for number in range(1, count + 1)]
 
 
 def over_epsilon(name: str, runs: Sequence[Record], published: Sequence[str], rigorous: Sequence[str]) -> Figure:
