@@ -274,7 +274,7 @@ def test_training_learns(tacit):
         ("iris --epsilon 0", "epsilon must be a finite number above 0. Got 0."),
         ("iris --epsilon 1 --delta 2", "delta must be a number strictly between 0 and 1. Got 2."),
         ("iris --multiplier 0", "multiplier must be a finite number above 0. Got 0."),
-        ("iris --epsilon 1 --learning-rate nan", "learning_rate must be a finite number above 0. Got nan."),
+        ("iris --epsilon 1 --learning-rate nan", "learning_rate must be a number above 0 and below 1e+30. Got nan."),
         ("iris --epsilon 1 --steps 1.5", "steps must be a whole number of at least 1. Got 1.5."),
         ("iris --epsilon 1 --steps 1 --epochs 1", "Both of --steps and --epochs"),
         ("iris --epsilon 1 --lot-size 200", "lot_size must be at most the population. Got 200 out of 119."),
