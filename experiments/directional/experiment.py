@@ -54,6 +54,7 @@ def _rate_cell(order: Order, choice: Mapping[str, Any], rate: float) -> Cell:
     usual = order.settings["sets"][choice["set"]]
     about = {**usual, "examples": min(usual["examples"], choice["at_most"])}
     asked = {"form": choice["form"], "epsilon": choice["epsilon"], "rate": rate}
+    # Runs on MNIST are on record from when there was no other set.
     if choice["set"] != "mnist":
         asked |= {
             "set": choice["set"],
