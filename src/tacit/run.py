@@ -24,7 +24,7 @@ from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients import in_pieces, per_example_gradients, trainable
 from tacit.gradients.layout import Layout
 from tacit.gradients.losses import Loss
-from tacit.guarantee import FIXED_SEED, Guarantee
+from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
 from tacit.guide import whole_mean
 from tacit.journal import Journal, lost_steps, notes_in
 from tacit.ledger import Budget, Ledger
@@ -37,7 +37,8 @@ from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors
 
 GradientsOf = Callable[[nn.Module, Loss, Any, Any], PerExampleGradients]
 
-_GRADIENTS_GIVEN = (
+_GRADIENTS_GIVEN = Assumption(
+    "gradients_given",
     "Gradients were made by a function that was given: each row must be one example's, and depend on no other.",
 )
 
@@ -259,7 +260,7 @@ class PrivateRun:
         """The declared micro-batch, or one that keeps memory near that of an ordinary step, where pieces add up."""
         if self._micro_batch is not None or not self._adds_up or self._gradients is not per_example_gradients:
             return self._micro_batch, None
-        return in_pieces(self.model, lot.inputs, dict(like)) if len(lot) > 1 else (None, None)
+        return in_pieces(self.model, self.loss, lot.inputs, lot.targets, dict(like)) if len(lot) > 1 else (None, None)
 
     def _gradients_of(
         self, inputs: Any, targets: Any, like: Tensors, layout: Layout | None = None
@@ -286,10 +287,11 @@ class PrivateRun:
 
     def guarantee(self) -> Guarantee:
         """What is proven about everything that was released so far."""
+        is_ours = self._gradients is per_example_gradients
         return guarantee_of(
             self._plan,
             Spent(self._events, self._realised, self._lost, self._forgiven),
-            assumptions=(() if self._gradients is per_example_gradients else _GRADIENTS_GIVEN) + self._peers.taken,
+            assumptions=(*(() if is_ours else (_GRADIENTS_GIVEN,)), *self._peers.assumptions),
             violations=() if self._source.is_secret else (FIXED_SEED,),
         )
 

@@ -188,7 +188,7 @@ class Centred(nn.Module):
 
 
 def test_statistics_over_the_lot_by_hand_are_refused():
-    with pytest.raises(MixesExamples, match="changes when another example"):
+    with pytest.raises(MixesExamples, match="mean combines different examples"):
         per_example_gradients(Centred(), F.cross_entropy, torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))
 
 

@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 from slow_gradients import slow_gradients
 from tacit.gradients import per_example_gradients
 from tacit.gradients.entropy import losses_and_gradients
+from tacit.gradients.sequence import Followed, Sequence
 
 SIZE, CLASSES = 34, 4
 X, Y = torch.randint(9, (SIZE, 3)), torch.randint(CLASSES, (SIZE,))
@@ -34,11 +35,19 @@ def test_a_watched_model_agrees_with_single_passes(loss):
     )
 
 
+def examined() -> Sequence:
+    """What plain cross-entropy does: one call."""
+    sequence = Sequence(SIZE)
+    with Followed(sequence.note):
+        cross_entropy(torch.zeros(SIZE, CLASSES), Y, reduction="none")
+    return sequence
+
+
 def test_losses_and_gradients_are_those_of_autograd():
     scores = (5 * torch.randn(SIZE, CLASSES)).requires_grad_()
     outputs = scores * 1.0
     edge = torch.autograd.graph.get_gradient_edge(outputs)
-    values, (grad,) = losses_and_gradients(cross_entropy, outputs, Y, SIZE, [edge], is_proof=False)
+    values, (grad,) = losses_and_gradients(cross_entropy, outputs, Y, SIZE, [edge], examined(), is_proof=False)
     assert values.grad_fn is None
     wanted = cross_entropy(scores, Y, reduction="none")
     torch.testing.assert_close(values, wanted.detach())
@@ -49,7 +58,7 @@ def test_a_class_below_zero_is_left_to_torch():
     outputs, targets = torch.randn(SIZE, CLASSES, requires_grad=True) * 1.0, Y.clone()
     targets[1] = -100
     edge = torch.autograd.graph.get_gradient_edge(outputs)
-    values, (grad,) = losses_and_gradients(cross_entropy, outputs, targets, SIZE, [edge], is_proof=False)
+    values, (grad,) = losses_and_gradients(cross_entropy, outputs, targets, SIZE, [edge], examined(), is_proof=False)
     assert values[1] == 0
     assert bool((grad[1] == 0).all())
 
@@ -59,5 +68,5 @@ def test_a_single_example_keeps_its_scores():
     outputs = torch.randn(1, CLASSES, requires_grad=True) * 1.0
     before = outputs.detach().clone()
     edge = torch.autograd.graph.get_gradient_edge(outputs)
-    losses_and_gradients(cross_entropy, outputs, Y[:1], 1, [edge], is_proof=False)
+    losses_and_gradients(cross_entropy, outputs, Y[:1], 1, [edge], examined(), is_proof=False)
     assert torch.equal(outputs, before)

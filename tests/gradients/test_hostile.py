@@ -277,13 +277,13 @@ def test_mixing_is_seen_however_small_the_first_lot_was(size):
         for part in (slice(size), slice(None)):
             per_example_gradients(model, F.cross_entropy, X[part], Y[part])
 
-    with pytest.raises(MixesExamples, match="changes when another example"):
+    with pytest.raises(MixesExamples, match="mean combines different examples"):
         train()
 
 
 @pytest.mark.parametrize("model", [Centred(1e-3), Centred(starts_at_zero=True)], ids=["little", "hidden by zeros"])
 def test_mixing_that_hardly_shows_is_seen(model):
-    with pytest.raises(MixesExamples, match="changes when another example"):
+    with pytest.raises(MixesExamples, match="mean combines different examples"):
         per_example_gradients(model, F.cross_entropy, X, Y)
 
 
@@ -297,7 +297,7 @@ class Gated(nn.Module):
 
 
 def test_what_a_gate_hides_until_the_first_step_opens_it_is_seen():
-    with pytest.raises(MixesExamples, match="changes when another example"):
+    with pytest.raises(MixesExamples, match="mean combines different examples"):
         per_example_gradients(Gated(lambda x: x.mean(0)), F.cross_entropy, X, Y)
     assert_right(Gated(lambda x: x[0]))
 
@@ -305,7 +305,7 @@ def test_what_a_gate_hides_until_the_first_step_opens_it_is_seen():
 def test_mixing_is_seen_among_examples_that_are_mostly_alike():
     alike = torch.zeros(8, 4)
     alike[5] = 1.0
-    with pytest.raises(MixesExamples, match="changes when another example"):
+    with pytest.raises(MixesExamples, match="mean combines different examples"):
         per_example_gradients(Centred(), F.cross_entropy, alike, Y)
 
 
@@ -323,7 +323,7 @@ class Remembers(nn.Module):
 
 def test_a_model_that_keeps_statistics_of_the_examples_is_refused():
     model = nn.Sequential(Remembers(is_private=True))
-    with pytest.raises(MixesExamples, match=r"keeps something of the examples in the model \('0\.seen'\)"):
+    with pytest.raises(MixesExamples, match=r"writes something of the examples into '0\.seen'"):
         per_example_gradients(model, F.cross_entropy, X, Y)
     assert torch.equal(model[0].seen, torch.zeros(4))
 
@@ -336,7 +336,7 @@ def test_a_counter_is_no_secret_and_counts_lots():
 
 def test_an_embedding_that_rewrites_the_rows_it_looks_up_is_refused():
     model = nn.Sequential(nn.Embedding(9, 4, max_norm=0.5), nn.Flatten(), nn.Linear(8, 3))
-    with pytest.raises(MixesExamples, match=r"overwrites parameters \('0\.weight'\)"):
+    with pytest.raises(MixesExamples, match=r"writes something of the examples into '0\.weight'"):
         per_example_gradients(model, F.cross_entropy, torch.randint(9, (8, 2)), Y)
 
 
@@ -360,7 +360,7 @@ def _against_others(output: Tensor, target: Tensor) -> Tensor:
 def test_a_loss_that_looks_at_the_lot_is_refused(loss):
     model = nn.Linear(4, 3)
     per_example_gradients(model, F.cross_entropy, X, Y)
-    with pytest.raises(MixesExamples, match="changes when others leave the lot"):
+    with pytest.raises(MixesExamples, match=r"depends on how many examples|combines different examples"):
         per_example_gradients(model, loss, X, Y)
 
 

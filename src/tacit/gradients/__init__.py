@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, MixesExamples
 from tacit.gradients.backends import bookkeeping, by_vmap, lot_size_of, one_by_one
 from tacit.gradients.engine import Unclear, refuse_inference
 from tacit.gradients.layout import Layout, layout_of
@@ -23,7 +23,9 @@ Backend = Literal["auto", "bookkeeping", "vmap"]
 _KEPT, _FEWEST = 2**23, 16
 
 
-def in_pieces(model: nn.Module, inputs: Any, parameters: dict[str, Tensor]) -> tuple[int | None, Layout | None]:
+def in_pieces(
+    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: dict[str, Tensor]
+) -> tuple[int | None, Layout | None]:
     """How many examples to take at a time so that a step needs about as much memory as an ordinary one; and what was
     found out about the model on the way.
 
@@ -33,7 +35,7 @@ def in_pieces(model: nn.Module, inputs: Any, parameters: dict[str, Tensor]) -> t
     if not first.is_cpu or not lot_size_of(inputs):
         return None, None
     try:
-        layout = layout_of(model, parameters, inputs)
+        layout = layout_of(model, loss, parameters, inputs, targets)
     except Unclear:
         # Examples one by one: each is as large as the model.
         return max(1, _KEPT // sum(parameter.numel() for parameter in parameters.values())), None
@@ -92,11 +94,25 @@ def _by_backend(
     except Unclear as reason:
         if backend != "auto":
             raise InvalidArgument(f"backend {backend!r} cannot follow this model: {reason}. Use 'auto'.") from reason
+        why = str(reason)
     try:
         return by_vmap(model, loss, inputs, targets, parameters)
     except (RuntimeError, Unclear):
-        # torch.func cannot vectorise every operation; single passes always can.
+        # torch.func cannot vectorise every operation; single passes can, if the model takes one example.
+        return _alone(model, loss, inputs, targets, parameters, why)
+
+
+def _alone(
+    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: dict[str, Tensor], why: str
+) -> LotGradients:
+    """Examples one by one; where one alone is too few for the model, the reason why they cannot be taken together."""
+    try:
         return one_by_one(model, loss, inputs, targets, parameters)
+    except (RuntimeError, IndexError) as error:
+        raise MixesExamples(
+            f"The examples of a lot cannot be told apart ({why}), and the model does not run on one example alone: "
+            f"{error}"
+        ) from error
 
 
 def _hooked(
@@ -108,5 +124,5 @@ def _hooked(
     if lot_size_of(inputs):
         # Only to refuse models that mix examples, or keep something of them.
         with suppress(Unclear):
-            layout_of(model, parameters, inputs)
+            layout_of(model, loss, parameters, inputs, targets)
     return one_by_one(model, loss, inputs, targets, parameters)

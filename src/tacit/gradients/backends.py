@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tacit.errors import MixesExamples
 from tacit.gradients.chains import chain_gradients, chain_of
 from tacit.gradients.derived import leaves_of, parameters_of, pulled, replay, to_parameters
 from tacit.gradients.engine import Unclear, full_precision, precise, refuse_constant
@@ -17,16 +18,18 @@ from tacit.gradients.entropy import losses_and_gradients
 from tacit.gradients.layout import CallLayout, Layout, apply, layout_of
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.gradients.lot import LotGradients, Tensors
-from tacit.gradients.memory import undone
+from tacit.gradients.memory import is_same, unchanged, undone
 from tacit.gradients.models import eagerly
 from tacit.gradients.pieces import DensePiece, Piece
 from tacit.gradients.proof import refuse_unless_proven
-from tacit.gradients.recording import Call, Record, Recorder, replaced, tensors_in
+from tacit.gradients.recording import Call, Record, Recorder
 from tacit.gradients.recurrent import two_linears
 from tacit.gradients.rules import RULES, Batched
+from tacit.gradients.sequence import Different, Follower
+from tacit.gradients.trees import replaced, tensors_in
 
-# On so many examples gradients are checked before a layout is trusted.
-_ENOUGH = 32
+# On so many examples gradients are checked before a layout is trusted, and so many ways through a model are tried.
+_ENOUGH, _TRIES = 32, 3
 
 
 def bookkeeping(
@@ -36,11 +39,17 @@ def bookkeeping(
     if lot_size_of(inputs) == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     if layout is None or layout.doubt:
-        layout = layout_of(model, parameters, inputs)
+        layout = layout_of(model, loss, parameters, inputs, targets)
     with nullcontext() if torch.is_grad_enabled() else torch.enable_grad():
-        if layout.proofs(loss) < _ENOUGH:
-            _prove(model, loss, inputs, targets, parameters, layout)
-        return _by_rules(model, loss, inputs, targets, parameters, layout)
+        for _ in range(_TRIES):
+            try:
+                if layout.proofs < _ENOUGH:
+                    _prove(model, loss, inputs, targets, parameters, layout)
+                return _by_rules(model, loss, inputs, targets, parameters, layout)
+            except Different:
+                # Another way through the model: examined before anything is released from it.
+                layout = layout_of(model, loss, parameters, inputs, targets, anew=True)
+        raise Unclear("the model does different things for different lots")
 
 
 def _prove(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, layout: Layout) -> None:
@@ -58,10 +67,12 @@ def _prove(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: 
         finite = check(slice(0, _ENOUGH)).isfinite()
         if bool(finite.any()) and not bool(finite.all()):
             check(finite.nonzero().flatten())
+    except Different:
+        raise
     except Unclear as reason:
         layout.doubt = str(reason)
         raise
-    layout.prove(loss, int(finite.sum()))
+    layout.proofs += int(finite.sum())
 
 
 def _by_rules(
@@ -76,17 +87,20 @@ def _by_rules(
 ) -> LotGradients:
     chain = chain_of(model) if layout.is_chain and isinstance(inputs, Tensor) else None
     if chain is not None:
-        return chain_gradients(chain, loss, inputs, targets, parameters, is_proof=is_proof)
-    recorder = Recorder(parameters, layout.spread)
+        return chain_gradients(chain, loss, inputs, targets, parameters, layout.loss, is_proof=is_proof)
+    size = lot_size_of(inputs)
+    follower = Follower(layout.forward, size)
+    recorder = Recorder(parameters, lambda _, number: number in layout.spread, follower.see)
     with eagerly(layout.is_compiled), recorder:
         outputs = apply(model, inputs)
-    record, size = recorder.record, lot_size_of(inputs)
+    follower.finish()
+    record = recorder.record
     if len(record.calls) != len(layout.calls) or not all(
         places.fits(call, size) for call, places in zip(record.calls, layout.calls, strict=True)
     ):
-        raise Unclear("the model did not do the same as in the probe")
+        raise Unclear("the model did not do the same as in the examination")
     edges = [edge for call in record.calls for edge in call.edges if edge is not None]
-    values, found = losses_and_gradients(loss, outputs, targets, size, edges, is_proof=is_proof)
+    values, found = losses_and_gradients(loss, outputs, targets, size, edges, layout.loss, is_proof=is_proof)
     # Taken away one by one: of many, less is kept than was found.
     waiting = [*reversed(found)]
     del found
@@ -98,7 +112,7 @@ def _by_rules(
                 _collect(record, call, places, given, pieces, size)
     gradients = LotGradients.of(parameters, pieces, values.detach())
     if is_proof:
-        refuse_unless_proven(loss, outputs, targets, values, gradients)
+        refuse_unless_proven(values, gradients)
     return gradients
 
 
@@ -239,7 +253,7 @@ def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters:
     gradient = torch.func.grad(value, has_aux=True)
     given = {name: parameter.detach() for name, parameter in parameters.items()}
     vectorised = torch.func.vmap(gradient, in_dims=(None, 0, 0), randomness="different")
-    with _quiet():
+    with _quiet(), unchanged(model, loss):
         dense, losses = vectorised(given, inputs, targets)
     if any(values.requires_grad for values in dense.values()):
         raise Unclear("it uses a tensor that was made from its parameters before, whose share torch.func cannot see")
@@ -250,31 +264,52 @@ def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters:
 
 
 def one_by_one(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
-    """A backward pass for every example alone: slow, and right for whatever runs at all."""
+    """A backward pass for every example alone: slow, and right for whatever runs at all and keeps nothing.
+
+    The first example goes through twice, before and after the others: what it gives must not depend on them.
+    """
     size = lot_size_of(inputs)
-    rows: dict[str, list[Tensor]] = {name: [] for name in parameters}
-    losses = []
-    for index in range(size):
-
-        def pick(value: Tensor, index: int = index) -> Tensor:
-            return value[index : index + 1]
-
-        with torch.enable_grad():
-            outputs = apply(model, replaced(inputs, pick))
-            value = per_example_losses(loss, outputs, replaced(targets, pick), 1)[0]
-            # The loss of an example may be a constant, where the model or the loss has cases: its gradient is zero.
-            found: tuple[Tensor | None, ...] = (None,) * len(parameters)
-            if value.requires_grad:
-                found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
-        losses.append(value.detach())
-        for (name, parameter), grad in zip(parameters.items(), found, strict=True):
-            rows[name].append(torch.zeros_like(parameter) if grad is None else grad)
     if size == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
+    random = torch.get_rng_state()
+    with unchanged(model, loss):
+        found = [_alone_pass(model, loss, inputs, targets, parameters, index) for index in range(size)]
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(random)
+            again = _alone_pass(model, loss, inputs, targets, parameters, 0)
+    if size > 1 and not all(map(is_same, again, found[0])):
+        raise MixesExamples(
+            "An example has another gradient when other examples have gone through the model or the loss before it, "
+            "so something of them is kept. Store nothing of an example."
+        )
+    losses, *rows = zip(*found, strict=True)
     pieces: dict[str, list[Piece]] = {
-        name: [DensePiece(torch.stack(values).to(precise(values[0].dtype)))] for name, values in rows.items()
+        name: [DensePiece(torch.stack(values).to(precise(values[0].dtype)))]
+        for name, values in zip(parameters, rows, strict=True)
     }
     return LotGradients.of(parameters, pieces, torch.stack(losses))
+
+
+def _alone_pass(
+    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, index: int
+) -> list[Tensor]:
+    """The loss of one example and its gradients, parameter by parameter."""
+
+    def pick(value: Tensor) -> Tensor:
+        return value[index : index + 1]
+
+    with torch.enable_grad():
+        outputs = apply(model, replaced(inputs, pick))
+        value = per_example_losses(loss, outputs, replaced(targets, pick), 1)[0]
+        # The loss of an example may be a constant, where the model or the loss has cases: its gradient is zero.
+        found: tuple[Tensor | None, ...] = (None,) * len(parameters)
+        if value.requires_grad:
+            found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
+    gradients = [
+        torch.zeros_like(parameter) if grad is None else grad
+        for parameter, grad in zip(parameters.values(), found, strict=True)
+    ]
+    return [value.detach(), *gradients]
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from tacit.gradients.models import is_hooked
 from tacit.gradients.perceptrons import perceptron_gradients
 from tacit.gradients.pieces import DensePiece, OuterPiece, Piece
 from tacit.gradients.proof import refuse_unless_proven
+from tacit.gradients.sequence import Sequence
 
 
 def chain_of(model: nn.Module) -> list[nn.Module] | None:
@@ -43,11 +44,19 @@ def chain_of(model: nn.Module) -> list[nn.Module] | None:
 def _is_plain(layer: nn.Module) -> bool:
     if type(layer) is nn.Linear:
         return not is_hooked(layer) and "forward" not in layer.__dict__
-    return not layer._modules and not layer._parameters
+    # Torch's own layers without parameters act on each entry alone, or on the axes that they name: examined once.
+    return type(layer).__module__.startswith("torch.nn.modules") and not layer._modules and not layer._parameters
 
 
 def chain_gradients(
-    chain: list[nn.Module], loss: Loss, inputs: Tensor, targets: Any, parameters: Tensors, *, is_proof: bool = False
+    chain: list[nn.Module],
+    loss: Loss,
+    inputs: Tensor,
+    targets: Any,
+    parameters: Tensors,
+    examined: Sequence,
+    *,
+    is_proof: bool = False,
 ) -> LotGradients:
     """One forward pass, one backward pass to the outputs of the Linears, and an outer product an example for each."""
     by_hand = perceptron_gradients(chain, loss, inputs, targets, parameters)
@@ -64,17 +73,17 @@ def chain_gradients(
         else:
             x = layer(x)
     size = inputs.shape[0]
-    values, grads = losses_and_gradients(loss, x, targets, size, edges, is_proof=is_proof)
+    values, grads = losses_and_gradients(loss, x, targets, size, edges, examined, is_proof=is_proof)
     if any(given._version != version for given, version in seen):
         raise Unclear("an input was overwritten in place after it was used")
     if any(grad is not None and (grad.shape[0] != size or grad.dim() != 2) for grad in grads):
-        raise Unclear("the model did not do the same as in the probe")
+        raise Unclear("the model did not do the same as in the examination")
     given = [(x, grad) for (x, _), grad in zip(seen, grads, strict=True)]
     gradients = by_hand
     if gradients is None:
         gradients = LotGradients.of(parameters, _pieces(chain, given, parameters), values.detach())
     if is_proof:
-        refuse_unless_proven(loss, x, targets, values, gradients)
+        refuse_unless_proven(values, gradients)
     return gradients
 
 

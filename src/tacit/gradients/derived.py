@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.gradients.recording import Derived, Record, replaced, tensors_in
+from tacit.gradients.recording import Derived, Record
+from tacit.gradients.trees import replaced, tensors_in
 
 Tensors = dict[str, Tensor]
 

@@ -11,6 +11,7 @@ from torch.autograd import Variable
 from torch.autograd.graph import GradientEdge
 
 from tacit.errors import InvalidArgument
+from tacit.gradients.trees import tensors_in
 
 
 class Unclear(Exception):  # noqa: N818 - never leaves this package
@@ -52,6 +53,12 @@ def refuse_inference(error: RuntimeError) -> None:
             "it, nor of a model or a lot that was made in it. Make the model, draw lots and call run.backward "
             "outside of it, and use torch.no_grad where you only want outputs."
         ) from error
+
+
+def refuse_inference_tensors(tree: Any) -> None:
+    """Raise `InvalidArgument` for tensors that were made in torch.inference_mode."""
+    if torch.is_inference_mode_enabled() or any(tensor.is_inference() for tensor in tensors_in(tree)):
+        refuse_inference(RuntimeError("Inference tensors cannot be used."))
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:

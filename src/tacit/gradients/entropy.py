@@ -16,6 +16,7 @@ from torch.autograd.graph import GradientEdge
 from tacit.gradients.engine import pulled_back
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.gradients.models import is_hooked
+from tacit.gradients.sequence import Follower, Sequence
 
 Reals = NDArray[np.floating]
 
@@ -24,11 +25,25 @@ _FEW = 100_000
 
 
 def losses_and_gradients(
-    loss: Loss, outputs: Any, targets: Any, size: int, edges: list[GradientEdge], *, is_proof: bool
+    loss: Loss,
+    outputs: Any,
+    targets: Any,
+    size: int,
+    edges: list[GradientEdge],
+    examined: Sequence,
+    *,
+    is_proof: bool,
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """The loss of each example, and the gradients of their sum at the edges. A proof needs the losses' graph too."""
+    """The loss of each example, and the gradients of their sum at the edges. A proof needs the losses' graph too.
+
+    The loss must do what it did when it was `examined`.
+    """
     by_hand = _entropy_and_gradient(loss, outputs, targets, size)
-    values = per_example_losses(loss, outputs, targets, size) if is_proof or by_hand is None else by_hand[0]
+    if is_proof or by_hand is None:
+        follower = Follower(examined, size)
+        values = per_example_losses(loss, outputs, targets, size, follower)
+    else:
+        values = by_hand[0]
     if not edges:
         return values, ()
     if by_hand is None:

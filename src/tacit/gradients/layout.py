@@ -1,32 +1,41 @@
-"""Where the examples are in every tensor of a forward pass: found once per model, by a few runs on two or three."""
+"""Where the examples are in every tensor of a forward pass: found once per model and loss, by one examined pass."""
 
 from __future__ import annotations
 
+import copy
 import math
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tacit.errors import MixesExamples
+from tacit.errors import InvalidArgument, MixesExamples
 from tacit.gradients.chains import chain_of
-from tacit.gradients.engine import Unclear
-from tacit.gradients.memory import Buffers, refuse_memory, undone, unwritten
+from tacit.gradients.engine import Unclear, refuse_inference_tensors
+from tacit.gradients.examiner import Examiner, Step, refuse_different
+from tacit.gradients.losses import Loss, whole_losses
+from tacit.gradients.memory import attributes, held_tensors, is_same, refuse_changed, undone
 from tacit.gradients.models import eagerly, is_compiled, mixes, refuse_mixing, suspects
-from tacit.gradients.recording import Call, Record, Recorder, replaced, tensors_in
+from tacit.gradients.places import POSITIONS, UNIFORM, Mixed, Rows, is_private
+from tacit.gradients.recording import Call, Record, Recorder
+from tacit.gradients.recurrent import OWN_FUNCTIONS
 from tacit.gradients.rules import Batched
+from tacit.gradients.sequence import Followed, Sequence
+from tacit.gradients.trees import replaced, tensors_in
 
 Places = tuple[Batched | None, ...]
 
-_MIXED = (
-    "What the model computes for one example changes when another example of the lot does, so its gradient is not its "
-    "own. Look for statistics over the first dimension (a mean, a norm, a softmax over the lot) and compute them per "
-    "example."
-)
+# So many examples are made for an examination: a number that divides no other size of the model.
+_PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
+# What leaves torch, or comes back into the backward pass.
+_LEAVING = {
+    getattr(Tensor, name)
+    for name in ("numpy", "tolist", "__array__", "__dlpack__", "untyped_storage", "storage", "register_hook")
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,63 +66,51 @@ class CallLayout:
 class Layout:
     """One entry a call, and which derived tensors hold a copy per example.
 
-    `suspects` are the layers that would mix examples if someone switched them to. `is_chain` says that every call is
-    one of the Linears of a chain, on one row an example, and `is_compiled` that torch.compile has a hand in the model.
-    `weight` is how many numbers go in and out of its calls for one example: about what must be kept until all norms are
-    known. A layout has a `doubt` if gradients that were made by it turned out wrong.
+    `forward` and `loss` are the sequences of operations that were examined. `suspects` are the layers that would mix
+    examples if someone switched them to. `is_chain` says that every call is one of the Linears of a chain, on one row
+    an example, and `is_compiled` that torch.compile has a hand in the model. `weight` is how many numbers go in and out
+    of its calls for one example: about what must be kept until all norms are known. `proofs` counts the examples on
+    which gradients were checked. A layout has a `doubt` if the examples cannot be followed, or if gradients that were
+    made by it turned out wrong.
     """
 
     calls: tuple[CallLayout, ...]
     spread: frozenset[int] = frozenset()
+    forward: Sequence = field(default_factory=lambda: Sequence(1))
+    loss: Sequence = field(default_factory=lambda: Sequence(1))
     suspects: tuple[nn.Module, ...] = ()
     is_chain: bool = False
     is_compiled: bool = False
     weight: int = 0
     doubt: str = ""
-    _proofs: dict[int, tuple[Callable[[], object], int]] = field(default_factory=dict)
-
-    def proofs(self, loss: object) -> int:
-        """On how many examples the gradients of this loss were checked."""
-        known, count = self._proofs.get(id(loss), (None, 0))
-        return count if known is not None and known() is loss else 0
-
-    def prove(self, loss: object, examples: int) -> None:
-        """Note that some more were. The loss is not kept alive: it may hold the model."""
-        # What cannot be referred to weakly is checked every time.
-        with suppress(TypeError):
-            self._proofs[id(loss)] = (weakref.ref(loss), self.proofs(loss) + examples)
+    proofs: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """A layout, and the size of the lot that it was found with."""
-
-    layout: Layout
-    size: int
+_KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[Any, tuple[Callable[[], object], Layout]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
-_KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[Any, _Found]] = weakref.WeakKeyDictionary()
-
-
-def layout_of(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> Layout:
-    """The layout, remembered per model, mode and input shapes (without the lot size).
-
-    It is looked for again when a lot comes that is more than twice as large: from one example, or from a few that are
-    alike, nobody can tell whether they mix.
-    """
+def layout_of(
+    model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any, *, anew: bool = False
+) -> Layout:
+    """The layout, remembered per model, loss, mode and shapes (without the lot size); examined `anew` if asked."""
     tensors = [inputs] if isinstance(inputs, Tensor) else list(tensors_in(inputs))
-    key = (model.training, *parameters, *[(tensor.shape[1:], tensor.dtype) for tensor in tensors])
-    size = tensors[0].shape[0]
+    wanted = [targets] if isinstance(targets, Tensor) else list(tensors_in(targets))
+    shapes = [(tensor.shape[1:], tensor.dtype) for tensor in (*tensors, *wanted)]
+    key = (model.training, id(loss), *parameters, *shapes)
+    refuse_inference_tensors(tensors)
     known = _KNOWN.setdefault(model, {})
-    found = known.get(key)
-    if found is None or size > 2 * found.size:
+    of, layout = known.get(key, (None, None))
+    if layout is None or of is None or of() is not loss or anew:
         refuse_mixing(model)
         try:
-            layout = _find(model, parameters, inputs)
+            layout = _examine(model, loss, parameters, inputs, targets)
         except Unclear as reason:
             layout = Layout((), doubt=str(reason))
-        found = known[key] = _Found(layout, size)
-    layout = found.layout
+        # What cannot be referred to weakly is examined every time. The loss is not kept alive: it may hold the model.
+        with suppress(TypeError):
+            known[key] = (weakref.ref(loss), layout)
     if layout.doubt:
         raise Unclear(layout.doubt)
     if any(mixes(module) for module in layout.suspects):
@@ -121,74 +118,258 @@ def layout_of(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> L
     return layout
 
 
-def _find(model: nn.Module, parameters: dict[str, Tensor], inputs: Any) -> Layout:
-    spread: frozenset[int] = frozenset()
-    other = _other(inputs)
-    with unwritten(model):
-        left, left_by_other = (_probe(model, parameters, inputs, [i, 1], spread).left for i in (0, other))
-    refuse_memory(model, left, left_by_other)
-    for _ in range(4):
-        small, large = (_probe(model, parameters, inputs, examples, spread) for examples in ([0, 1], [0, 1, 2]))
-        two, three = small.record, large.record
-        found = _spread(two, three)
-        if found == spread:
-            break
-        spread = found
-    replaced_by_other = _probe(model, parameters, inputs, [other, 1], spread)
-    changed = replaced_by_other.record
-    _refuse_hidden_mixing(small.outputs, large.outputs, replaced_by_other.outputs)
-    if not len(two.calls) == len(three.calls) == len(changed.calls):
+def _examine(model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any) -> Layout:
+    """Examine a pass on made examples; on some of the given ones where the model does not take those."""
+    refuse_inference_tensors((inputs, parameters))
+    sizes = _sizes(model, inputs, targets)
+    try:
+        try:
+            return _examine_twice(model, loss, parameters, inputs, targets, sizes, _made)
+        except (Unclear, MixesExamples, InvalidArgument):
+            raise
+        except Exception:
+            return _examine_twice(model, loss, parameters, inputs, targets, sizes, _tiled)
+    except Unclear as reason:
+        _refuse_unless_alone(model, loss, inputs, targets, str(reason))
+        raise
+
+
+def _refuse_unless_alone(model: nn.Module, loss: Loss, inputs: Any, targets: Any, reason: str) -> None:
+    """Raise `MixesExamples` if an example has another loss alone than in a lot: then the user means something else.
+
+    Losses that cannot be compared, because they are random or need a whole lot, are left to single passes.
+    """
+
+    def losses(rows: list[int]) -> Tensor:
+        some, wanted = (replaced(tree, lambda t: t[torch.tensor(rows) % len(t)]) for tree in (inputs, targets))
+        with _copied(model, loss) as (copied, criterion, _), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            with torch.no_grad(), eagerly(is_compiled(model)):
+                return whole_losses(criterion, apply(copied, some), wanted, len(rows))[0]
+
+    try:
+        whole, again, *alone = (losses(rows) for rows in ([0, 1, 2], [0, 1, 2], [0], [1]))
+    except (RuntimeError, IndexError, ValueError, TypeError, InvalidArgument):
+        return
+    is_clear = whole.dim() > 0 and is_same(whole, again) and not _draws(model, loss, inputs, targets)
+    if is_clear and not all(torch.allclose(whole[i], one[0], 1e-3, 1e-6) for i, one in enumerate(alone)):
+        raise MixesExamples(
+            f"The loss of an example is another one when it is alone than in a lot ({reason}), so its gradient is not "
+            "its own. Compute everything for each example by itself."
+        )
+
+
+def _draws(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> bool:
+    """Whether a pass draws random numbers from torch's generator."""
+    some, wanted = (replaced(tree, lambda t: t[:1]) for tree in (inputs, targets))
+    with _copied(model, loss) as (copied, criterion, _), torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        with torch.no_grad(), eagerly(is_compiled(model)):
+            whole_losses(criterion, apply(copied, some), wanted, 1)
+        return not torch.equal(before, torch.get_rng_state())
+
+
+def _examine_twice(
+    model: nn.Module,
+    loss: Loss,
+    parameters: dict[str, Tensor],
+    inputs: Any,
+    targets: Any,
+    sizes: tuple[int, int],
+    make: Callable[[Any, int], Any],
+) -> Layout:
+    """Examine passes on two lots of different sizes, which must differ in nothing but the number of examples."""
+    trails, left, layouts = list[list[Step]](), list[dict[str, object]](), list[Layout]()
+    for size in sizes:
+        with _copied(model, loss) as (copied, criterion, is_copy):
+            tracked = dict(copied.named_parameters()) if is_copy else parameters
+            before = dict(attributes(copied, criterion))
+            layout, trail = _pass(
+                copied,
+                criterion,
+                {name: tracked[name] for name in parameters},
+                make(inputs, size),
+                make(targets, size),
+                size,
+                is_compiled=is_compiled(model),
+            )
+            left.append({name: value for name, value in attributes(copied, criterion) if before.get(name) != value})
+            trails.append(trail)
+            layouts.append(layout)
+    refuse_changed([name for name in left[0] | left[1] if left[0].get(name) != left[1].get(name)])
+    refuse_different(*trails)
+    _refuse_other_shapes(*layouts, sizes[1])
+    return layouts[0]
+
+
+def _refuse_other_shapes(one: Layout, other: Layout, size: int) -> None:
+    if len(one.calls) != len(other.calls):
         raise Unclear("the model does different things for different lots")
-    layouts = tuple(_layout(*calls) for calls in zip(two.calls, three.calls, changed.calls, strict=True))
-    for places, one, more, another in zip(layouts, two.calls, three.calls, changed.calls, strict=True):
-        _refuse_mixed_arguments(places, one, another)
-        _refuse_statistics(places, one, more, another)
-    weight = _numbers(three) - _numbers(two)
-    return Layout(layouts, spread, suspects(model), _is_chain(model, two), is_compiled(model), weight)
+    for call, its in zip(one.calls, other.calls, strict=True):
+        places = zip(call.shapes, call.arguments + call.outputs, strict=True)
+        if [shape if place is None else place.resized(shape, size) for shape, place in places] != list(its.shapes):
+            raise Unclear("a tensor's size is not proportional to the lot size in exactly one dimension")
 
 
-def _numbers(record: Record) -> int:
-    return sum(math.prod(shape) for call in record.calls for shape in (*call.shapes, *call.outputs))
+def _sizes(model: nn.Module, inputs: Any, targets: Any) -> tuple[int, int]:
+    """Two numbers of examples that divide no other size of the model, so that no axis is taken for another."""
+    shapes = [tensor.shape[1:] for tensor in tensors_in((inputs, targets))]
+    shapes += [tensor.shape for tensor in (*model.parameters(), *model.buffers())]
+    lengths = {length for shape in shapes for length in shape}
+    free = [prime for prime in _PRIMES if not any(length % prime == 0 for length in lengths)]
+    first, second = (free + list(_PRIMES[-2:]))[:2]
+    return first, second
 
 
-def _other(inputs: Any) -> int:
-    """An example to put in the place of the first: one that differs from it, if there is one."""
-    leaves = list(tensors_in(inputs))
-    differ = (i for i in range(2, len(leaves[0])) if any(not torch.equal(leaf[i], leaf[0]) for leaf in leaves))
-    return next(differ, 1)
+def _made(tree: Any, size: int) -> Any:
+    """Examples of the same shapes and types that hold nothing of the given ones."""
+
+    def make(tensor: Tensor) -> Tensor:
+        shape = (size, *tensor.shape[1:])
+        if tensor.is_floating_point() or tensor.is_complex():
+            return torch.rand(shape, dtype=tensor.dtype, device=tensor.device)
+        return torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
+
+    return replaced(tree, make)
 
 
-def _is_chain(model: nn.Module, record: Record) -> bool:
+def _tiled(tree: Any, size: int) -> Any:
+    return replaced(tree, lambda tensor: tensor[torch.arange(size, device=tensor.device) % len(tensor)].clone())
+
+
+@contextmanager
+def _copied(model: nn.Module, loss: Loss) -> Iterator[tuple[nn.Module, Loss, bool]]:
+    """Copies to try things on; where there can be none, the model itself, whose buffers are put back afterwards."""
+    try:
+        copied, criterion = (
+            copy.deepcopy((model, loss)) if isinstance(loss, nn.Module) else (copy.deepcopy(model), loss)
+        )
+    except Exception:
+        with undone(model):
+            yield model, loss, False
+    else:
+        yield copied, criterion, True
+
+
+def _pass(
+    model: nn.Module,
+    loss: Loss,
+    parameters: dict[str, Tensor],
+    inputs: Any,
+    targets: Any,
+    size: int,
+    *,
+    is_compiled: bool,
+) -> tuple[Layout, list[Step]]:
+    """Run model and loss under examination; what was found out, and the trail of all operations."""
+    lot = list(tensors_in((inputs, targets)))
+    examiner = Examiner(lot, size, {t.untyped_storage()._cdata: name for name, t in held_tensors(model, loss)})
+    forward, criterion, spread = Sequence(size), Sequence(size), set[int]()
+
+    def see(sequence: Sequence) -> Callable[..., None]:
+        def note(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+            examiner.calling = function
+            if function in _LEAVING and any(is_private(examiner.label(t)) for t in tensors_in(args)):
+                raise Unclear(f"{function.__name__} takes values of the examples out of torch")
+            sequence.note(function, args, kwargs)
+
+        return note
+
+    def is_spread(value: Tensor, number: int) -> bool:
+        if isinstance(examiner.label(value), Rows):
+            spread.add(number)
+        return number in spread
+
+    recorder = Recorder(parameters, is_spread, see(forward), keeps_results=True)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), eagerly(is_compiled), examiner:
+            with recorder:
+                outputs = apply(model, inputs)
+            with Followed(see(criterion)):
+                values = whole_losses(loss, outputs, targets, size)[0]
+        examiner.refuse_kept(held_tensors(model, loss))
+        if values.dim():
+            label = examiner.label(values)
+            _refuse_mixed(label)
+            if isinstance(label, Rows) and (label.axis, label.outer, label.inner) != (0, 1, 1):
+                raise Unclear("the losses are not in the order of the examples")
+        calls = tuple(_layout(call, examiner) for call in recorder.record.calls)
+        _refuse_own_functions([values, *tensors_in(outputs)])
+        layout = Layout(
+            calls,
+            frozenset(spread),
+            forward,
+            criterion,
+            suspects(model),
+            _is_chain(model, recorder.record.calls),
+            is_compiled,
+            _weight(calls, size),
+        )
+        recorder.record = Record({})
+        del outputs, values
+        examiner.refuse_survivors({tensor.untyped_storage()._cdata for tensor in lot})
+        return layout, examiner.trail
+    finally:
+        examiner.close()
+
+
+def _weight(calls: tuple[CallLayout, ...], size: int) -> int:
+    return sum(
+        math.prod(shape) // size
+        for call in calls
+        for shape, place in zip(call.shapes, call.arguments + call.outputs, strict=True)
+        if place is not None
+    )
+
+
+def _refuse_mixed(label: object) -> None:
+    if isinstance(label, Mixed):
+        if label.is_order:
+            raise Unclear(label.because)
+        raise MixesExamples(
+            f"{label.because}, so one example's gradient is not its own. Compute it for each example by itself: the "
+            "sum of all gradients is divided by the public lot size later."
+        )
+
+
+def _refuse_own_functions(tensors: list[Tensor]) -> None:
+    """Raise `Unclear` for an autograd function of the user's own: its backward pass could do anything."""
+    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, torch.autograd.function.BackwardCFunction) and node._forward_cls not in OWN_FUNCTIONS:
+            raise Unclear(f"the backward pass of {node._forward_cls.__name__} is not torch's own")
+        fresh = {following for following, _ in node.next_functions if following is not None} - seen
+        seen |= fresh
+        waiting += fresh
+
+
+def _layout(call: Call, examiner: Examiner) -> CallLayout:
+    shapes = tuple(tuple(shape) for shape in (*call.shapes, *call.outputs))
+    arguments = tuple(_place(tensor, examiner) for tensor in call.tensors)
+    return CallLayout(call.function, shapes, arguments, tuple(_place(tensor, examiner) for tensor in call.results))
+
+
+def _place(tensor: Tensor, examiner: Examiner) -> Batched | None:
+    label = examiner.label(tensor)
+    _refuse_mixed(label)
+    if label in (UNIFORM, POSITIONS):
+        axes = [axis for axis, length in enumerate(tensor.shape) if length % examiner.size == 0]
+        return Batched(axes[0], tensor.shape[axes[0]] // examiner.size) if len(axes) == 1 else None
+    if not isinstance(label, Rows):
+        return None
+    if label.outer > 1 and label.inner > 1:
+        raise Unclear("the order of examples and entries in a flattened dimension is an unusual one")
+    return Batched(label.axis, label.outer * label.inner, is_minor=label.outer > 1)
+
+
+def _is_chain(model: nn.Module, calls: list[Call]) -> bool:
     linears = [layer for layer in chain_of(model) or () if type(layer) is nn.Linear]
-    if not linears or len(linears) != len(record.calls):
+    if not linears or len(linears) != len(calls):
         return False
-    pairs = zip(linears, record.calls, strict=True)
+    pairs = zip(linears, calls, strict=True)
     return all(call.args[1] is layer.weight and call.args[0].dim() == 2 for layer, call in pairs)
-
-
-@dataclass(frozen=True, eq=False)
-class _Probe:
-    """What a forward pass on a few examples did, gave, and left in the model's buffers."""
-
-    record: Record
-    outputs: Any
-    left: Buffers
-
-
-def _probe(
-    model: nn.Module, parameters: dict[str, Tensor], inputs: Any, examples: list[int], spread: frozenset[int]
-) -> _Probe:
-    """A forward pass on a few examples, with the same random numbers each time. The model is left as it was."""
-
-    def pick(value: Tensor) -> Tensor:
-        return value[torch.tensor(examples, device=value.device) % value.shape[0]]
-
-    recorder = Recorder(parameters, spread)
-    with undone(model) as left, torch.random.fork_rng(devices=[]), torch.no_grad(), eagerly(is_compiled(model)):
-        torch.manual_seed(0)
-        with recorder:
-            outputs = apply(model, replaced(inputs, pick))
-    return _Probe(recorder.record, outputs, left)
 
 
 def apply(model: Callable[..., Any], inputs: Any) -> Any:
@@ -198,101 +379,3 @@ def apply(model: Callable[..., Any], inputs: Any) -> Any:
     if isinstance(inputs, dict):
         return model(**inputs)
     return model(inputs)
-
-
-def _refuse_hidden_mixing(outputs: Any, of_three: Any, others: Any) -> None:
-    """With example 0 changed, the output for example 1 must stay what it was."""
-    for one, large, other in zip(*map(tensors_in, (outputs, of_three, others)), strict=True):
-        place = _place(one.shape, large.shape)
-        if place is None or place.fold > 1 or one.shape != other.shape:
-            continue
-        if not _is_same(place.front(one)[1], place.front(other)[1]):
-            raise MixesExamples(_MIXED)
-
-
-def _refuse_mixed_arguments(layout: CallLayout, one: Call, another: Call) -> None:
-    """Nor must what it is made of change: an output can hide it, if only because the last layer starts at zero."""
-    for place, before, after in zip(layout.arguments, one.tensors, another.tensors, strict=True):
-        if place is None:
-            continue
-        rows, others = place.front(before), place.front(after)
-        if _is_same(rows[1], others[1]):
-            continue
-        if not any(_is_same(rows[i], others[j]) for i in (0, 1) for j in (0, 1)):
-            raise MixesExamples(_MIXED)
-        raise Unclear("the model changes the order of the examples")
-
-
-def _refuse_statistics(layout: CallLayout, one: Call, more: Call, another: Call) -> None:
-    """Nor must an argument without examples change with them: a gate at zero hides it until the first step opens it."""
-    each = zip(layout.arguments, one.tensors, more.tensors, another.tensors, strict=True)
-    for place, before, of_three, after in each:
-        if place is not None or not before.is_floating_point() or _is_same(before, after):
-            continue
-        if not _is_same(before, of_three):
-            raise MixesExamples(_MIXED)
-        # An example too few to tell: some of the rows, picked by what they hold, look like this too.
-        raise Unclear("an argument without examples depends on one")
-
-
-def _is_same(one: Tensor, other: Tensor) -> bool:
-    """Equal but for rounding, beside the largest number."""
-    if not one.is_floating_point() or not one.numel():
-        return torch.equal(one, other)
-    largest = float(one.detach().abs().nan_to_num(0.0, posinf=0.0).max())
-    error = 1e-2 if one.dtype in (torch.float16, torch.bfloat16) else 1e-5
-    return torch.allclose(one, other, rtol=error, atol=error * largest, equal_nan=True)
-
-
-def _spread(two: Record, three: Record) -> frozenset[int]:
-    if len(two.derived_shapes) != len(three.derived_shapes):
-        raise Unclear("the model does different things for different lots")
-    pairs = zip(two.derived_shapes, three.derived_shapes, strict=True)
-    return frozenset(number for number, (small, large) in enumerate(pairs) if small != large)
-
-
-def _layout(small: Call, large: Call, changed: Call) -> CallLayout:
-    is_alike = small.function is large.function is changed.function
-    # Six rows for two examples and nine for three can be chance, as where packed sequences are of different lengths.
-    if not is_alike or (small.shapes, small.outputs) != (changed.shapes, changed.outputs):
-        raise Unclear("the model does different things for different lots")
-    arguments = []
-    for shape, other, a, b in zip(small.shapes, large.shapes, small.tensors, changed.tensors, strict=True):
-        place = _place(shape, other)
-        if place is not None and place.fold > 1:
-            place = replace(place, is_minor=_is_minor(a, b, place))
-        arguments.append(place)
-    outputs = [_place(shape, other) for shape, other in zip(small.outputs, large.outputs, strict=True)]
-    folded = [place for place in arguments if place is not None and place.fold > 1]
-    for index, place in enumerate(outputs):
-        if place is not None and place.fold > 1:
-            if not folded:
-                raise Unclear("an operation lays the examples out anew")
-            outputs[index] = replace(place, is_minor=folded[0].is_minor)
-    shapes = tuple(tuple(shape) for shape in (*small.shapes, *small.outputs))
-    return CallLayout(small.function, shapes, tuple(arguments), tuple(outputs))
-
-
-def _place(small: tuple[int, ...], large: tuple[int, ...]) -> Batched | None:
-    """The dimension that grew from 2k to 3k."""
-    if small == large:
-        return None
-    if len(small) != len(large):
-        raise Unclear("the number of dimensions depends on the lot size")
-    changed = [axis for axis, (a, b) in enumerate(zip(small, large, strict=True)) if a != b]
-    axis = changed[0]
-    if len(changed) > 1 or small[axis] % 2 or large[axis] % 3 or small[axis] // 2 != large[axis] // 3:
-        raise Unclear("a tensor's size is not proportional to the lot size in exactly one dimension")
-    return Batched(axis, small[axis] // 2)
-
-
-def _is_minor(value: Tensor, changed: Tensor, place: Batched) -> bool:
-    """Which entries of the folded dimension belong to example 0: the first half, or every other one."""
-    rows = (value != changed).movedim(place.axis, 0).reshape(value.shape[place.axis], -1).any(1)
-    first_half = torch.arange(rows.numel()) < place.fold
-    every_other = torch.arange(rows.numel()) % 2 == 0
-    if bool(rows.any()) and not bool((rows & ~first_half.to(rows.device)).any()):
-        return False
-    if bool(rows.any()) and not bool((rows & ~every_other.to(rows.device)).any()):
-        return True
-    raise Unclear("the order of examples and entries in a flattened dimension cannot be told")

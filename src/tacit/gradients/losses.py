@@ -13,20 +13,37 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument, MixesExamples
-from tacit.gradients.recording import replaced
+from tacit.gradients.sequence import Followed, Follower
+from tacit.gradients.trees import replaced
 
 Loss = Callable[[Any, Any], Tensor]
 
 
-def per_example_losses(loss: Loss, outputs: Any, targets: Any, size: int) -> Tensor:
+def per_example_losses(loss: Loss, outputs: Any, targets: Any, size: int, follower: Follower | None = None) -> Tensor:
     """[B]: the loss of each example by itself.
 
     A loss with a `reduction` (torch's functionals and modules) is asked for none of it. Several values an example are
     averaged, or added up where the reduction is "sum" or "batchmean", as the loss would have done with one example
     alone: those whose target is its `ignore_index` do not count. Weights of classes multiply; no sum over the lot is
     there to divide them by. A loss that returns one number for the lot is applied to every example alone, and must be
-    their mean or sum.
+    their mean or sum. A `follower` compares what the loss does with what it did when it was examined.
     """
+    if follower is None:
+        values, loss, reduction = whole_losses(loss, outputs, targets, size)
+    else:
+        with Followed(follower.see):
+            values, loss, reduction = whole_losses(loss, outputs, targets, size)
+        follower.finish()
+    if values.dim() == 0:
+        return _one_by_one(loss, outputs, targets, values, size)
+    if values.dim() == 1:
+        return values
+    sums = values.flatten(1).sum(1)
+    return sums if reduction in ("sum", "batchmean") else sums / _counted(loss, values, targets)
+
+
+def whole_losses(loss: Loss, outputs: Any, targets: Any, size: int) -> tuple[Tensor, Loss, str | None]:
+    """What the loss gives for a whole lot without its `reduction`; the loss that gave it; and the reduction."""
     reduction: str | None = None
     if isinstance(loss, nn.Module) and "reduction" in vars(loss):
         reduction = vars(loss)["reduction"]
@@ -38,17 +55,12 @@ def per_example_losses(loss: Loss, outputs: Any, targets: Any, size: int) -> Ten
         values = loss(outputs, targets)
     if not isinstance(values, Tensor):
         raise InvalidArgument(f"loss must return a tensor. Got {type(values).__name__}.")
-    if values.dim() == 0:
-        return _one_by_one(loss, outputs, targets, values, size)
-    if values.shape[0] != size:
+    if values.dim() and values.shape[0] != size:
         raise InvalidArgument(
             f"loss returned {tuple(values.shape)} for a lot of {size} examples. Return one value per example, "
             "or the mean or sum of such values."
         )
-    if values.dim() == 1:
-        return values
-    sums = values.flatten(1).sum(1)
-    return sums if reduction in ("sum", "batchmean") else sums / _counted(loss, values, targets)
+    return values, loss, reduction
 
 
 def _counted(loss: Loss, values: Tensor, targets: Any) -> Tensor | int:

@@ -6,7 +6,7 @@ runs, so a parameter is found however the model uses it: through a module, a fun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from tacit.gradients.attention import self_attention
 from tacit.gradients.recurrent import RECURRENT
+from tacit.gradients.trees import tensors_in
 
 
 @dataclass(eq=False, slots=True)
@@ -33,22 +34,11 @@ class Call:
     versions: list[int]
     outputs: list[torch.Size]
     edges: list[GradientEdge | None]
+    results: list[Tensor]
 
     def is_untouched(self) -> bool:
         """False if an argument was overwritten in place after this call."""
         return [tensor._version for tensor in self.tensors] == self.versions
-
-
-def tensors_in(tree: Any) -> Iterator[Tensor]:
-    """All tensors of nested tuples, lists and dictionaries, depth first."""
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for item in tree:
-            yield from tensors_in(item)
-    elif isinstance(tree, dict):
-        for item in tree.values():
-            yield from tensors_in(item)
 
 
 def _tensors_among(values: Iterable[Any]) -> list[Tensor]:
@@ -65,18 +55,6 @@ def _tensors_among(values: Iterable[Any]) -> list[Tensor]:
 def _edge(output: Tensor) -> GradientEdge | None:
     node = output.grad_fn
     return None if node is None else GradientEdge(node, output.output_nr)
-
-
-def replaced(tree: Any, change: Callable[[Tensor], Any]) -> Any:
-    """The same nesting with every tensor put through `change`."""
-    if isinstance(tree, Tensor):
-        return change(tree)
-    if isinstance(tree, (tuple, list)):
-        items = [replaced(item, change) for item in tree]
-        return tuple(items) if isinstance(tree, tuple) else items
-    if isinstance(tree, dict):
-        return {key: replaced(item, change) for key, item in tree.items()}
-    return tree
 
 
 @dataclass(eq=False)
@@ -104,17 +82,29 @@ class Record:
     derived_shapes: list[tuple[int, ...]] = field(default_factory=list)
 
 
+See = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any] | None], None]
+
+
 class Recorder(TorchFunctionMode):
     """Records every operation that a tracked parameter, or something derived from one, takes part in.
 
-    `spread` names (by number) the derived tensors that hold a copy per example, such as an
-    expanded token: making one is a call of its own, and what comes after it is ordinary.
+    `is_spread` tells, of a derived tensor and its number, whether it holds a copy per example, such as an expanded
+    token: making one is a call of its own, and what comes after it is ordinary. `see` is told of every operation.
+    Results of calls are kept only if asked, as they take memory.
     """
 
-    def __init__(self, parameters: dict[str, Tensor], spread: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        parameters: dict[str, Tensor],
+        is_spread: Callable[[Tensor, int], bool],
+        see: See,
+        *,
+        keeps_results: bool = False,
+    ) -> None:
         super().__init__()
+        self.keeps_results = keeps_results
         self.record = Record({id(parameter): name for name, parameter in parameters.items()})
-        self.spread = spread
+        self._is_spread, self._see = is_spread, see
         # The identities of parameters and of what is derived from them: all alive, so that nothing else has one.
         self._tracked = set(self.record.names)
 
@@ -125,19 +115,19 @@ class Recorder(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        self._see(func, args, kwargs)
         if func is F.multi_head_attention_forward:
             taken_apart = self_attention(args, kwargs or {}, self._linear)
             if taken_apart is not None:
                 return taken_apart
-        if func in RECURRENT and (self.is_tracked(args) or (kwargs and self.is_tracked(kwargs.values()))):
+        is_tracked = self.is_tracked(args) or (kwargs and self.is_tracked(kwargs.values()))
+        if is_tracked and func in RECURRENT:
             take_apart, recurrence = RECURRENT[func]
             taken_apart = take_apart(recurrence, args, kwargs or {}, self)
             if taken_apart is not None:
                 return taken_apart
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if self.is_tracked(args) or (kwargs and self.is_tracked(kwargs.values())):
-            return self._seen(func, args, kwargs or {}, result)
-        return result
+        return self._seen(func, args, kwargs or {}, result) if is_tracked else result
 
     def _seen(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Note what an operation with something tracked did; its result."""
@@ -158,7 +148,8 @@ class Recorder(TorchFunctionMode):
         if not is_derived or self._derive(func, args, kwargs, result):
             shapes, versions = [tensor.shape for tensor in tensors], [tensor._version for tensor in tensors]
             made = [output.shape for output in outputs]
-            self.record.calls.append(Call(func, args, kwargs, tensors, shapes, versions, made, edges))
+            results = outputs if self.keeps_results else []
+            self.record.calls.append(Call(func, args, kwargs, tensors, shapes, versions, made, edges, results))
         return result
 
     def note(self, function: Callable[..., Any], args: tuple[Any, ...], result: Tensor) -> Tensor:
@@ -167,8 +158,7 @@ class Recorder(TorchFunctionMode):
         return noted
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        result: Tensor = self.__torch_function__(F.linear, (), (x, weight, bias))
-        return result
+        return self.note(F.linear, (x, weight, bias), F.linear(x, weight, bias))
 
     def is_tracked(self, values: Iterable[Any]) -> bool:
         """Whether a parameter, or something that is made of parameters only, is among them."""
@@ -179,7 +169,7 @@ class Recorder(TorchFunctionMode):
         return False
 
     def _derive(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
-        """Note derived tensors; True if the result is spread over the examples, which makes this a call."""
+        """Note derived tensors; True if the result holds a copy per example, which makes this a call."""
         is_several = isinstance(result, (tuple, list))
         is_spread = False
         for index, value in enumerate(result if is_several else [result]):
@@ -187,7 +177,7 @@ class Recorder(TorchFunctionMode):
                 continue
             number = len(self.record.derived_shapes)
             self.record.derived_shapes.append(tuple(value.shape))
-            if number in self.spread:
+            if self._is_spread(value, number):
                 is_spread = True
             else:
                 position = index if is_several else None

@@ -1,0 +1,320 @@
+"""The examination of a forward pass: does each example's loss depend on that example alone?
+
+Every operation that torch runs, down to its kernels' level, is looked up in a list of operations that act on each
+example alone (`independent.py`), and the axis along which the examples lie is followed from one to the next. What is
+computed from several examples is marked, and so is all that is made of it, whatever the values are: no gate that
+happens to be closed can hide it. Writing something of the examples into a parameter, a buffer or any other tensor that
+was there before is refused before it happens.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tacit.errors import MixesExamples
+from tacit.gradients.engine import Unclear
+from tacit.gradients.independent import CONSTANTS, HOST, OPERATIONS, RANDOM, Operands
+from tacit.gradients.places import POSITIONS, PUBLIC, UNIFORM, Label, Mixed, Rows, Stride, is_private, rows_of
+from tacit.gradients.trees import tensors_in
+
+# These read values only to check that they are valid, and raise if they are not.
+_CHECKING = {torch.nn.functional.one_hot}
+# Types of arguments that are numbers, or may be: torch takes a number for a tensor.
+_NUMBERS = frozenset({"number", "float", "Optional[number]", "Optional[float]", "Tensor"})
+# Longer tensors than this are not made from numbers by hand.
+_FEW = 64
+_TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parent)
+
+
+# An operation, the numbers that it computed with, and where the user asked for it.
+Step = tuple[str, list[Any], str]
+
+
+class Examiner(TorchDispatchMode):
+    """Follows the examples of one lot through everything that torch computes while it is active."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Compiled layers run as they were written meanwhile; the compiler, which takes a second to load, is not needed.
+        return False
+
+    def __init__(self, lot: Iterable[Tensor], size: int, names: dict[int, str]) -> None:
+        super().__init__()
+        self.size = size
+        # By storage: PUBLIC for what was there before, and for what is made of that alone.
+        self._labels: dict[int, Label | Stride] = {}
+        self._kept: dict[int, int] = {}
+        self._names = names
+        # The function of torch's Python interface that is being run.
+        self.calling: object = None
+        # The numbers that operations compute with: they must not depend on how many examples there are.
+        self.trail: list[Step] = []
+        self.is_random = False
+        for tensor in lot:
+            self._label_fresh(tensor, Rows(0))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        operation = Operation.of(func)
+        given = operation.named(args, kwargs or {})
+        tensors = [tensor for value in given.values() for tensor in tensors_in(value)]
+        for tensor in tensors:
+            if tensor.layout is torch.strided:
+                self._keep(tensor)
+        labels = {id(tensor): self.label(tensor) for tensor in tensors}
+        if operation.name in HOST and any(map(is_private, labels.values())):
+            if self.calling not in _CHECKING:
+                raise Unclear(f"{operation.name}{_where()} reads values of the examples")
+            return func(*args, **(kwargs or {}))
+        written = [given[name] for name in operation.written if isinstance(given.get(name), Tensor)]
+        if written:
+            label = self._result(operation, given, labels, written)[0]
+            for tensor in written:
+                self._write(tensor, label, operation.name)
+            self._note(operation, given, tensors)
+            return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self.is_random |= operation.name in RANDOM or operation.name == "native_dropout"
+        if operation.name == "lift_fresh" and result.numel() <= _FEW:
+            self.trail.append((operation.name, result.reshape(-1).tolist(), _where()))
+        fresh = [tensor for tensor in tensors_in(result) if self._is_fresh(tensor)]
+        if fresh:
+            made = list(tensors_in(result))
+            for tensor, label in zip(made, self._result(operation, given, labels, made), strict=True):
+                if self._is_fresh(tensor):
+                    self._label_fresh(tensor, label)
+            self._note(operation, given, tensors)
+        return result
+
+    def _note(self, operation: Operation, given: dict[str, Any], tensors: list[Tensor]) -> None:
+        """Take down the numbers that an operation computes with, among them tensors that hold a single public one."""
+        single = (tensor for tensor in tensors if not tensor.dim() and self.label(tensor) is PUBLIC)
+        numbers = [*operation.numbers(given), *(tensor.item() for tensor in single if tensor.layout is torch.strided)]
+        if numbers:
+            self.trail.append((operation.name, numbers, _where()))
+
+    def label(self, tensor: Tensor) -> Label:
+        """What a tensor depends on, and where the examples are in it."""
+        if not tensor.numel() or tensor.layout is not torch.strided:
+            return PUBLIC
+        known = self._labels.get(tensor.untyped_storage()._cdata, PUBLIC)
+        if isinstance(known, Stride):
+            found = rows_of(tensor, known, self.size)
+            if isinstance(found, str):
+                return PUBLIC if known.loose else Mixed(f"an operation{_where()} {found}", is_order=True)
+            return found
+        if known is PUBLIC:
+            return self._expanded(tensor)
+        return known
+
+    def _expanded(self, tensor: Tensor) -> Label:
+        """A public tensor that was expanded over the examples is the same for each of them."""
+        axes = [
+            axis
+            for axis, (length, step) in enumerate(zip(tensor.shape, tensor.stride(), strict=True))
+            if step == 0 and length > 1 and length % self.size == 0
+        ]
+        return Rows(axes[0], 1, tensor.shape[axes[0]] // self.size, loose=True) if len(axes) == 1 else PUBLIC
+
+    def _result(
+        self, operation: Operation, given: dict[str, Any], labels: dict[int, Label], made: list[Tensor]
+    ) -> list[Label]:
+        name = operation.name
+        known = [label for label in labels.values() if label is not PUBLIC]
+        if not known:
+            if name in RANDOM or name in CONSTANTS:
+                return [UNIFORM] * len(made)
+            if name == "arange":
+                return [POSITIONS if tensor.numel() == self.size else PUBLIC for tensor in made]
+            if name != "repeat":
+                return [PUBLIC] * len(made)
+        mixed = next((label for label in known if isinstance(label, Mixed)), None)
+        if mixed is not None and name not in CONSTANTS and not name.endswith("_like"):
+            return [mixed] * len(made)
+        if name.endswith("_like") or name.startswith("new_"):
+            return [UNIFORM] * len(made)
+        rule = OPERATIONS.get(name)
+        if rule is None:
+            if not any(isinstance(label, Rows) and not label.loose for label in known):
+                return [PUBLIC] * len(made)
+            because = f"{name}{_where()} is not on the list of operations that act on each example alone"
+            return [Mixed(because, is_order=True)] * len(made)
+        found = rule(Operands(name, given, labels, made, self.size))
+        each = found if isinstance(found, list) else [found] * len(made)
+        return [_with_place(label) for label in each]
+
+    def _is_fresh(self, tensor: Tensor) -> bool:
+        """Whether the storage of a result is new: a view shares that of an argument."""
+        return tensor.layout is torch.strided and tensor.untyped_storage()._cdata not in self._kept
+
+    def _keep(self, tensor: Tensor) -> int:
+        storage = tensor.untyped_storage()
+        key: int = storage._cdata
+        if key not in self._kept:
+            # A weak reference: the address is not used again while it is held, and it shows who keeps what.
+            self._kept[key] = storage._weak_ref()
+        return key
+
+    def _label_fresh(self, tensor: Tensor, label: Label) -> None:
+        is_placed = isinstance(label, Rows) and tensor.numel()
+        self._labels[self._keep(tensor)] = Stride.of(tensor, label) if is_placed else label  # type: ignore[arg-type]
+
+    def _write(self, tensor: Tensor, label: Label, name: str) -> None:
+        """Note what an operation in place leaves in the storage of a tensor."""
+        key = self._keep(tensor)
+        if key not in self._labels:
+            if is_private(label):
+                kept = repr(self._names[key]) if key in self._names else "a tensor that was there before"
+                raise MixesExamples(
+                    f"The forward pass writes something of the examples into {kept} ({name}{_where()}), which would be "
+                    "released without noise. Leave such statistics out, or compute them on public data and keep them "
+                    "fixed."
+                )
+            return
+        before = self._labels[key]
+        is_whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+        if isinstance(label, Mixed) or isinstance(before, Mixed):
+            self._labels[key] = label if isinstance(label, Mixed) else before
+        elif isinstance(label, Rows):
+            stride = Stride.of(tensor, label)
+            if is_whole or before is UNIFORM or (isinstance(before, Stride) and before.bytes == stride.bytes):
+                self._labels[key] = stride
+            else:
+                self._labels[key] = Mixed(f"{name}{_where()} writes examples among other values", is_order=True)
+        elif is_whole:
+            self._labels[key] = label
+        elif before is UNIFORM:
+            self._labels[key] = self._partly(tensor)
+        elif isinstance(before, Stride) and not isinstance(self.label(tensor), Rows):
+            self._labels[key] = Mixed(f"{name}{_where()} writes to some of the examples", is_order=True)
+
+    def _partly(self, tensor: Tensor) -> Label | Stride:
+        """What a storage holds that was the same everywhere until a part of it was overwritten with public values."""
+        axes = [axis for axis, length in enumerate(tensor.shape) if length % self.size == 0]
+        if len(axes) != 1:
+            return PUBLIC
+        return Stride.of(tensor, Rows(axes[0], 1, tensor.shape[axes[0]] // self.size, loose=True))
+
+    def refuse_kept(self, named: Iterable[tuple[str, Tensor]]) -> None:
+        """Raise `MixesExamples` if one of these tensors holds something of the examples."""
+        for name, tensor in named:
+            label = self.label(tensor) if isinstance(tensor, Tensor) else PUBLIC
+            if is_private(label):
+                raise MixesExamples(
+                    f"The forward pass keeps something of the examples in {name!r}, which would be released with the "
+                    "model, without noise. Return it, or do not store it."
+                )
+
+    def refuse_survivors(self, known: set[int]) -> None:
+        """Raise `MixesExamples` if a tensor made of the examples outlives the pass; `known` are the lot's storages."""
+        if self._survivors(known):
+            gc.collect()
+        if self._survivors(known):
+            raise MixesExamples(
+                "The model or the loss keeps a tensor that was computed from the examples (in a list, a closure or a "
+                "global variable), so a later lot could see it. Store nothing of a lot; keep .item() values of public "
+                "quantities only."
+            )
+
+    def _survivors(self, known: set[int]) -> list[int]:
+        return [
+            key
+            for key, label in self._labels.items()
+            if (isinstance(label, Mixed) or (isinstance(label, Stride) and not label.loose))
+            and key not in known
+            and not torch.UntypedStorage._expired(self._kept[key])
+        ]
+
+    def close(self) -> None:
+        """Let go of all storages."""
+        for reference in self._kept.values():
+            torch.UntypedStorage._free_weak_ref(reference)
+        self._kept.clear()
+        self._labels.clear()
+
+
+def _with_place(label: Label) -> Label:
+    if isinstance(label, Mixed) and not label.because.endswith(")"):
+        return Mixed(f"{label.because}{_where()}", label.is_order)
+    return label
+
+
+def _where() -> str:
+    """The line of the user's code that is being run, in parentheses."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((_TORCH, _OURS)) and "contextlib" not in name:
+            return f" ({Path(name).name}, line {frame.f_lineno})"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return ""
+
+
+class Operation:
+    """What is known of one of torch's operations by its schema: its name, its arguments, and which it writes to."""
+
+    _known: dict[Any, Operation] = {}  # noqa: RUF012
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        name = schema.name.removeprefix("aten::")
+        self.written = tuple(
+            argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write
+        )
+        is_in_place = name.endswith("_") and not name.endswith("__") and self.written == ("self",)
+        self.name = name[:-1] if is_in_place else name
+        self.arguments = tuple(argument.name for argument in schema.arguments)
+        # Positions are followed by a label of their own.
+        self._numbers = [a.name for a in schema.arguments if str(a.type) in _NUMBERS and name != "arange"]
+        self.defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+
+    @staticmethod
+    def of(func: Any) -> Operation:
+        """The operation, looked up once."""
+        found = Operation._known.get(func)
+        if found is None:
+            found = Operation._known[func] = Operation(func)
+        return found
+
+    def numbers(self, given: dict[str, Any]) -> list[Any]:
+        """The arguments that take part in the arithmetic, if they are not the usual ones."""
+        numbers = ((name, given.get(name)) for name in self._numbers)
+        return [
+            value
+            for name, value in numbers
+            if isinstance(value, (int, float, complex)) and value != self.defaults.get(name)
+        ]
+
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """All arguments by their names."""
+        return self.defaults | dict(zip(self.arguments, args, strict=False)) | kwargs
+
+
+def refuse_different(one: list[Step], other: list[Step]) -> None:
+    """Raise if operations on two lots of different sizes computed with different numbers."""
+    for (name, numbers, where), (its, its_numbers, _) in zip(one, other, strict=False):
+        if name != its or len(numbers) != len(its_numbers):
+            raise Unclear(f"{name}{where} depends on how many examples there are")
+        if not all(map(_is_equal, numbers, its_numbers)):
+            raise MixesExamples(
+                f"{name}{where} uses a number that depends on how many examples there are, so an example's gradient "
+                "depends on the others. Divide by no number of examples: the sum of all gradients is divided by the "
+                "public lot size later."
+            )
+    if len(one) != len(other):
+        raise Unclear("the number of operations depends on how many examples there are")
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    return bool(one == other) or (one != one and other != other)
