@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from tacit.accounting import Gaussian
+from tacit.guarantee import Assumption
 from tacit.noise import GaussianNoise
 from tacit.sampling import Poisson
 from tacit.types import BoundedSum
@@ -60,7 +61,7 @@ class InOrder:
     lot_size: float
     population: int
 
-    assumption: str = field(default="Lots are Poisson samples.", init=False)
+    assumption: Assumption = field(default=Assumption("poisson_lots", "Lots are Poisson samples."), init=False)
 
     def lot(self, n, rng, step=0):
         size = int(self.lot_size)

@@ -6,6 +6,7 @@ Names load when they are first used, so a command line or an accountant never wa
 from typing import TYPE_CHECKING
 
 __all__ = [
+    "Assumption",
     "Budget",
     "FullBatch",
     "Guarantee",
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import tacit.accounting as accounting
     import tacit.gradients as gradients
     import tacit.methods as methods
-    from tacit.guarantee import Guarantee
+    from tacit.guarantee import Assumption, Guarantee
     from tacit.ledger import Budget, Ledger
     from tacit.plan import Schedule
     from tacit.run import PrivateRun
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     __version__: str
 else:
     _HOMES = {
+        "Assumption": "guarantee",
         "Budget": "ledger",
         "FullBatch": "sampling",
         "Guarantee": "guarantee",

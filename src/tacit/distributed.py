@@ -29,6 +29,7 @@ from tacit.accounting.events import from_json
 from tacit.charging import Debt, Entered, fingerprint_of, resumed
 from tacit.errors import InvalidArgument, OutOfOrder, TacitError
 from tacit.gradients.engine import precise
+from tacit.guarantee import Assumption
 from tacit.ledger import Booking
 from tacit.lots import Examples
 from tacit.mechanism import MechanismState
@@ -75,9 +76,9 @@ class Peers:
         return self.rank == 0
 
     @property
-    def taken(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[Assumption, ...]:
         """What the guarantee takes for granted about them."""
-        return (_SAME_EXAMPLES.format(size=self.size),) if self.size > 1 else ()
+        return (Assumption("same_examples_everywhere", _SAME_EXAMPLES.format(size=self.size)),) if self.size > 1 else ()
 
     def join(self, model: nn.Module, plan: Plan, examples: Examples, *, adds_up: bool) -> None:
         """Give every process the first one's weights; refuse what would not be one run on one data set.

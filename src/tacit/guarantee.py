@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -15,8 +15,11 @@ from tacit.accounting.curve import PrivacyCurve, claim_side, curve
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
 from tacit.accounting.events import from_json as event_from_json
 from tacit.errors import Asymptotic, InvalidArgument, NotAccountable, NotProven
+from tacit.old_assumptions import key_of
 
-VERSION = 1
+# Version 1 held assumptions as bare sentences. It is still read.
+VERSION = 2
+_READABLE = (1, VERSION)
 
 
 class Status(Enum):
@@ -45,6 +48,23 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Assumption:
+    """Something that a proof needs and that the program cannot check. Code asks for the `key`, people read the `text`.
+
+    Keys never change their meaning, and texts may be reworded. docs/guarantees.md lists the keys.
+
+    >>> print(Assumption("full_batch", "Every example takes part in every step."))
+    Every example takes part in every step.
+    """
+
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class Guarantee:
     """What is proven about everything that was released, for one `unit` of the data.
 
@@ -52,7 +72,8 @@ class Guarantee:
     `to_json` speak about. `status` rates the method's own claim, not the proven statement; `because` says why.
     `odometer` is what this run happened to spend where parameters depended on releases: not a guarantee.
     `violations` says what keeps the claim, or a release, from being sound; `errors` what a person has to resolve,
-    such as a measured lower bound above the proven one.
+    such as a measured lower bound above the proven one. `findings` are those of the `notes` and `errors` that a check
+    such as an audit has added, each with the key of the check.
     `attained` says whether two neighbouring data sets are known that see `event` as it is. Where they are not, as for
     an (epsilon, delta) that was only stated or a sensitivity that was only bounded, there is no lower bound but 0.
     `local` is what each example's own report guarantees by itself, where examples are reported with noise on them: it
@@ -72,7 +93,7 @@ class Guarantee:
     claim: Claim | None = None
     because: str = ""
     unit: str = "example"
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
     unprotected: tuple[str, ...] = ()
     odometer: float | None = None
     violations: tuple[str, ...] = ()
@@ -80,9 +101,12 @@ class Guarantee:
     notes: tuple[str, ...] = ()
     local: Event | None = None
     attained: bool = True
+    findings: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", arguments.open_unit("delta", self.delta))
+        # A sampling that somebody else wrote may still give a sentence, and its run has been paid for by now.
+        object.__setattr__(self, "assumptions", tuple(_keyed(each) for each in self.assumptions))
 
     @property
     def adjacency(self) -> Adjacency:
@@ -121,6 +145,17 @@ class Guarantee:
         except NotProven:
             return None
 
+    def with_finding(self, key: str, text: str, *, is_error: bool = False) -> Guarantee:
+        """The same with what a check found: a note, or an error. What an earlier check of this key found is dropped."""
+        earlier = [said for known, said in self.findings if known == key]
+        notes, errors = (tuple(one for one in some if one not in earlier) for some in (self.notes, self.errors))
+        return replace(
+            self,
+            notes=notes if is_error else (*notes, text),
+            errors=(*errors, text) if is_error else errors,
+            findings=(*(one for one in self.findings if one[0] != key), (key, text)),
+        )
+
     def _central_limit(self) -> float | None:
         """The asymptotic epsilon, for comparison; None where there is none."""
         try:
@@ -143,7 +178,7 @@ class Guarantee:
             "claim": None if self.claim is None else {**asdict(self.claim), "epsilon": _finite(self.claim.epsilon)},
             "status": self.status.value,
             "because": self.because,
-            "proven": {**proven, "level": "worst_case", "assumptions": list(self.assumptions)},
+            "proven": {**proven, "level": "worst_case", "assumptions": [asdict(each) for each in self.assumptions]},
             "odometer": None if self.odometer is None else {"epsilon": _finite(self.odometer), "dp_guarantee": False},
             "lower_bound": {"epsilon": lower, "kind": "pld_optimistic"},
             "asymptotic": None if central_limit is None else {"epsilon": _finite(central_limit), "kind": "clt"},
@@ -153,6 +188,7 @@ class Guarantee:
             "notes": list(self.notes),
             "local": None if self.local is None else self._local_json(self.local),
             "attained": self.attained,
+            "findings": dict(self.findings),
             "event": json.loads(self.event.to_json()),
         }
         return json.dumps(content, indent=1)
@@ -165,9 +201,10 @@ class Guarantee:
         """The guarantee that `to_json` wrote. Its numbers are computed anew from its event, never read."""
         try:
             data = json.loads(text)
-            if not isinstance(data, dict) or data.get("version") != VERSION:
+            if not isinstance(data, dict) or data.get("version") not in _READABLE:
                 raise InvalidArgument(
-                    f"This is no guarantee of version {VERSION}. Read it with the tacit that wrote it, or a newer one."
+                    f"This is no guarantee of version {' or '.join(map(str, _READABLE))}. Read it with the tacit that "
+                    "wrote it, or a newer one."
                 )
             return _read(data)
         except InvalidArgument:
@@ -176,7 +213,15 @@ class Guarantee:
             raise InvalidArgument(f"This is no guarantee that tacit wrote: {error}.") from error
 
     def __str__(self) -> str:
-        return "\n".join([*self._proven_lines(), *self._local_lines(), *self._claim_lines(), *self._other_lines()])
+        # Where nothing is proven there is nothing that would rest on assumptions.
+        assumed = self.assumptions if math.isfinite(self.epsilon(self.delta)) else ()
+        listed = [f"Assumptions: {' '.join(map(str, assumed))}"] if assumed else []
+        return "\n".join([*self.sentences, *listed, *self.notes])
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What is proven, claimed, left open and to be resolved: everything that `str` says before the assumptions."""
+        return (*self._proven_lines(), *self._local_lines(), *self._claim_lines(), *self._other_lines())
 
     def _proven_lines(self) -> list[str]:
         compared = f"{self.adjacency}".replace("example", self.unit)
@@ -243,15 +288,14 @@ class Guarantee:
             lines.append(f"NOT FOR RELEASE: {'; '.join(VIOLATIONS.get(v, v) for v in self.violations)}.")
         if self.errors:
             lines.append(f"To be resolved: {' '.join(self.errors)}")
-        # Where nothing is proven there is nothing that would rest on them.
-        if self.assumptions and math.isfinite(self.epsilon(self.delta)):
-            lines.append(f"It rests on this: {' '.join(self.assumptions)}")
-        return [*lines, *self.notes]
+        return lines
 
 
 # Where every method's claim is proven, or refuted by a pair of neighbouring data sets.
 ARGUMENTS = "docs/guarantees.md"
 FIXED_SEED = "fixed_seed"
+# The key of what an audit found.
+AUDIT = "audit"
 # What each of the `violations` means.
 VIOLATIONS = {
     FIXED_SEED: "the noise came from a fixed seed, and whoever knows the seed can take it off again",
@@ -278,7 +322,7 @@ def _read(data: dict[str, Any]) -> Guarantee:
         claim=None if claim is None else Claim(**{**claim, "epsilon": _infinite(claim["epsilon"])}),
         because=data.get("because", ""),
         unit=data["unit"],
-        assumptions=tuple(data["proven"]["assumptions"]),
+        assumptions=tuple(_read_assumption(each) for each in data["proven"]["assumptions"]),
         unprotected=tuple(data["unprotected"]),
         odometer=None if odometer is None else _infinite(odometer["epsilon"]),
         violations=tuple(data["violations"]),
@@ -286,7 +330,26 @@ def _read(data: dict[str, Any]) -> Guarantee:
         notes=tuple(data["notes"]),
         local=None if data.get("local") is None else event_from_json(json.dumps(data["local"]["event"])),
         attained=data.get("attained", True),
+        findings=tuple(data["findings"].items()) if "findings" in data else _old_findings(data),
     )
+
+
+def _read_assumption(data: Any) -> Assumption:
+    if isinstance(data, str):
+        return _keyed(data)
+    key, text = data["key"], data["text"]
+    if not (isinstance(key, str) and isinstance(text, str)):
+        raise ValueError(f"an assumption has a key and a text, not {data!r}")
+    return Assumption(key, text)
+
+
+def _keyed(given: Assumption | str) -> Assumption:
+    return given if isinstance(given, Assumption) else Assumption(key_of(given), given)
+
+
+def _old_findings(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What an audit found, in a file of version 1, which did not tell it from other notes."""
+    return tuple((AUDIT, line) for line in (*data["errors"], *data["notes"]) if line.startswith("Audited ("))
 
 
 def _finite(value: float) -> float | None:

@@ -15,6 +15,7 @@ from tacit import arguments
 from tacit.accounting.events import Adjacency, Event, Gaussian, Repeated
 from tacit.errors import InvalidArgument, NotAccountable
 from tacit.events import add_up
+from tacit.guarantee import Assumption
 from tacit.randomness import Indices, Stream
 
 
@@ -41,9 +42,12 @@ class Poisson:
         return self.lot_size / self.population
 
     @property
-    def assumption(self) -> str:
+    def assumption(self) -> Assumption:
         """What the guarantee takes for granted about the lots."""
-        return f"Lots are Poisson samples at rate {self.rate:.6g}, and which examples they held stays secret."
+        return Assumption(
+            "poisson_lots",
+            f"Lots are Poisson samples at rate {self.rate:.6g}, and which examples they held stays secret.",
+        )
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
         """Toss a coin for each of the `n` examples."""
@@ -73,9 +77,9 @@ class FullBatch:
         return float(self.population)
 
     @property
-    def assumption(self) -> str:
+    def assumption(self) -> Assumption:
         """What the guarantee takes for granted about the lots."""
-        return "Every example takes part in every step; nothing is gained from sampling."
+        return Assumption("full_batch", "Every example takes part in every step; nothing is gained from sampling.")
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
         """All `n` examples."""
@@ -116,11 +120,12 @@ class Shuffled:
         return math.ceil(self.population / self.lot_size)
 
     @property
-    def assumption(self) -> str:
+    def assumption(self) -> Assumption:
         """What the guarantee takes for granted about the lots."""
-        return (
+        return Assumption(
+            "shuffled_lots",
             "Lots are consecutive pieces of shuffled epochs, which no proof amplifies: every epoch is charged as one "
-            "release without sampling, for one example replaced by another. The number of examples is public."
+            "release without sampling, for one example replaced by another. The number of examples is public.",
         )
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:

@@ -8,16 +8,28 @@ from dataclasses import dataclass
 
 from tacit.accounting.curve import curve
 from tacit.accounting.events import Event
-from tacit.guarantee import Claim, Guarantee, Status
+from tacit.guarantee import Assumption, Claim, Guarantee, Status
 from tacit.odometer import epsilon_spent, largest_mu
 from tacit.plan import Plan, total
 
-_ASSUMPTIONS = (
-    "Noise levels, lot sizes and the number of steps were fixed before the first lot was drawn.",
+NOTHING_FITTED_BEFORE = Assumption(
+    "nothing_fitted_before",
     "The model's first weights, and all that was done to the data before, did not depend on the examples.",
-    "The noise is drawn in floating point, and rounded together with the sum to a public grid.",
 )
-_PUBLIC_SIZE = "Sums are divided by the public lot size, never by the number of examples that came."
+_ASSUMPTIONS = (
+    Assumption(
+        "fixed_in_advance",
+        "Noise levels, lot sizes and the number of steps were fixed before the first lot was drawn.",
+    ),
+    NOTHING_FITTED_BEFORE,
+    Assumption(
+        "noise_on_a_grid",
+        "The noise is drawn in floating point, and rounded together with the sum to a public grid.",
+    ),
+)
+_PUBLIC_SIZE = Assumption(
+    "public_lot_size", "Sums are divided by the public lot size, never by the number of examples that came."
+)
 _NOTHING_LEFT = (
     "{count} lost steps were not charged, as whoever resumed declared that nothing of them left the process."
 )
@@ -43,7 +55,7 @@ class Spent:
 
 
 def guarantee_of(
-    plan: Plan, spent: Spent, *, assumptions: tuple[str, ...] = (), violations: tuple[str, ...] = ()
+    plan: Plan, spent: Spent, *, assumptions: tuple[Assumption, ...] = (), violations: tuple[str, ...] = ()
 ) -> Guarantee:
     """What is proven about everything that was released so far, with the method's claim beside it."""
     method = plan.mechanism.method
@@ -51,7 +63,8 @@ def guarantee_of(
     divided = () if "random_denominator" in method.violations else (_PUBLIC_SIZE,)
     claim = _claim(plan, spent, event)
     doubt = "" if claim is None or method.status is not Status.PROVEN else claim.doubt
-    forgiven = (_NOTHING_LEFT.format(count=spent.forgiven),) if spent.forgiven else ()
+    left = Assumption("lost_steps_not_charged", _NOTHING_LEFT.format(count=spent.forgiven))
+    forgiven = (left,) if spent.forgiven else ()
     return Guarantee(
         event,
         plan.delta,

@@ -20,7 +20,7 @@ from tacit import arguments
 from tacit.accounting.events import EpsilonDelta, Event
 from tacit.accounting.selection import BestOf, TruncatedNegativeBinomial, draw
 from tacit.errors import InvalidArgument, NotAchievable, OutOfOrder
-from tacit.guarantee import FIXED_SEED, Guarantee
+from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
 from tacit.ledger import Budget, Ledger
 from tacit.randomness import Purpose, SecureSource, SeededSource, Stream
 
@@ -29,10 +29,16 @@ Settings = dict[str, Any]
 # How close to the budget calibration comes, from below.
 _CLOSE = 0.998
 
+_SECRET = "The number of trials was drawn at random ({mean:g} on average) and stays secret, as do all other trials."
 _ASSUMPTIONS = (
-    "The number of trials was drawn at random ({mean:g} on average) and stays secret, as do all other trials.",
-    "Trials were compared by a score that is part of what each of them releases, or that public examples give.",
-    "The space of settings was fixed before the first trial, and did not depend on the examples.",
+    Assumption(
+        "public_scores",
+        "Trials were compared by a score that is part of what each of them releases, or that public examples give.",
+    ),
+    Assumption(
+        "fixed_search_space",
+        "The space of settings was fixed before the first trial, and did not depend on the examples.",
+    ),
 )
 
 
@@ -218,7 +224,7 @@ def tune(
 def _released(
     search: Search, event: Event, delta: float, settings: Settings, best: Trial[T], *, seed: int | None
 ) -> Tuned[T]:
-    one, mean = best.guarantee, search.repetitions.mean
+    one = best.guarantee
     violations = one.violations if seed is None else tuple(dict.fromkeys((*one.violations, FIXED_SEED)))
     guarantee = replace(
         one,
@@ -229,7 +235,11 @@ def _released(
         # The theorem bounds what a selection gives away; how close one comes to it is not known.
         attained=False,
         violations=violations,
-        assumptions=(*one.assumptions, *(line.format(mean=mean) for line in _ASSUMPTIONS)),
+        assumptions=(
+            *one.assumptions,
+            Assumption("secret_trials", _SECRET.format(mean=search.repetitions.mean)),
+            *_ASSUMPTIONS,
+        ),
         notes=(*one.notes, "The best of several trials was released; the steps above are those of that one."),
     )
     return Tuned(settings, best.score, best.outcome, guarantee)

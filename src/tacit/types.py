@@ -15,6 +15,7 @@ from torch import Tensor
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
+from tacit.guarantee import Assumption
 from tacit.randomness import Indices, Stream
 
 # By parameter name. Public, unless wrapped in a BoundedSum.
@@ -118,8 +119,8 @@ class Sampling(Protocol):
         """The public number of examples that `lot_size` refers to."""
 
     @property
-    def assumption(self) -> str:
-        """What the guarantee takes for granted about the lots, as a sentence."""
+    def assumption(self) -> Assumption:
+        """What the guarantee takes for granted about the lots."""
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
         """The examples, out of `n`, of the lot at `step`."""

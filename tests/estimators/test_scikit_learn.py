@@ -25,6 +25,7 @@ HARDLY = {"epsilon": 1e4}
 LINEAR = {**HARDLY, "data_norm": 10.0, "regularisation": 1e-3}
 NEURAL = {**HARDLY, "lot_size": 1e9, "feature_bound": 10.0}
 REPORTS = {**HARDLY, "method": "input", "data_norm": 10.0, "lot_size": 1e9}
+SCALED = {"scale": "bounds", "bounds": (-10.0, 10.0)}
 FORBIDDEN = {
     "check_class_weight_classifiers": "weights let one example count for many, and balanced ones count private labels"
 }
@@ -36,6 +37,8 @@ ESTIMATORS = [
     PrivateRegressor(**NEURAL, steps=200, learning_rate=0.5, clip_norm=10.0, target_bound=4.0),
     PrivateClassifier(**REPORTS, steps=100),
     PrivateRegressor(**REPORTS, steps=300, target_bound=4.0),
+    PrivateLogisticRegression(**LINEAR, **SCALED),
+    PrivateClassifier(**HARDLY, lot_size=1e9, **SCALED, steps=60, learning_rate=1.0),
 ]
 
 

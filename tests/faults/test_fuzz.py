@@ -23,7 +23,7 @@ from tacit.accounting import Gaussian
 from tacit.cli import main
 from tacit.datasets.bounds import Bounds
 from tacit.errors import TacitError
-from tacit.guarantee import Guarantee
+from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Budget, Ledger
 
 FIXTURES = [HealthCheck.function_scoped_fixture]
@@ -183,7 +183,7 @@ def test_a_report_of_a_run_with_any_field_changed_is_refused_or_a_report(monkeyp
 @settings(max_examples=60, suppress_health_check=FIXTURES)
 @given(data=st.data())
 def test_a_damaged_guarantee_is_refused_or_a_guarantee(data):
-    whole = Guarantee(Gaussian(2.0) * 3, 1e-5, assumptions=("one",)).to_json().encode()
+    whole = Guarantee(Gaussian(2.0) * 3, 1e-5, assumptions=(Assumption("one", "One."),)).to_json().encode()
     with suppress(TacitError):
         text = spoilt(data, whole).decode(errors="replace")
         assert Guarantee.from_json(text).epsilon(1e-5) >= 0

@@ -103,7 +103,7 @@ def test_where_nothing_is_proven_the_page_says_so_and_shows_no_certificate(seede
     assert "Accountant none: nothing is proven" in text
     assert "What is not protected Any example: nothing is proven" in text
     assert "Status of the claim: refuted ; no proven number stands beside it." in text
-    for words in ("certified", "the guarantee covers", "the guarantee does not", "What it rests on"):
+    for words in ("certified", "the guarantee covers", "the guarantee does not", "Assumptions"):
         assert words not in text
 
 

@@ -110,6 +110,23 @@ def test_no_damage_comes_as_far_as_the_page(one):
             assert overview.comparison_page(facts)
 
 
+def test_a_cell_from_before_assumptions_had_keys_is_read_as_one_of_now(one):
+    path = one / "cells" / NAME
+    now = rows.read_cell(path, remedy="")
+    told = now["details"]["guarantee"]
+    # The others are newer than the keys.
+    told["assumptions"] = [each for each in told["assumptions"] if each["key"] in ("rows_clipped", "public_count")]
+    texts = [each["text"] for each in told["assumptions"]]
+    assert len(texts) == 2
+    sentences = [*told["sentences"], f"It rests on this: {' '.join(texts)}", *told["notes"]]
+    old = {**now["details"], "guarantee": {**told, "assumptions": texts, "sentences": sentences}}
+    path.write_text(changed(now, guarantee={**now["guarantee"], "version": 1}, details=old))
+    assert rows.read_cell(path, remedy="")["details"] == now["details"]
+    page = overview.comparison_page(comparison.read_comparison(one))
+    assert page.count(f"<li>{texts[0]}</li>") == 1
+    assert "It rests on this" not in page
+
+
 def test_a_copy_of_a_cell_is_no_other_seed(comparison_folder, tmp_path):
     shutil.copytree(comparison_folder, tmp_path / "twice")
     cells = tmp_path / "twice/cells"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,7 @@ from tacit.audit.attacks import Attack, Canaries, Train
 from tacit.audit.evidence import Verdict
 from tacit.audit.reports import AuditReport
 from tacit.errors import InvalidArgument, NotProven
-from tacit.guarantee import Guarantee
-
-_AUDITED = "Audited"
+from tacit.guarantee import AUDIT, Guarantee
 
 
 def audit(
@@ -61,18 +58,13 @@ def recorded(guarantee: Guarantee, report: AuditReport) -> Guarantee:
     A measured bound is wrong now and then, so it does not take a proven number back. The verdict of an earlier audit is
     replaced.
     """
-    said = f"{_AUDITED} ({report.finding.attack}): {report.finding.bound}; {report.verdict}."
-    kept = replace(
-        guarantee,
-        notes=tuple(note for note in guarantee.notes if not note.startswith(_AUDITED)),
-        errors=tuple(error for error in guarantee.errors if not error.startswith(_AUDITED)),
-    )
+    said = f"Audited ({report.finding.attack}): {report.finding.bound}; {report.verdict}."
     if report.verdict is not Verdict.CONFLICT:
-        return replace(kept, notes=(*kept.notes, said))
+        return guarantee.with_finding(AUDIT, said)
     # The bound is one test and the proven curve another, each wrong so often.
     luck = f"{200 * (1 - report.finding.bound.confidence):.2g} %"
     doubt = f"Either the program does not do what is proven, or this is bad luck (at most {luck}). Audit again."
-    return replace(kept, errors=(*kept.errors, f"{said} {doubt}"))
+    return guarantee.with_finding(AUDIT, f"{said} {doubt}", is_error=True)
 
 
 def _pair(data: Any) -> tuple[Any, Any]:

@@ -24,7 +24,7 @@ from tacit.cli.progress import Display, Every, stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument, NotProven, TacitError
-from tacit.guarantee import Guarantee
+from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Budget, Ledger, fingerprint
 from tacit.lots import Lot
 from tacit.mechanism import Mechanism
@@ -210,8 +210,8 @@ def completed(proven: Guarantee, settings: Settings, data: Data) -> Guarantee:
     source = "declared by whoever trained"
     if not settings.is_declared:
         source = f"it follows from the published size of {settings.data}"
-    population = f"The population of {settings.population:,} is public: {source}."
-    return replace(proven, assumptions=(*proven.assumptions, population, *data.taken_for_granted))
+    population = Assumption("public_population", f"The population of {settings.population:,} is public: {source}.")
+    return replace(proven, assumptions=(*proven.assumptions, population, *data.assumptions))
 
 
 def about_data(data: Data, salt: str | None) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from tacit.cli.statement import Paragraph
 from tacit.cli.training import mechanism_of, written
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument
+from tacit.guarantee import Assumption
 from tacit.ledger import Budget, Ledger
 from tacit.methods.choices import as_texts
 from tacit.noise import GaussianNoise
@@ -140,11 +141,11 @@ class Trials:
         weights = {name: value.detach().clone().contiguous() for name, value in model.state_dict().items()}
         return Trial(better, Made(settings, weights, found), run.guarantee())
 
-    def _assumptions(self, tuned: Tuned[Made]) -> tuple[str, ...]:
+    def _assumptions(self, tuned: Tuned[Made]) -> tuple[Assumption, ...]:
         base = self.base
         source = "declared by whoever trained" if base.is_declared else "it follows from its published size"
-        population = f"The population of {base.population:,} is public: {source}."
-        return (*tuned.guarantee.assumptions, population, *self.data.taken_for_granted)
+        population = Assumption("public_population", f"The population of {base.population:,} is public: {source}.")
+        return (*tuned.guarantee.assumptions, population, *self.data.assumptions)
 
     def _write(self, folder: Path, tuned: Tuned[Made]) -> None:
         best = tuned.outcome

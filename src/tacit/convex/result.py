@@ -14,7 +14,7 @@ from tacit.arguments import Array
 from tacit.convex.losses import Loss
 from tacit.convex.problem import Problem
 from tacit.errors import InvalidArgument
-from tacit.guarantee import FIXED_SEED, Claim, Guarantee, Status
+from tacit.guarantee import FIXED_SEED, Assumption, Claim, Guarantee, Status
 from tacit.randomness import Source
 
 Mode = Literal["rigorous", "paper"]
@@ -101,7 +101,7 @@ def result_of(
     delta: float,
     intercept: bool,
     source: Source,
-    assumptions: Sequence[str] = (),
+    assumptions: Sequence[Assumption] = (),
     notes: Sequence[str] = (),
 ) -> ErmResult:
     """The released coefficients, with a guarantee read off the event."""
@@ -123,9 +123,10 @@ def result_of(
     return ErmResult(np.ascontiguousarray(weights.T), ones, problem.loss, guarantee)
 
 
-def _assumptions(problem: Problem, event: Event, intercept: bool) -> tuple[str, ...]:
+def _assumptions(problem: Problem, event: Event, intercept: bool) -> tuple[Assumption, ...]:
     joint = ", the 1 of its intercept included," if intercept else ""
     clipped = f"Every row{joint} was clipped to a norm of {problem.data_norm:g}, which was declared and not looked up."
-    if event.adjacency is Adjacency.REPLACE_ONE:
-        return clipped, "The number of examples is public."
-    return clipped, "The number of rows is public: an example that is removed leaves a row of zeros in its place."
+    count = "The number of examples is public."
+    if event.adjacency is Adjacency.ADD_REMOVE:
+        count = "The number of rows is public: an example that is removed leaves a row of zeros in its place."
+    return Assumption("rows_clipped", clipped), Assumption("public_count", count)

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.guarantee import Assumption
+
 Array = NDArray[Any]
 Examples = tuple[Array, Array]
 
-PUBLIC_TEST = "The test examples are public; only examples trained on are protected."
-HELD_OUT = (
+PUBLIC_TEST = Assumption("public_test", "The test examples are public; only examples trained on are protected.")
+HELD_OUT = Assumption(
+    "private_test",
     "Which rows were held out for testing, a hash of each row alone decided; a score of theirs is released only with "
-    "noise of its own, which protects those rows no less than training protects the others."
+    "noise of its own, which protects those rows no less than training protects the others.",
 )
-NOT_TESTED = "No rows were held out for testing, as was declared, and nothing was scored."
+NOT_TESTED = Assumption("not_tested", "No rows were held out for testing, as was declared, and nothing was scored.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +54,14 @@ class Data:
         return tuple(self.train[0].shape[1:])
 
     @property
-    def taken_for_granted(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[Assumption, ...]:
         """What a guarantee about these examples rests on."""
         tested = HELD_OUT if self.is_test_private else PUBLIC_TEST
+        unit = f"What is protected is one {self.example}; whoever has several in the data is protected less."
         return (
-            f"Inputs were scaled without looking at them: {self.scaling}.",
+            Assumption("public_scaling", f"Inputs were scaled without looking at them: {self.scaling}."),
             tested if self.is_tested else NOT_TESTED,
-            f"What is protected is one {self.example}; whoever has several in the data is protected less.",
+            Assumption("one_unit", unit),
         )
 
 

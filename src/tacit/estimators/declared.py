@@ -15,7 +15,8 @@ from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
 from tacit.arguments import Array
 from tacit.convex.noise import k_norm
 from tacit.errors import AdjacencyMismatch, InvalidArgument
-from tacit.guarantee import Guarantee
+from tacit.estimators.preprocessing import assumptions_about_x
+from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Ledger, fingerprint
 from tacit.randomness import Purpose, source_for
 
@@ -26,12 +27,14 @@ ESTIMATE_SHARE = 0.1
 _GRID: Array = 2.0 ** (np.arange(-40, 41) / 2)
 _KEPT = 0.9
 
-ONE_FIT = (
+ONE_FIT = Assumption(
+    "one_fit",
     "This is the cost of one fit. Every further fit on the same examples, in a search, a cross-validation or by hand, "
     "adds its own; give all of them one ledger to have them added up. Scores on these examples have no noise and no "
-    "guarantee, nor has a choice by such scores: choose by examples that are public."
+    "guarantee, nor has a choice by such scores: choose by examples that are public.",
 )
-_READ_OFF = "Which classes there are is public: they were read off y, not declared."
+_READ_OFF = Assumption("public_classes", "Which classes there are is public: they were read off y, not declared.")
+_COUNTED = "The number of examples, {}, is public: it was counted, not declared."
 
 
 def refuse_weights(class_weight: object, given: Mapping[str, Any]) -> None:
@@ -65,7 +68,7 @@ def seed_of(random_state: Any) -> int | None:
     return int(random_state.randint(2**31 - 1))
 
 
-def classes_of(declared: Any, y: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
+def classes_of(declared: Any, y: NDArray[Any]) -> tuple[NDArray[Any], tuple[Assumption, ...]]:
     """The classes in order, and what has to be assumed: that they are public where nobody declared them."""
     known = np.unique(y if declared is None else np.asarray(declared))
     unknown = np.setdiff1d(y, known)
@@ -123,7 +126,14 @@ def estimated_norm(rows: Array, epsilon: float, seed: int | None) -> float:
     return float(_GRID[min(int(np.searchsorted(total, _KEPT * total[-1])), _GRID.size - 1)])
 
 
-def completed(guarantee: Guarantee, estimate: Event | None, assumptions: tuple[str, ...]) -> Guarantee:
+def counted(examples: int) -> Assumption:
+    """That the number of examples is public, where nobody declared it."""
+    return Assumption("counted_examples", _COUNTED.format(examples))
+
+
+def completed(
+    estimator: Any, guarantee: Guarantee, estimate: Event | None, assumptions: tuple[Assumption, ...]
+) -> Guarantee:
     """The guarantee of a whole fit: with what an estimate cost, and with what was assumed on the way."""
     event = guarantee.event
     if estimate is not None:
@@ -133,7 +143,8 @@ def completed(guarantee: Guarantee, estimate: Event | None, assumptions: tuple[s
                 "one added or removed. Declare data_norm, or use mode='rigorous'."
             )
         event = estimate + event
-    return replace(guarantee, event=event, assumptions=(*guarantee.assumptions, *assumptions, ONE_FIT))
+    about_x = assumptions_about_x(estimator)
+    return replace(guarantee, event=event, assumptions=(*guarantee.assumptions, *assumptions, *about_x, ONE_FIT))
 
 
 def charge(ledger: Any, dataset: str | None, guarantee: Guarantee, x: Any, y: Any) -> None:

@@ -30,11 +30,12 @@ from tacit.convex import (
 )
 from tacit.estimators.declared import charge, classes_of, completed, norm_for, refuse_weights, scaled_targets, seed_of
 from tacit.estimators.functions import called, options_of, perturbation
-from tacit.guarantee import Guarantee
+from tacit.estimators.preprocessing import bounds_of, scaled
+from tacit.guarantee import Assumption, Guarantee
 from tacit.inputs.local import Reporting
 
 
-def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[str, ...]) -> None:
+def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[Assumption, ...]) -> None:
     """Run the method, charge the ledger, and only then hand the coefficients out."""
     seed = seed_of(estimator.random_state)
     options = {**_usual(estimator, loss), **options_of(estimator.options, perturbation(estimator.method))}
@@ -46,7 +47,7 @@ def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tup
         strength = default_strength(estimator.method, x.shape, norm, left, estimator.delta)
     settings = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
     result = called(estimator, x, y, loss, **settings, intercept=estimator.fit_intercept, **options)
-    guarantee: Guarantee = completed(result.guarantee, estimate, assumptions)
+    guarantee: Guarantee = completed(estimator, result.guarantee, estimate, assumptions)
     charge(estimator.ledger, estimator.dataset, guarantee, x, y)
     estimator.coef_, estimator.intercept_, estimator.guarantee_ = result.coef, result.intercept, guarantee
     estimator.data_norm_ = norm
@@ -82,17 +83,18 @@ def default_strength(
 
 def _scores(estimator: Any, x: Any) -> Array:
     check_is_fitted(estimator)
-    rows = validate_data(estimator, x, reset=False, dtype=np.float64)
+    rows = scaled(validate_data(estimator, x, reset=False, dtype=np.float64), getattr(estimator, "bounds_", None))
     scores: Array = rows @ estimator.coef_.T + estimator.intercept_
     return scores
 
 
-def _prepared(estimator: Any, x: Any, y: Any) -> tuple[Array, NDArray[Any], tuple[str, ...]]:
-    """Checked rows, class numbers and what has to be assumed; sets `classes_`."""
+def _prepared(estimator: Any, x: Any, y: Any) -> tuple[Array, NDArray[Any], tuple[Assumption, ...]]:
+    """Checked and scaled rows, class numbers and what has to be assumed; sets `classes_` and `bounds_`."""
     x, y = validate_data(estimator, x, y, dtype=np.float64)
     check_classification_targets(y)
     estimator.classes_, assumptions = classes_of(estimator.classes, y)
-    return x, np.searchsorted(estimator.classes_, y), assumptions
+    estimator.bounds_ = bounds_of(estimator, x.shape[1])
+    return scaled(x, estimator.bounds_), np.searchsorted(estimator.classes_, y), assumptions
 
 
 def _predicted(estimator: Any, x: Any) -> NDArray[Any]:
@@ -115,7 +117,11 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore
     can be drawn again, and the model is not for release. A `ledger` (with the name of the `dataset` in it) adds up all
     fits, and refuses what goes over its budget.
 
-    After `fit`: `coef_`, `intercept_`, `classes_` and `guarantee_`, which is about one example replaced by another.
+    With `scale="bounds"` every column is first clipped to its `bounds=(low, high)` and scaled to [-1, 1], in `predict`
+    too. Each of the two is one number for all columns, or one for each. They are declared, like `data_norm`.
+
+    After `fit`: `coef_`, `intercept_`, `classes_`, `bounds_` and `guarantee_`, which is about one example replaced by
+    another and names the transformers of a pipeline that were fitted before: it does not cover them.
 
     >>> x = np.array([[0.9, 0.1], [0.8, 0.3], [-0.7, 0.2], [-0.9, -0.1]] * 200)
     >>> y = np.array(["yes", "yes", "no", "no"] * 200)
@@ -129,6 +135,8 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore
     _: KW_ONLY
     method: str = "objective"
     mode: str = "rigorous"
+    scale: str | None = None
+    bounds: Any = None
     data_norm: float | str | None = None
     classes: Any = None
     regularisation: float | None = None
@@ -182,6 +190,8 @@ class PrivateLinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _: KW_ONLY
     method: str = "objective"
     mode: str = "rigorous"
+    scale: str | None = None
+    bounds: Any = None
     data_norm: float | str | None = None
     classes: Any = None
     regularisation: float | None = None
@@ -225,6 +235,8 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
     _: KW_ONLY
     method: str = "objective"
     mode: str = "rigorous"
+    scale: str | None = None
+    bounds: Any = None
     data_norm: float | str | None = None
     target_bound: float | None = None
     threshold: float | None = 0.5
@@ -241,7 +253,8 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         targets, bound = scaled_targets(y, self.target_bound)
         loss: Loss = Squared(1.0) if self.threshold is None else Huber(self.threshold)
-        _fit(self, x, targets, loss, ())
+        self.bounds_ = bounds_of(self, x.shape[1])
+        _fit(self, scaled(x, self.bounds_), targets, loss, ())
         # One row of coefficients, as scikit-learn has them for one target.
         fitted: Any = self
         self.coef_, self.intercept_ = bound * fitted.coef_[0], float(bound * fitted.intercept_[0])

@@ -21,11 +21,13 @@ from tacit.arguments import Array
 from tacit.convex import Loss as ConvexLoss
 from tacit.convex import Multinomial, Squared
 from tacit.errors import InvalidArgument
-from tacit.estimators.declared import charge, classes_of, completed, refuse_weights, scaled_targets, seed_of
+from tacit.estimators.declared import charge, classes_of, completed, counted, refuse_weights, scaled_targets, seed_of
 from tacit.estimators.functions import DATA_METHODS, options_of
 from tacit.estimators.noisy_data import fit_on_noisy_data, refuse_for_gradients
+from tacit.estimators.preprocessing import Bounds, bounds_of, scaled
 from tacit.estimators.recipes import fit_by_recipe, scores_by_recipe
 from tacit.gradients.losses import Loss
+from tacit.guarantee import Assumption
 from tacit.ledger import Budget
 from tacit.run import PrivateRun
 from tacit.sampling import Poisson
@@ -91,12 +93,13 @@ class _Judged:
 
 
 def _train(
-    estimator: Any, x: Array, y: NDArray[Any], judged: _Judged, outputs: int, assumptions: tuple[str, ...]
+    estimator: Any, x: Array, y: NDArray[Any], judged: _Judged, outputs: int, assumptions: tuple[Assumption, ...]
 ) -> None:
     """By noise on the data or on the gradients; the ledger is charged before anything is handed out."""
     seed = seed_of(estimator.random_state)
     model = _network(estimator.module, x.shape[1], outputs, seed)
-    x = _clipped(x, estimator.feature_bound)
+    estimator.bounds_ = _bounds(estimator, x.shape[1])
+    x = _clipped(scaled(x, estimator.bounds_), estimator.feature_bound)
     if estimator.method in list(DATA_METHODS):
         fit_on_noisy_data(estimator, x, y, judged.data, model=model, seed=seed, assumptions=assumptions)
         return
@@ -113,14 +116,14 @@ def _descend(
     *,
     model: nn.Module,
     seed: int | None,
-    assumptions: tuple[str, ...],
+    assumptions: tuple[Assumption, ...],
 ) -> None:
     """A private run over the rows."""
     x, y = data
     population = estimator.population
     if population is None:
         population = len(x)
-        assumptions = (*assumptions, f"The number of examples, {population}, is public: it was counted, not declared.")
+        assumptions = (*assumptions, counted(population))
     population = arguments.count("population", population)
     lot_size = min(arguments.positive("lot_size", estimator.lot_size), population)
     run = PrivateRun(
@@ -141,7 +144,7 @@ def _descend(
     for lot in run:
         run.backward(lot)
         optimizer.step()
-    guarantee = completed(run.guarantee(), None, assumptions)
+    guarantee = completed(estimator, run.guarantee(), None, assumptions)
     charge(estimator.ledger, estimator.dataset, guarantee, x, y.numpy())
     estimator.module_, estimator.guarantee_ = model.eval(), guarantee
 
@@ -159,6 +162,13 @@ def _mechanism(estimator: Any) -> Any:
     return method(clip_norm=estimator.clip_norm, mode=estimator.mode, **options_of(estimator.options, method))
 
 
+def _bounds(estimator: Any, columns: int) -> Bounds | None:
+    bounds = bounds_of(estimator, columns)
+    if bounds is not None and estimator.feature_bound is not None:
+        raise InvalidArgument("feature_bound and scale='bounds' both scale the features. Leave one of them out.")
+    return bounds
+
+
 def _clipped(x: Array, bound: float | None) -> Array:
     """Features within a public bound, divided by it: scaling by what the data hold would give them away."""
     if bound is None:
@@ -172,9 +182,8 @@ def _outputs(estimator: Any, x: Any) -> Array:
     check_is_fitted(estimator)
     if getattr(estimator, "recipe", None) is not None:
         return scores_by_recipe(estimator.prepared_, estimator.module_, x)
-    rows = torch.from_numpy(
-        _clipped(validate_data(estimator, x, reset=False, dtype=np.float64), estimator.feature_bound)
-    )
+    checked = validate_data(estimator, x, reset=False, dtype=np.float64)
+    rows = torch.from_numpy(_clipped(scaled(checked, getattr(estimator, "bounds_", None)), estimator.feature_bound))
     # In double precision a row's outcome does not depend on which rows it came with.
     model = copy.deepcopy(estimator.module_).double()
     with torch.no_grad():
@@ -189,7 +198,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     `module` is a torch module, or a function (features, classes) that makes one; one hidden layer of 32 units by
     default. It gives one score per class. `feature_bound` is declared: features are clipped to [-bound, bound] and
-    divided by it (None: as they are). `classes` are the public labels; where they are left out they are taken from the
+    divided by it (None: as they are); or every column has `bounds` of its own, with `scale="bounds"`, as in
+    `PrivateLogisticRegression`. `classes` are the public labels; where they are left out they are taken from the
     data, and the guarantee says that it takes them for public. `options` are further arguments of the method's function
     in `tacit.methods`.
 
@@ -209,8 +219,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     What the recipe sets is then not read: `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum`,
     `feature_bound`. A `tacit.recipe.Recipe` is for features of norm 1.
 
-    After `fit`: `module_`, `classes_` and `guarantee_`; by a recipe also `prepared_` and `recipe_`, with noise on the
-    data `data_norm_`. `random_state`, `ledger` and `dataset` as in `PrivateLogisticRegression`.
+    After `fit`: `module_`, `classes_`, `bounds_` and `guarantee_`; with noise on the data also `data_norm_`; by a
+    recipe `prepared_` and `recipe_`, and no `bounds_`. `random_state`, `ledger` and `dataset` as in
+    `PrivateLogisticRegression`.
     """
 
     module: Any = None
@@ -229,6 +240,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     learning_rate: float = 0.5
     momentum: float = 0.0
     feature_bound: float | None = None
+    scale: str | None = None
+    bounds: Any = None
     data_norm: float | str | None = None
     regularisation: float | None = None
     options: Mapping[str, Any] | None = None
@@ -243,6 +256,11 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
         refuse_weights(self.class_weight, refused)
         if self.recipe is not None:
+            if self.scale is not None or self.bounds is not None:
+                raise InvalidArgument(
+                    "scale and bounds are not for recipes, whose features have fixed ranges (docs/recipes.md). Scale X "
+                    "by public numbers, and leave them out."
+                )
             fit_by_recipe(self, X, y)
             return self
         if self.shape is not None or self.numbers is not None or self.is_handwriting:
@@ -294,6 +312,8 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     learning_rate: float = 0.1
     momentum: float = 0.0
     feature_bound: float | None = None
+    scale: str | None = None
+    bounds: Any = None
     data_norm: float | str | None = None
     regularisation: float | None = None
     options: Mapping[str, Any] | None = None
@@ -307,8 +327,8 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
         refuse_weights(None, refused)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        scaled, _ = scaled_targets(y, self.target_bound)
-        _train(self, x, scaled, _Judged(F.mse_loss, Squared(1.0)), 1, ())
+        targets, _ = scaled_targets(y, self.target_bound)
+        _train(self, x, targets, _Judged(F.mse_loss, Squared(1.0)), 1, ())
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803

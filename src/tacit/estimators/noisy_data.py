@@ -14,7 +14,7 @@ from tacit.convex import Loss
 from tacit.errors import InvalidArgument
 from tacit.estimators.declared import charge, completed, norm_for
 from tacit.estimators.functions import called, options_of, perturbation
-from tacit.guarantee import Guarantee
+from tacit.guarantee import Assumption, Guarantee
 from tacit.inputs.local import Reporting
 from tacit.inputs.perturb import Descent
 
@@ -27,7 +27,7 @@ def fit_on_noisy_data(
     *,
     model: nn.Module,
     seed: int | None,
-    assumptions: tuple[str, ...],
+    assumptions: tuple[Assumption, ...],
 ) -> None:
     """Run the method of `tacit.methods`, charge the ledger, and only then hand the network out."""
     _refuse_what_is_not_read(estimator)
@@ -41,7 +41,7 @@ def fit_on_noisy_data(
             torch.manual_seed(seed)
         settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
         result = called(estimator, x, y, loss, **settings, module=model, **options)
-    guarantee: Guarantee = completed(result.guarantee, estimate, assumptions)
+    guarantee: Guarantee = completed(estimator, result.guarantee, estimate, assumptions)
     charge(estimator.ledger, estimator.dataset, guarantee, x, y)
     estimator.module_, estimator.guarantee_, estimator.data_norm_ = result.module, guarantee, norm
 

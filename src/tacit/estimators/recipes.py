@@ -14,25 +14,25 @@ from torch.nn import functional as F
 
 from tacit import arguments, methods
 from tacit.errors import InvalidArgument
-from tacit.estimators.declared import charge, classes_of, completed, seed_of
+from tacit.estimators.declared import charge, classes_of, completed, counted, seed_of
 from tacit.estimators.prepared import Prepared, features_for, kind_of, prepare
-from tacit.guarantee import Guarantee
+from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Budget
 from tacit.lots import Lot
 from tacit.recipe import Recipe, auto
 from tacit.run import PrivateRun
 from tacit.sampling import Poisson
+from tacit.spending import NOTHING_FITTED_BEFORE
 
 AUTO = "auto"
-COUNTED = "The number of examples, {}, is public: it was counted, not declared."
 PREPARED = (
     "Before training, the mean of the features (for whitening also second moments) was released with noise of its own, "
     "which the guarantee includes."
 )
-_UNTOUCHED = "The model's first weights"
-AFTERWARDS = (
+AFTERWARDS = Assumption(
+    "prepared_by_release",
     "The model's first weights did not depend on the examples, nor did their features, but for the mean (for "
-    "whitening also second moments) that was released first."
+    "whitening also second moments) that was released first.",
 )
 LOSS = F.cross_entropy
 # Examples that are scored at once.
@@ -59,13 +59,13 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
         shape=estimator.shape,
     )
     trained = begun.finished()
-    guarantee = completed(trained.guarantee, None, (*assumptions, *more))
+    guarantee = completed(estimator, trained.guarantee, None, (*assumptions, *more))
     charge(estimator.ledger, estimator.dataset, guarantee, np.asarray([len(y)]), y)
     estimator.module_, estimator.prepared_ = trained.model, trained.prepared
     estimator.guarantee_, estimator.recipe_ = guarantee, recipe
 
 
-def _chosen(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tuple[str, ...]]:
+def _chosen(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tuple[Assumption, ...]]:
     """The recipe, the features it starts from (None for a recipe that was given: `x` are features), what is assumed."""
     if isinstance(estimator.recipe, Recipe):
         if estimator.is_handwriting or estimator.numbers is not None:
@@ -77,7 +77,7 @@ def _chosen(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tuple[str,
     if estimator.recipe != AUTO:
         raise InvalidArgument(f"recipe must be 'auto' or a tacit.recipe.Recipe. Got {estimator.recipe!r}.")
     kind = kind_of(x, estimator.shape, is_handwriting=estimator.is_handwriting)
-    more = () if estimator.population is not None else (COUNTED.format(count),)
+    more = () if estimator.population is not None else (counted(count),)
     population = count if estimator.population is None else arguments.count("population", estimator.population)
     recipe = auto(kind, population=population, epsilon=estimator.epsilon, delta=estimator.delta)
     columns = np.asarray(x).shape[1] if kind == "table" else 0
@@ -114,7 +114,7 @@ class RecipeRun:
         proven = self.run.guarantee()
         if self.prepared.event is None:
             return proven
-        assumed = tuple(AFTERWARDS if each.startswith(_UNTOUCHED) else each for each in proven.assumptions)
+        assumed = tuple(AFTERWARDS if each.key == NOTHING_FITTED_BEFORE.key else each for each in proven.assumptions)
         event = self.prepared.event + proven.event
         return replace(proven, event=event, claim=None, assumptions=assumed, notes=(*proven.notes, PREPARED))
 

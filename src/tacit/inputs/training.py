@@ -16,7 +16,7 @@ from tacit.convex.losses import Loss
 from tacit.convex.problem import Problem, prepare
 from tacit.convex.result import Allowance, Mode
 from tacit.errors import InvalidArgument
-from tacit.guarantee import FIXED_SEED, Claim, Guarantee, Status
+from tacit.guarantee import FIXED_SEED, Assumption, Claim, Guarantee, Status
 from tacit.inputs.fit import fit_reports
 from tacit.inputs.local import Labels, Randomizer, Reporting, calibrated, reports_event
 from tacit.inputs.perturb import (
@@ -41,13 +41,12 @@ Result = Union[PerturbedResult, "NetworkResult"]
 # The features of one example: what noise on features alone can protect.
 FEATURES = "row of features"
 _NETWORK = Descent(steps=500, lot_size=256)
-_SHUFFLED = (
+_SHUFFLED = Assumption(
+    "reports_shuffled",
     "The reports were shuffled before anyone saw them; against whoever sees them with their senders the local "
-    "statement holds, and no more."
+    "statement holds, and no more.",
 )
-
-
-_STARTED = "The network started from weights that do not depend on the data."
+_STARTED = Assumption("public_first_weights", "The network started from weights that do not depend on the data.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +60,12 @@ class Setup:
     source: Source
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[Assumption, ...]:
         """What every guarantee here takes for granted."""
-        norm = self.problem.data_norm
+        norm = f"a norm of {self.problem.data_norm:g}, which was declared and not looked up"
         return (
-            f"The features of every example were clipped to a norm of {norm:g}, which was declared and not looked up.",
-            "The number of examples is public.",
+            Assumption("rows_clipped", f"The features of every example were clipped to {norm}."),
+            Assumption("public_count", "The number of examples is public."),
         )
 
     @property

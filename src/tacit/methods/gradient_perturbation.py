@@ -40,7 +40,7 @@ from tacit.convex.published import (
 from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
 from tacit.convex.snapshots import NoisySnapshots
 from tacit.errors import InvalidArgument
-from tacit.guarantee import Status
+from tacit.guarantee import Assumption, Status
 from tacit.randomness import Source, source_for
 
 _NAME = "gradient_perturbation"
@@ -214,12 +214,15 @@ def _longest_gradient(problem: Problem) -> float:
     return problem.lipschitz
 
 
-def _sampling(training: Descent, mode: Mode) -> tuple[str, ...]:
+def _sampling(training: Descent, mode: Mode) -> tuple[Assumption, ...]:
     match training:
         case NoisyLots() | NoisySnapshots() if mode == "rigorous":
-            return ("Lots are Poisson samples, and which examples they held stays secret.",)
+            text = "Lots are Poisson samples, and which examples they held stays secret."
+            return (Assumption("poisson_lots", text),)
         case NoisyLots() | NoisySnapshots():
-            return ("Each step draws one example uniformly, and which it was stays secret.",)
+            text = "Each step draws one example uniformly, and which it was stays secret."
+            return (Assumption("single_draws", text),)
         case NoisyPass():
-            return ("Lots are consecutive pieces of the data, whose order does not depend on its values.",)
+            text = "Lots are consecutive pieces of the data, whose order does not depend on its values."
+            return (Assumption("ordered_lots", text),)
     return ()

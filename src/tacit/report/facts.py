@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -49,7 +50,7 @@ def guarantee_facts(
     certified = certified_curve(guarantee.event)
     return {
         "statement": statement(guarantee),
-        "sentences": str(guarantee).splitlines(),
+        "sentences": list(guarantee.sentences),
         "is_proven": math.isfinite(upper),
         "epsilon": {"lower": finite(lower), "upper": finite(upper)},
         "delta": guarantee.delta,
@@ -67,7 +68,7 @@ def guarantee_facts(
             *([_PUBLIC_TEST] if is_test_public else []),
         ],
         "claim": _claim(guarantee),
-        "assumptions": list(guarantee.assumptions),
+        "assumptions": [asdict(each) for each in guarantee.assumptions],
         "violations": list(guarantee.violations),
         "errors": list(guarantee.errors),
         "notes": list(guarantee.notes),

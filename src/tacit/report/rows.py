@@ -13,6 +13,7 @@ import numpy as np
 
 from tacit.errors import InvalidArgument
 from tacit.methods.registry import METHODS, entry
+from tacit.old_assumptions import key_of as key_of_sentence
 from tacit.report.facts import Facts
 from tacit.report.spread import interval_of_errors, interval_of_shares, scored_words, seeds_in_words
 from tacit.report.verdicts import NON_PRIVATE
@@ -32,12 +33,27 @@ def key_of(cell: Facts) -> Key:
 def read_cell(path: Path, *, remedy: str) -> Facts:
     """What the file of a cell says; `InvalidArgument` names the file, and the remedy, if it does not say all."""
     try:
-        cell = dict(json.loads(path.read_text(encoding="utf-8")))
+        cell = _updated(dict(json.loads(path.read_text(encoding="utf-8"))))
         method, mode, _, _ = key_of(cell)
         label_of(method, mode)
         refuse_unless_whole(cell)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidArgument(f"{path} is damaged: {error!r}. Delete it, and train it again: {remedy}") from error
+    return cell
+
+
+def _updated(cell: Facts) -> Facts:
+    """A cell as it is written now: earlier ones had assumptions without keys, and listed them among the sentences."""
+    match cell:
+        case {"guarantee": {"version": 1}, "details": {"guarantee": {"assumptions": [*assumed]}}}:
+            told = cell["details"]["guarantee"]
+            repeated = [f"It rests on this: {' '.join(assumed)}", *told["notes"]]
+            updated = {
+                **told,
+                "assumptions": [{"key": key_of_sentence(each), "text": each} for each in assumed],
+                "sentences": [each for each in told["sentences"] if each not in repeated],
+            }
+            return {**cell, "details": {**cell["details"], "guarantee": updated}}
     return cell
 
 

@@ -152,7 +152,7 @@ _TOLD = {
     "sampling": {"implemented": _Or(_is_text), "assumed": _Or(_is_text)},
     "accountant": _Or({"name": _is_text, "version": _is_text, "others": _OTHERS}),
     "unprotected": [_is_text],
-    "assumptions": [_is_text],
+    "assumptions": [{"key": _is_text, "text": _is_text}],
     "notes": [_is_text],
 }
 _CURVE = {"false_alarms": [_is_share], "missed_lower": [_is_share], "missed_upper": [_is_share]}
