@@ -103,7 +103,7 @@ def test_a_run_in_paper_mode_never_shows_its_claim_as_proven():
         budget=BUDGET,
     )
     for lot in run:
-        run.backward(lot)
+        run.release(lot)
     guarantee = run.guarantee()
     assert guarantee.epsilon(1e-5) == math.inf
     assert guarantee.claim.epsilon == pytest.approx(3, rel=1e-3)

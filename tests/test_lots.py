@@ -23,7 +23,7 @@ def test_lots_are_those_that_the_sampling_draws():
         expected = run.sampling.lot(N, SeededSource(0).stream(Purpose.LOT, step), step)
         assert torch.equal(lot.inputs, INPUTS[expected])
         assert torch.equal(lot.targets, TARGETS[expected])
-        run.backward(lot)
+        run.release(lot)
 
 
 def test_a_lot_does_not_show_how_many_examples_it_holds():
@@ -35,7 +35,7 @@ def test_a_lot_is_used_once():
     lot = next(iter(run))
     run.backward(lot)
     with pytest.raises(OutOfOrder, match="step 0 was used already"):
-        run.backward(lot)
+        run.release(lot)
 
 
 def test_a_lot_that_several_threads_give_is_used_once():
@@ -79,8 +79,8 @@ def test_a_loop_can_be_left_and_entered_again():
 def test_a_loop_that_another_one_overtook_is_refused():
     run = small_run()
     slow, fast = iter(run), iter(run)
-    run.backward(next(slow))
-    run.backward(next(fast))
+    run.release(next(slow))
+    run.release(next(fast))
     with pytest.raises(OutOfOrder, match="Another loop"):
         next(slow)
 

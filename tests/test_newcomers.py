@@ -24,7 +24,7 @@ def run(model=None, loss=cross_entropy, **changes):
 def train(**changes):
     training = run(**changes)
     for lot in training:
-        training.backward(lot)
+        training.release(lot)
     return training
 
 
@@ -72,6 +72,7 @@ def test_a_parameter_that_is_a_single_number_is_trained():
         def forward(self, x):
             return self.head(x) * self.scale
 
-    gradient = train(model=Scaled()).model.scale.grad
+    training = run(model=Scaled())
+    gradient = training.release(next(iter(training)))["scale"]
     assert gradient.shape == ()
     assert gradient != 0

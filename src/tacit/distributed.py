@@ -154,7 +154,8 @@ class Peers:
         bounded = replace(bounded, values={name: v.to(precise(v.dtype)) for name, v in bounded.values.items()})
         self._refuse_unless_alike("the step", f"{step} {_layout(bounded.values)} {bounded.sensitivity!r}")
         values = list(bounded.values.values())
-        flat = _flat(values).to(self.device)
+        # In double precision, as over the pieces of a lot.
+        flat = _flat(values).double().to(self.device)
         with _together(f"add up the lot of step {step}"):
             distributed.reduce(flat, dst=0)
         return replace(bounded, values=_unflat(flat, bounded.values)) if self.is_first else bounded

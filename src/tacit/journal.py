@@ -20,6 +20,7 @@ from typing import final
 from tacit.checkpoint import replace_file
 from tacit.errors import CannotResume, OutOfOrder
 from tacit.files import for_the_owner
+from tacit.randomness import refuse_forked
 
 
 @final
@@ -32,10 +33,11 @@ class Journal:
         self._steps, self._notes = steps, after
         self._block = max(1, steps // 1000)
         self._attempt = secrets.token_hex(8)
-        self._reserved = 0
+        self._reserved, self._process = 0, os.getpid()
 
     def begin(self, step: int) -> None:
         """Note that `step` is about to be released; returns once the note is safe."""
+        refuse_forked(self._process)
         if step >= self._reserved:
             self._reserve(step, min(step + self._block, self._steps))
 
@@ -52,7 +54,8 @@ class Journal:
         self._notes, self._reserved = note, 0
 
     def refuse_unless_alone(self) -> None:
-        """Raise `OutOfOrder` if someone else goes on with the run."""
+        """Raise `OutOfOrder` if someone else goes on with the run, or this process is a copy of the one that did."""
+        refuse_forked(self._process)
         if self._notes is not None and notes_in(self.folder) != self._notes:
             raise OutOfOrder(
                 f"{_path(self.folder)} is not as this process left it: another one has gone on with the run, and "

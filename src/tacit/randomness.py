@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from numpy.typing import NDArray
 
 from tacit import arguments
+from tacit.errors import OutOfOrder
 
 Indices = NDArray[np.int64]
 
@@ -38,6 +39,17 @@ _LINE = 64
 _ZEROS = memoryview(bytes(2**17))
 # Radius bits below this, one in 32,768 in single precision, get 63 more: it is they that make the tails.
 _RARE = 2**16
+
+_FORKED = (
+    "This run was begun in process {pid} and goes on in process {here}, a copy of it: both would release from one "
+    "budget, with the same noise. Go on in the first process, or save the run and resume it in one other process."
+)
+
+
+def refuse_forked(pid: int) -> None:
+    """Raise `OutOfOrder` in a process that was forked from the one that this belongs to."""
+    if os.getpid() != pid:
+        raise OutOfOrder(_FORKED.format(pid=pid, here=os.getpid()))
 
 
 class Purpose(IntEnum):

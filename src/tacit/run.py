@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial, reduce
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit import arguments, checkpoint
 from tacit.accounting.events import Event
@@ -22,8 +21,9 @@ from tacit.checkpoint import Stateful
 from tacit.distributed import Peers
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients import in_pieces, per_example_gradients, trainable
-from tacit.gradients.layout import Layout
+from tacit.gradients.layout import Layout, like_of, public_pass, public_writes
 from tacit.gradients.losses import Loss
+from tacit.gradients.memory import undone
 from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
 from tacit.guide import whole_mean
 from tacit.journal import Journal, lost_steps, notes_in
@@ -31,9 +31,10 @@ from tacit.ledger import Budget, Ledger
 from tacit.lots import Lot, NoGradients, examples_from, on_device, refuse_lot, refuse_taken, row_count
 from tacit.mechanism import Mechanism, MechanismState, with_lot_size
 from tacit.plan import Plan, Schedule
-from tacit.randomness import Indices, Purpose, SeededSource, making, source_for
+from tacit.randomness import Indices, Purpose, SeededSource, making, refuse_forked, source_for
 from tacit.spending import Spent, guarantee_of
-from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors
+from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, added_up, needs_wide_sums
+from tacit.weights import LOTS_STAY_INSIDE, Weights
 
 GradientsOf = Callable[[nn.Module, Loss, Any, Any], PerExampleGradients]
 
@@ -133,6 +134,12 @@ class PrivateRun:
         self._charging = Lock()
         self._journal: Journal | None = None
         self.booking = None
+        self._process, self._weights = os.getpid(), Weights(model, like)
+        # Which buffers a pass writes to, an example of the shape that the model takes, and steps without such a pass.
+        self._writes: frozenset[str] | None = None
+        self._made: Any = None
+        self._unwritten = 0
+        self._is_wide = needs_wide_sums(plan.sampling.lot_size, plan.mechanism.noise.multiplier)
 
     @property
     def steps(self) -> int:
@@ -172,6 +179,7 @@ class PrivateRun:
 
     def __iter__(self) -> Iterator[Lot]:
         """The lots of the remaining steps. Each must be given to `backward` before the next one comes."""
+        refuse_forked(self._process)
         following = self.step + (self._pending is not None)
         drawn = self._examples.fetch(self._draw(following), self._peers.seeds(self._source, following))
         while self.step < self.steps:
@@ -180,6 +188,7 @@ class PrivateRun:
                     raise OutOfOrder("Another loop over this run has taken lots meanwhile. Start this loop again.")
                 following += 1
                 inputs, targets = next(drawn)
+                self._weights.hand_out()
                 self._pending = Lot(inputs, targets, self.step, row_count(targets))
             yield self._pending
             if self._pending is not None:
@@ -197,10 +206,25 @@ class PrivateRun:
         """Put the noisy sum of the lot's bounded gradients, over the public lot size, into every trainable p.grad.
 
         What stood in p.grad is replaced; parameters that the lot did not use get noise like all others, and
-        frozen ones are left alone. The lot is used up.
+        frozen ones are left alone. The lot is used up. Call optimizer.step() before the next one: a gradient that was
+        paid for and not used is an error.
         """
+        if lot is self._pending:
+            self._weights.refuse_unless_stepped()
+        written = _write_gradients(self._parameters, self.release(lot))
+        self._weights.granted(written)
+        if self.step == self.steps:
+            self._weights.finish()
+
+    def release(self, lot: Lot) -> dict[str, Tensor]:
+        """The noisy sum of the lot's bounded gradients over the public lot size, by parameter; p.grad is left alone.
+
+        For optimizers that are not torch's. The lot is used up.
+        """
+        refuse_forked(self._process)
         if lot is not self._pending:
             refuse_lot(lot, self.step, self.steps)
+        self._weights.refuse_changed()
         sampling = self._plan.sampling_at(lot.step)
         lot_size = sampling.lot_size
         mechanism, state = self._plan.mechanism_at(lot.step), with_lot_size(self._state, lot_size)
@@ -213,7 +237,7 @@ class PrivateRun:
             self._charge(lot.step)
             state = mechanism.guided(self._whole_mean(parameters), state, stream)
         with self._peers.by_itself(self._source, lot.step), making(self._source, lot.step):
-            part = self._sum(lot, mechanism, state, parameters)
+            part = self._public_sum(lot, mechanism, state, parameters)
         bounded = self._peers.total(part, lot.step)
         with self._peers.telling():
             if mechanism.guide is None:
@@ -229,9 +253,10 @@ class PrivateRun:
                 self._events[-1] = event
         if release.realised is not None:
             self._realised.append(mechanism.cost(release.realised, sampling, self._plan.dimension))
-        _write_gradients(parameters, release.values)
+        self._weights.forget()
         if self.step == self.steps:
             self.settle()
+        return dict(release.values)
 
     def settle(self) -> None:
         """Say that no more steps will be made: the ledger is charged for what was released, and no more.
@@ -242,17 +267,35 @@ class PrivateRun:
         if self.booking is not None:
             self.booking.settle()
 
+    def _public_sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
+        """The bounded sum. Buffers that follow the weights, such as those of spectral norm, are updated once a step.
+
+        How often a lot goes through the model depends on how many examples it has, and so would they.
+        """
+        if self._writes is not None and not self._writes:
+            return self._sum(lot, mechanism, state, like)
+        with undone(self.model):
+            bounded = self._sum(lot, mechanism, state, like)
+        self._unwritten += 1
+        if self._made is None and len(lot) and self._gradients is per_example_gradients:
+            self._writes, self._made = public_writes(self.model), like_of(lot.inputs)
+        if self._writes:
+            for _ in range(self._unwritten):
+                public_pass(self.model, self._made)
+            self._unwritten = 0
+        return bounded
+
     def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
         """The bounded sum over the pieces of the lot; zeros for whatever parameter they did not use."""
         device = next(iter(like.values())).device
         length, layout = self._in_pieces(lot, like)
-        pieces = [
+        pieces = (
             mechanism.sum(
                 self._gradients_of(on_device(inputs, device), on_device(targets, device), like, layout), state
             )
             for inputs, targets in lot.pieces(length)
-        ]
-        bounded = reduce(operator.add, pieces) if pieces else mechanism.sum(NoGradients(like), state)
+        )
+        bounded = added_up(pieces, is_wide=self._is_wide) or mechanism.sum(NoGradients(like), state)
         unused = {name: torch.zeros_like(value) for name, value in like.items() if name not in bounded.values}
         return BoundedSum({**bounded.values, **unused}, bounded.sensitivity, bounded.box) if unused else bounded
 
@@ -291,8 +334,8 @@ class PrivateRun:
         return guarantee_of(
             self._plan,
             Spent(self._events, self._realised, self._lost, self._forgiven),
-            assumptions=(*(() if is_ours else (_GRADIENTS_GIVEN,)), *self._peers.assumptions),
-            violations=() if self._source.is_secret else (FIXED_SEED,),
+            assumptions=(LOTS_STAY_INSIDE, *(() if is_ours else (_GRADIENTS_GIVEN,)), *self._peers.assumptions),
+            violations=(*filter(None, [self._weights.violation]), *(() if self._source.is_secret else (FIXED_SEED,))),
         )
 
     def save(
@@ -395,7 +438,11 @@ class PrivateRun:
         return run
 
 
-def _write_gradients(parameters: Tensors, values: Tensors) -> None:
+def _write_gradients(parameters: Tensors, values: Tensors) -> list[tuple[Tensor, Tensor]]:
+    """Put the values where optimizers look for them; each parameter with its gradient."""
+    written = []
     for name, value in values.items():
         parameter = parameters[name]
-        parameter.grad = value if value.dtype == parameter.dtype else value.to(parameter.dtype)
+        parameter.grad = gradient = value if value.dtype == parameter.dtype else value.to(parameter.dtype)
+        written.append((parameter, gradient))
+    return written

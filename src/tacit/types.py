@@ -6,10 +6,11 @@ What may be done with a value is its type: only a `Bound` sees examples one by o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from tacit.accounting.densities import Floats
@@ -67,7 +68,10 @@ class BoundedSum:
     box: Box | None = None
 
     def __add__(self, other: BoundedSum) -> BoundedSum:
-        """The sum over both pieces of a lot. An example is in one piece only, so the sensitivity does not grow."""
+        """The sum over both pieces of a lot, in double precision: errors of many small sums would depend on examples.
+
+        An example is in one piece only, so the sensitivity does not grow.
+        """
         if not isinstance(other, BoundedSum):
             return NotImplemented
         if any(box is not None and not box.adds_up for box in (self.box, other.box)):
@@ -80,7 +84,7 @@ class BoundedSum:
                 "Two pieces of one lot must sum over the same parameters. These differ in "
                 f"{', '.join(sorted(self.values.keys() ^ other.values.keys()))}."
             )
-        values = {name: value + other.values[name] for name, value in self.values.items()}
+        values = {name: value.double() + other.values[name] for name, value in self.values.items()}
         box = self.box if self.box == other.box else None
         return BoundedSum(values, max(self.sensitivity, other.sensitivity), box)
 
@@ -91,6 +95,27 @@ class BoundedSum:
 
     def __repr__(self) -> str:
         return f"BoundedSum({self.dimension} numbers, sensitivity={self.sensitivity:g})"
+
+
+def added_up(pieces: Iterable[BoundedSum], *, is_wide: bool) -> BoundedSum | None:
+    """The sum over the pieces of a lot, taken in double precision, and left in it if `is_wide`; None of no piece."""
+    total: BoundedSum | None = None
+    kinds: dict[str, torch.dtype] = {}
+    for piece in pieces:
+        kinds = {name: value.dtype for name, value in piece.values.items()}
+        total = piece if total is None else total + piece
+    if total is None or (not is_wide and all(value.dtype is kinds[name] for name, value in total.values.items())):
+        return total
+    values = {name: value.double() if is_wide else value.to(kinds[name]) for name, value in total.values.items()}
+    return BoundedSum(values, total.sensitivity, total.box)
+
+
+def needs_wide_sums(lot_size: float, multiplier: float | None) -> bool:
+    """Whether a sum over such lots would be rounded in single precision by more than a small part of its noise.
+
+    A function of public numbers. Rounding errors are relative to the largest possible sum, lot size times sensitivity.
+    """
+    return multiplier is not None and 4 * lot_size * 2**-24 > multiplier / 128
 
 
 @dataclass(frozen=True, eq=False)

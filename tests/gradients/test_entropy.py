@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 from slow_gradients import slow_gradients
 from tacit.gradients import per_example_gradients
 from tacit.gradients.entropy import losses_and_gradients
+from tacit.gradients.losses import whole_losses
 from tacit.gradients.sequence import Followed, Sequence
 
 SIZE, CLASSES = 34, 4
@@ -37,9 +38,9 @@ def test_a_watched_model_agrees_with_single_passes(loss):
 
 def examined() -> Sequence:
     """What plain cross-entropy does: one call."""
-    sequence = Sequence(SIZE)
+    sequence, scores = Sequence(SIZE), torch.zeros(SIZE, CLASSES)
     with Followed(sequence.note):
-        cross_entropy(torch.zeros(SIZE, CLASSES), Y, reduction="none")
+        whole_losses(cross_entropy, scores, Y, SIZE)
     return sequence
 
 

@@ -286,10 +286,10 @@ def test_a_run_is_charged_there_and_finds_its_ledger_again(address, tmp_path):
             run.save(tmp_path)
         if lot.step == 4:
             break
-        run.backward(lot)
+        run.release(lot)
     again = tacit.PrivateRun.resume(tmp_path, torch.nn.Linear(3, 2), cross_entropy, data=data)
     for lot in again:
-        again.backward(lot)
+        again.release(lot)
     [charge] = ledger.account("adult").charges
     assert charge.event == STEP * 8
     assert charge.is_settled

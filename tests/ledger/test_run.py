@@ -45,7 +45,7 @@ def go(run, steps=STEPS):
     for lot in run:
         if run.step >= steps:
             break
-        run.backward(lot)
+        run.release(lot)
     return run
 
 

@@ -35,7 +35,7 @@ def guarantee_of(mechanism, steps=4):
         micro_batch=4,
     )
     for lot in run:
-        run.backward(lot)
+        run.release(lot)
     return run.guarantee()
 
 

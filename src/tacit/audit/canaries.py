@@ -208,10 +208,11 @@ class CanaryGame:
     >>> game = CanaryGame.draw(model, data, count=20, length=10.0, seed=0)
     >>> run = PrivateRun(model, torch.nn.functional.cross_entropy, data=game.data, gradients=game.gradients,
     ...                  mechanism=game.watched(dpsgd(1.0, 1.0)), sampling=Poisson(10, 100), steps=5)
-    >>> watch = game.watch(run)
+    >>> watch, optimizer = game.watch(run), torch.optim.SGD(model.parameters(), lr=0.1)
     >>> for lot in run:
     ...     run.backward(lot)
     ...     watch.see()
+    ...     optimizer.step()
     >>> len(watch.scores), int(game.included.sum()) == len(game.data[0]) - 100
     (20, True)
     """

@@ -19,8 +19,9 @@ __all__ = ["LotGradients", "in_pieces", "per_example_gradients", "replace_batch_
 
 Backend = Literal["auto", "bookkeeping", "vmap"]
 
-# So many numbers of a lot may be kept until all norms are known; fewer examples than this at a time waste time.
-_KEPT, _FEWEST = 2**23, 16
+# So many numbers of a lot may be kept until all norms are known. Fewer examples than this at a time waste time, and
+# more would be added up in single precision.
+_KEPT, _FEWEST, _MOST = 2**23, 16, 8192
 
 
 def in_pieces(
@@ -42,7 +43,7 @@ def in_pieces(
     except RuntimeError as error:
         refuse_inference(error)
         raise
-    return max(_FEWEST, _KEPT // max(layout.weight, 1)), layout
+    return min(max(_FEWEST, _KEPT // max(layout.weight, 1)), _MOST), layout
 
 
 def per_example_gradients(

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tacit.errors import MixesExamples
 from tacit.gradients.engine import Unclear
 from tacit.gradients.independent import CONSTANTS, HOST, OPERATIONS, RANDOM, Operands
-from tacit.gradients.places import POSITIONS, PUBLIC, UNIFORM, Label, Mixed, Rows, Stride, is_private, rows_of
+from tacit.gradients.places import ORDER, POSITIONS, PUBLIC, UNIFORM, Label, Mixed, Rows, Stride, is_private, rows_of
 from tacit.gradients.trees import tensors_in
 
 # These read values only to check that they are valid, and raise if they are not.
@@ -38,7 +38,7 @@ _TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 Step = tuple[str, list[Any], str]
 
 
-class Examiner(TorchDispatchMode):
+class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the examples of one lot through everything that torch computes while it is active."""
 
     @classmethod
@@ -47,7 +47,7 @@ class Examiner(TorchDispatchMode):
         return False
 
     def __init__(self, lot: Iterable[Tensor], size: int, names: dict[int, str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.size = size
         # By storage: PUBLIC for what was there before, and for what is made of that alone.
         self._labels: dict[int, Label | Stride] = {}
@@ -57,15 +57,27 @@ class Examiner(TorchDispatchMode):
         self.calling: object = None
         # The numbers that operations compute with: they must not depend on how many examples there are.
         self.trail: list[Step] = []
-        self.is_random = False
+        # Why the pass was stopped; scripted code turns every error into another one.
+        self.stopped: Exception | None = None
+        # The names of parameters and buffers that were written to, with nothing of the examples.
+        self.writes: set[str] = set()
         for tensor in lot:
             self._label_fresh(tensor, Rows(0))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        try:
+            # Scripted code runs its operations where the modes of Python functions are still active.
+            with torch._C.DisableTorchFunction():
+                return self._follow(func, args, kwargs or {})
+        except (Unclear, MixesExamples) as reason:
+            self.stopped = reason
+            raise
+
+    def _follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operation = Operation.of(func)
-        given = operation.named(args, kwargs or {})
+        given = operation.named(args, kwargs)
         tensors = [tensor for value in given.values() for tensor in tensors_in(value)]
         for tensor in tensors:
             if tensor.layout is torch.strided:
@@ -74,25 +86,21 @@ class Examiner(TorchDispatchMode):
         if operation.name in HOST and any(map(is_private, labels.values())):
             if self.calling not in _CHECKING:
                 raise Unclear(f"{operation.name}{_where()} reads values of the examples")
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         written = [given[name] for name in operation.written if isinstance(given.get(name), Tensor)]
         if written:
-            label = self._result(operation, given, labels, written)[0]
-            for tensor in written:
+            left = self._result(operation, given, labels, written)
+            for tensor, label in zip(written, left, strict=True):
                 self._write(tensor, label, operation.name)
-            self._note(operation, given, tensors)
-            return func(*args, **(kwargs or {}))
-        result = func(*args, **(kwargs or {}))
-        self.is_random |= operation.name in RANDOM or operation.name == "native_dropout"
-        if operation.name == "lift_fresh" and result.numel() <= _FEW:
-            self.trail.append((operation.name, result.reshape(-1).tolist(), _where()))
-        fresh = [tensor for tensor in tensors_in(result) if self._is_fresh(tensor)]
-        if fresh:
-            made = list(tensors_in(result))
+        result = func(*args, **kwargs)
+        made = list(tensors_in(result))
+        if any(map(self._is_fresh, made)):
             for tensor, label in zip(made, self._result(operation, given, labels, made), strict=True):
                 if self._is_fresh(tensor):
                     self._label_fresh(tensor, label)
-            self._note(operation, given, tensors)
+        if operation.name == "lift_fresh" and result.numel() <= _FEW:
+            self.trail.append((operation.name, result.reshape(-1).tolist(), _where()))
+        self._note(operation, given, tensors)
         return result
 
     def _note(self, operation: Operation, given: dict[str, Any], tensors: list[Tensor]) -> None:
@@ -135,6 +143,8 @@ class Examiner(TorchDispatchMode):
                 return [UNIFORM] * len(made)
             if name == "arange":
                 return [POSITIONS if tensor.numel() == self.size else PUBLIC for tensor in made]
+            if name == "randperm":
+                return [ORDER if tensor.numel() == self.size else PUBLIC for tensor in made]
             if name != "repeat":
                 return [PUBLIC] * len(made)
         mixed = next((label for label in known if isinstance(label, Mixed)), None)
@@ -161,7 +171,7 @@ class Examiner(TorchDispatchMode):
         key: int = storage._cdata
         if key not in self._kept:
             # A weak reference: the address is not used again while it is held, and it shows who keeps what.
-            self._kept[key] = storage._weak_ref()
+            self._kept[key] = storage._weak_ref()  # type: ignore[assignment]
         return key
 
     def _label_fresh(self, tensor: Tensor, label: Label) -> None:
@@ -179,6 +189,7 @@ class Examiner(TorchDispatchMode):
                     "released without noise. Leave such statistics out, or compute them on public data and keep them "
                     "fixed."
                 )
+            self.writes |= {self._names[key]} if key in self._names else set()
             return
         before = self._labels[key]
         is_whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
@@ -207,8 +218,7 @@ class Examiner(TorchDispatchMode):
     def refuse_kept(self, named: Iterable[tuple[str, Tensor]]) -> None:
         """Raise `MixesExamples` if one of these tensors holds something of the examples."""
         for name, tensor in named:
-            label = self.label(tensor) if isinstance(tensor, Tensor) else PUBLIC
-            if is_private(label):
+            if is_private(self.label(tensor)):
                 raise MixesExamples(
                     f"The forward pass keeps something of the examples in {name!r}, which would be released with the "
                     "model, without noise. Return it, or do not store it."
@@ -237,7 +247,7 @@ class Examiner(TorchDispatchMode):
     def close(self) -> None:
         """Let go of all storages."""
         for reference in self._kept.values():
-            torch.UntypedStorage._free_weak_ref(reference)
+            torch.UntypedStorage._free_weak_ref(reference)  # type: ignore[no-untyped-call]
         self._kept.clear()
         self._labels.clear()
 

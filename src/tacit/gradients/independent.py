@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.gradients.places import POSITIONS, PUBLIC, UNIFORM, Label, Mixed, Rows
+from tacit.gradients.places import ORDER, POSITIONS, PUBLIC, UNIFORM, Label, Mixed, Rows
 from tacit.gradients.trees import tensors_in
 
 
@@ -101,7 +101,7 @@ def _without_rows(operands: Operands, tensors: list[Tensor], dims: int) -> Label
     public = [tensor for tensor, kind in zip(tensors, kinds, strict=True) if kind is not UNIFORM and tensor.dim()]
     if not public:
         return UNIFORM if UNIFORM in kinds else PUBLIC
-    shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+    shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))  # type: ignore[no-untyped-call]
     axes = [axis for axis, length in enumerate(shape) if length % operands.size == 0]
     if len(axes) != 1 or UNIFORM not in kinds:
         return PUBLIC
@@ -315,8 +315,10 @@ def by_index(operands: Operands) -> Label:
     rows, chosen = operands.rows(x), operands.rows(index)
     if rows is None and operands.label(x) in (PUBLIC, UNIFORM) and chosen is not None and "source" not in given:
         return chosen.moved(dim)
-    if not operands.is_public(index):
-        return operands.unclear()
+    if chosen is not None and not chosen.loose:
+        return operands.mixed()
+    if rows is not None and rows.axis == dim and operands.label(index) is ORDER:
+        return operands.mixed("shuffles the examples of the lot")
     if rows is not None and rows.axis == dim:
         return operands.unclear("takes some of the examples by their place in the lot")
     if isinstance(given.get("source"), Tensor):
@@ -339,6 +341,8 @@ def indexing(operands: Operands) -> Label:
     block = aligned(operands, by, width) if by else PUBLIC
     if rows is not None and rows.axis in axes:
         index = indices[rows.axis]
+        if operands.label(index) is ORDER:
+            return operands.mixed("shuffles the examples of the lot")
         is_all = operands.label(index) is POSITIONS and (rows.outer, rows.inner) == (1, 1)
         if not is_all or not _counts(index) or index.dim() > width:
             return operands.unclear("takes some of the examples by their place in the lot")
@@ -491,7 +495,7 @@ def mixing(operands: Operands) -> Label:
     return operands.mixed()
 
 
-def reordering(operands: Operands) -> Label:
+def reordering(operands: Operands) -> Label | list[Label]:
     """sort, flip and the like: along another axis than that of the examples."""
     label = along("dim", "dims")(operands)
     return operands.unclear("puts the examples in another order") if isinstance(label, Mixed) else label
@@ -564,6 +568,7 @@ OPERATIONS: dict[str, Rule] = {
     **dict.fromkeys(("linalg_solve_triangular", "linalg_lu_solve"), last(2, "self", "B")),
     "_linalg_solve_ex": last(2, "A", "B"),
     "linalg_ldl_factor_ex": last(2, "self"),
+    "affine_grid_generator": one_axis(0, "theta"),
     "convolution": convolution,
     "embedding": embedding,
     "_embedding_bag": embedding_bag,

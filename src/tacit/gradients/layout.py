@@ -18,7 +18,7 @@ from tacit.gradients.chains import chain_of
 from tacit.gradients.engine import Unclear, refuse_inference_tensors
 from tacit.gradients.examiner import Examiner, Step, refuse_different
 from tacit.gradients.losses import Loss, whole_losses
-from tacit.gradients.memory import attributes, held_tensors, is_same, refuse_changed, undone
+from tacit.gradients.memory import attributes, held_tensors, refuse_changed, undone
 from tacit.gradients.models import eagerly, is_compiled, mixes, refuse_mixing, suspects
 from tacit.gradients.places import POSITIONS, UNIFORM, Mixed, Rows, is_private
 from tacit.gradients.recording import Call, Record, Recorder
@@ -31,6 +31,8 @@ Places = tuple[Batched | None, ...]
 
 # So many examples are made for an examination: a number that divides no other size of the model.
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
+# So many made lots are compared with their examples alone.
+_DRAWS = 4
 # What leaves torch, or comes back into the backward pass.
 _LEAVING = {
     getattr(Tensor, name)
@@ -69,9 +71,9 @@ class Layout:
     `forward` and `loss` are the sequences of operations that were examined. `suspects` are the layers that would mix
     examples if someone switched them to. `is_chain` says that every call is one of the Linears of a chain, on one row
     an example, and `is_compiled` that torch.compile has a hand in the model. `weight` is how many numbers go in and out
-    of its calls for one example: about what must be kept until all norms are known. `proofs` counts the examples on
-    which gradients were checked. A layout has a `doubt` if the examples cannot be followed, or if gradients that were
-    made by it turned out wrong.
+    of its calls for one example: about what must be kept until all norms are known. `writes` names the buffers that a
+    pass writes to, with nothing of the examples in it. `proofs` counts the examples on which gradients were checked. A
+    layout has a `doubt` if the examples cannot be followed, or if gradients that were made by it turned out wrong.
     """
 
     calls: tuple[CallLayout, ...]
@@ -82,6 +84,7 @@ class Layout:
     is_chain: bool = False
     is_compiled: bool = False
     weight: int = 0
+    writes: frozenset[str] = frozenset()
     doubt: str = ""
     proofs: int = 0
 
@@ -118,6 +121,22 @@ def layout_of(
     return layout
 
 
+def public_writes(model: nn.Module) -> frozenset[str]:
+    """The buffers that passes through the model write to, with nothing of the examples: known once it was examined."""
+    return frozenset().union(*(layout.writes for _, layout in _KNOWN.get(model, {}).values()))
+
+
+def like_of(inputs: Any) -> Any:
+    """Made inputs of the shapes and types of these."""
+    return _made(inputs, 2)
+
+
+def public_pass(model: nn.Module, inputs: Any) -> None:
+    """Let a model update such buffers once, by a pass on made examples."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), eagerly(is_compiled(model)):
+        apply(model, inputs)
+
+
 def _examine(model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any) -> Layout:
     """Examine a pass on made examples; on some of the given ones where the model does not take those."""
     refuse_inference_tensors((inputs, parameters))
@@ -137,35 +156,43 @@ def _examine(model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs
 def _refuse_unless_alone(model: nn.Module, loss: Loss, inputs: Any, targets: Any, reason: str) -> None:
     """Raise `MixesExamples` if an example has another loss alone than in a lot: then the user means something else.
 
-    Losses that cannot be compared, because they are random or need a whole lot, are left to single passes.
+    Made examples only: a refusal that depended on the given ones would tell something of them. Losses that cannot be
+    compared, because they are random or need a whole lot, are left to single passes.
     """
-
-    def losses(rows: list[int]) -> Tensor:
-        some, wanted = (replaced(tree, lambda t: t[torch.tensor(rows) % len(t)]) for tree in (inputs, targets))
-        with _copied(model, loss) as (copied, criterion, _), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            with torch.no_grad(), eagerly(is_compiled(model)):
-                return whole_losses(criterion, apply(copied, some), wanted, len(rows))[0]
-
-    try:
-        whole, again, *alone = (losses(rows) for rows in ([0, 1, 2], [0, 1, 2], [0], [1]))
-    except (RuntimeError, IndexError, ValueError, TypeError, InvalidArgument):
+    if _draws(model, loss, inputs, targets):
         return
-    is_clear = whole.dim() > 0 and is_same(whole, again) and not _draws(model, loss, inputs, targets)
-    if is_clear and not all(torch.allclose(whole[i], one[0], 1e-3, 1e-6) for i, one in enumerate(alone)):
-        raise MixesExamples(
-            f"The loss of an example is another one when it is alone than in a lot ({reason}), so its gradient is not "
-            "its own. Compute everything for each example by itself."
-        )
+    for seed in range(1, 1 + _DRAWS):
+        made, wanted = _made(inputs, 3, seed), _made(targets, 3, 0)
+        try:
+            whole = _losses(model, loss, made, wanted)
+            alone = [
+                _losses(model, loss, *(replaced(tree, lambda t, i=i: t[i : i + 1]) for tree in (made, wanted)))  # type: ignore[misc]
+                for i in range(3)
+            ]
+        except Exception:
+            return
+        if whole.dim() and not torch.allclose(whole, torch.cat(alone), 1e-3, 1e-6, equal_nan=True):
+            raise MixesExamples(
+                f"The loss of an example is another one when it is alone than in a lot ({reason}), so its gradient is "
+                "not its own. Compute everything for each example by itself."
+            )
+
+
+def _losses(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> Tensor:
+    size = next(tensors_in(inputs)).shape[0]
+    with _copied(model, loss) as (copied, criterion, _), torch.no_grad(), eagerly(is_compiled(model)):
+        return whole_losses(criterion, apply(copied, inputs), targets, size)[0]
 
 
 def _draws(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> bool:
-    """Whether a pass draws random numbers from torch's generator."""
-    some, wanted = (replaced(tree, lambda t: t[:1]) for tree in (inputs, targets))
-    with _copied(model, loss) as (copied, criterion, _), torch.random.fork_rng(devices=[]):
+    """Whether a pass draws random numbers from torch's generator, or fails on made examples."""
+    with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()
-        with torch.no_grad(), eagerly(is_compiled(model)):
-            whole_losses(criterion, apply(copied, some), wanted, 1)
+        try:
+            with _copied(model, loss) as (copied, criterion, _), torch.no_grad(), eagerly(is_compiled(model)):
+                whole_losses(criterion, apply(copied, _made(inputs, 3)), _made(targets, 3), 3)
+        except Exception:
+            return True
         return not torch.equal(before, torch.get_rng_state())
 
 
@@ -193,13 +220,24 @@ def _examine_twice(
                 size,
                 is_compiled=is_compiled(model),
             )
-            left.append({name: value for name, value in attributes(copied, criterion) if before.get(name) != value})
+            changed = {name: value for name, value in attributes(copied, criterion) if before.get(name) != value}
+            if changed:
+                _refuse_counters(copied, criterion, make(inputs, size), make(targets, size), size, is_compiled(model))
+            left.append(changed)
             trails.append(trail)
             layouts.append(layout)
     refuse_changed([name for name in left[0] | left[1] if left[0].get(name) != left[1].get(name)])
     refuse_different(*trails)
-    _refuse_other_shapes(*layouts, sizes[1])
+    _refuse_other_shapes(layouts[0], layouts[1], sizes[1])
     return layouts[0]
+
+
+def _refuse_counters(model: nn.Module, loss: Loss, inputs: Any, targets: Any, size: int, is_compiled: bool) -> None:
+    """Raise `MixesExamples` if a second pass changes an attribute again: it would count the lots that are not empty."""
+    before = dict(attributes(model, loss))
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), eagerly(is_compiled):
+        whole_losses(loss, apply(model, inputs), targets, size)
+    refuse_changed([name for name, value in attributes(model, loss) if before.get(name) != value])
 
 
 def _refuse_other_shapes(one: Layout, other: Layout, size: int) -> None:
@@ -221,14 +259,19 @@ def _sizes(model: nn.Module, inputs: Any, targets: Any) -> tuple[int, int]:
     return first, second
 
 
-def _made(tree: Any, size: int) -> Any:
+def _made(tree: Any, size: int, seed: int = 0) -> Any:
     """Examples of the same shapes and types that hold nothing of the given ones."""
+    # A generator of its own: what the user's models draw must not depend on whether there was an examination.
+    generator = torch.Generator().manual_seed(seed)
 
     def make(tensor: Tensor) -> Tensor:
         shape = (size, *tensor.shape[1:])
         if tensor.is_floating_point() or tensor.is_complex():
-            return torch.rand(shape, dtype=tensor.dtype, device=tensor.device)
-        return torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
+            # Between 0 and 1, as images, probabilities and scaled columns are; with a seed, of both signs.
+            draw = torch.randn if seed else torch.rand
+            return draw(shape, generator=generator).to(tensor.device, tensor.dtype)
+        # The two numbers that most tables and lists of classes have.
+        return torch.randint(2, shape, generator=generator).to(tensor.device, tensor.dtype)
 
     return replaced(tree, make)
 
@@ -285,8 +328,12 @@ def _pass(
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), eagerly(is_compiled), examiner:
             with recorder:
                 outputs = apply(model, inputs)
+            steps = len(examiner.trail)
             with Followed(see(criterion)):
                 values = whole_losses(loss, outputs, targets, size)[0]
+        if not values.dim():
+            # A single number for the lot: the loss is applied to every example alone.
+            del examiner.trail[steps:]
         examiner.refuse_kept(held_tensors(model, loss))
         if values.dim():
             label = examiner.label(values)
@@ -304,11 +351,14 @@ def _pass(
             _is_chain(model, recorder.record.calls),
             is_compiled,
             _weight(calls, size),
+            frozenset(examiner.writes),
         )
         recorder.record = Record({})
         del outputs, values
         examiner.refuse_survivors({tensor.untyped_storage()._cdata for tensor in lot})
         return layout, examiner.trail
+    except Exception as error:
+        raise (examiner.stopped or error) from None
     finally:
         examiner.close()
 
@@ -334,7 +384,7 @@ def _refuse_mixed(label: object) -> None:
 
 def _refuse_own_functions(tensors: list[Tensor]) -> None:
     """Raise `Unclear` for an autograd function of the user's own: its backward pass could do anything."""
-    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    waiting: list[Any] = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     seen = set(waiting)
     while waiting:
         node = waiting.pop()

@@ -60,13 +60,10 @@ def _no_content() -> Iterator[None]:
 
 
 def _held_by(path: str, module: nn.Module, *, registered: bool) -> Iterator[tuple[str, Any]]:
-    own = dict(vars(module))
     if registered:
-        for kind in ("_parameters", "_buffers"):
-            for key, value in own[kind].items():
-                if value is not None:
-                    yield f"{path}.{key}".removeprefix("."), value
-    for key, value in own.items():
+        for key, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            yield f"{path}.{key}".removeprefix("."), value
+    for key, value in list(vars(module).items()):
         if key not in _TORCH_OWN:
             yield from _inside(f"{path}.{key}".removeprefix("."), value, 1)
 
@@ -94,14 +91,14 @@ def undone(model: nn.Module) -> Iterator[None]:
     before = {
         (module, key): (value, value.detach().clone())
         for module in model.modules()
-        for key, value in module._buffers.items()
-        if value is not None
+        for key, value in module.named_buffers(recurse=False)
     }
     try:
         yield
     finally:
         for (module, key), (value, held) in before.items():
-            module._buffers[key] = value
+            if getattr(module, key) is not value:
+                setattr(module, key, value)
             if not is_same(value, held):
                 with torch.no_grad():
                     value.copy_(held)

@@ -20,6 +20,11 @@ def trainable(model: nn.Module) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not found:
         raise InvalidArgument("model has no trainable parameter: every one has requires_grad=False.")
+    if any(isinstance(value, nn.parameter.UninitializedParameter) for value in found.values()):
+        raise InvalidArgument(
+            "model has lazy layers, whose weights do not exist yet. Run it once on an example that is not private, "
+            "such as zeros of the right shape, before the private run."
+        )
     unreal = [name for name, value in found.items() if value.is_complex()]
     if unreal:
         raise InvalidArgument(

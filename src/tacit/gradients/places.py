@@ -50,6 +50,8 @@ class _Kind:
 UNIFORM = _Kind("UNIFORM")
 # 0, 1, 2, ... for the examples of the lot.
 POSITIONS = _Kind("POSITIONS")
+# The same numbers in a random order.
+ORDER = _Kind("ORDER")
 # No example has a part in it.
 PUBLIC = None
 

@@ -14,6 +14,7 @@ from tacit.ledger.budget import Budget
 from tacit.ledger.course import Course, Range
 from tacit.ledger.ledger import Ledger, Place, taken_over, token
 from tacit.ledger.storage import Marks, storage_at
+from tacit.randomness import refuse_forked
 
 
 class Resumed(NamedTuple):
@@ -47,7 +48,7 @@ class Booking:
         self._course, self._own, self._about, self._fingerprint = course, own, about, fingerprint
         self._place: Place | None = None
         self._stop = stop
-        self._marked = 0
+        self._marked, self._process = 0, os.getpid()
         self._marks: tuple[int, Marks] | None = None
 
     def check(self) -> None:
@@ -56,6 +57,7 @@ class Booking:
 
     def begin(self, step: int) -> None:
         """Make sure, before the step is drawn, that it is charged. Returns once that is on the disk."""
+        refuse_forked(self._process)
         place = self._place or self._reserve(step, self._stop)
         if step < self._marked:
             return

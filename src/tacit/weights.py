@@ -1,0 +1,211 @@
+"""Weights change only through releases: what is checked while private examples are in the user's hands.
+
+From the moment that a lot is handed out until it is given to `run.backward`, weights and buffers must stay as they are.
+After that an optimizer may change them, by the gradients that were released and by no others. What nobody can check is
+what a user does with a copy of the lot; the guarantee lists that first among its assumptions.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+from tacit.errors import OutOfOrder
+from tacit.guarantee import Assumption
+from tacit.types import Tensors
+
+LOTS_STAY_INSIDE = Assumption(
+    "lots_stay_inside",
+    "Nothing of a lot is used but by run.backward: what you compute from its examples yourself is not covered.",
+)
+
+# So many numbers of a tensor are compared on every lot, and all of them on the first lots and now and then.
+_SAMPLED, _FIRST, _EVERY = 32, 3, 256
+
+_ACCUMULATED = (
+    "loss.backward() adds gradients without noise to the weights of a private run. Leave it out: run.backward(lot) "
+    "puts the noisy gradients into p.grad. For gradients of public data use torch.autograd.grad."
+)
+_FOREIGN = (
+    "p.grad holds a gradient that run.backward did not put there, so an optimizer step would release it without noise. "
+    "Call optimizer.step() right after run.backward(lot), and change p.grad in place only (p.grad.mul_(...))."
+)
+_CHANGED = (
+    "The weights changed between `for lot in run` and run.backward(lot), while private examples were in your hands, so "
+    "what they hold may have no noise, and the guarantee of this run no longer holds. Call optimizer.step() after "
+    "run.backward(lot) only, and begin a new run from the weights as they were."
+)
+_NO_STEP = (
+    "run.backward was called again before optimizer.step(), so the gradient that was released, and paid for, would be "
+    "lost. Step after every run.backward. To use less memory at a time, give PrivateRun micro_batch=...; for larger "
+    "lots, raise the lot size of its sampling; to use a gradient in another way, take it from run.release(lot)."
+)
+
+
+class Weights:
+    """The parameters and buffers of one run, and whether they may change at the moment."""
+
+    def __init__(self, model: nn.Module, parameters: Tensors) -> None:
+        self._model, self._parameters = model, list(parameters.values())
+        self._samples: dict[int, tuple[int, np.ndarray[Any, Any] | None]] = {}
+        self._granted: dict[int, weakref.ref[Tensor]] = {}
+        self._lots = 0
+        self._at_hand_out: object = None
+        self._at_release: object = None
+        self.violation = ""
+        self.is_active = self._is_mixed_up = self._has_stepped = self._is_last = False
+        known = weakref.ref(self)
+        handles = [
+            parameter.register_post_accumulate_grad_hook(_refusing(known))  # type: ignore[no-untyped-call]
+            for parameter in self._parameters
+        ]
+        for parameter in self._parameters:
+            _GUARDED[id(parameter)] = known
+        weakref.finalize(self, _release, handles, [id(parameter) for parameter in self._parameters], known)
+        _watch_optimizers()
+
+    def hand_out(self) -> None:
+        """A lot is about to be handed out: from now on nothing may change."""
+        self.is_active = True
+        self._lots += 1
+        self._at_hand_out = self._state()
+
+    def refuse_changed(self) -> None:
+        """Raise `OutOfOrder` if something changed since the lot was handed out, now or earlier in this run."""
+        if not self.violation and self._at_hand_out is not None and self._state() != self._at_hand_out:
+            self.violation = _CHANGED
+        if self.violation:
+            raise OutOfOrder(self.violation)
+
+    def refuse_unless_stepped(self) -> None:
+        """Raise `OutOfOrder` if the gradients of the last release were not used."""
+        if self._at_release is not None and not self._has_stepped and self._versions() == self._at_release:
+            raise OutOfOrder(_NO_STEP)
+
+    def granted(self, gradients: list[tuple[Tensor, Tensor]]) -> None:
+        """These gradients were released: an optimizer may use them."""
+        self._granted = {id(parameter): weakref.ref(value) for parameter, value in gradients}
+        self._has_stepped = self._is_mixed_up = False
+        self._at_release, self._at_hand_out = self._versions(), None
+
+    def forget(self) -> None:
+        """The lot was used up, and weights may change again."""
+        self._at_release = self._at_hand_out = None
+        self._granted.clear()
+
+    def finish(self) -> None:
+        """No more lots will come: after the last optimizer step the model may be trained as one likes."""
+        self._is_last = True
+
+    def step(self, optimizer: Optimizer) -> None:
+        """Raise `OutOfOrder` if an optimizer is about to use a gradient that was not released."""
+        self._has_stepped = True
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if gradient is None or _GUARDED.get(id(parameter)) is None:
+                    continue
+                ours = self._granted.get(id(parameter))
+                if self._is_mixed_up or ours is None or ours() is not gradient:
+                    raise OutOfOrder(_ACCUMULATED if self._is_mixed_up else _FOREIGN)
+        self.is_active = not self._is_last
+
+    def mix_up(self) -> None:
+        """Note that a gradient without noise was added to the others, and say so."""
+        if self.is_active:
+            self._is_mixed_up = True
+            raise OutOfOrder(_ACCUMULATED)
+
+    def _versions(self) -> list[object]:
+        return [(parameter._version, self._sample(parameter)) for parameter in self._parameters]
+
+    def _state(self) -> list[object]:
+        """What tells whether a weight or a buffer has changed."""
+        is_whole = self._lots <= _FIRST or self._lots % _EVERY == 0
+        state: list[object] = [
+            (tensor.data_ptr(), tensor._version, self._sample(tensor)) for tensor in self._parameters
+        ]
+        state += [(tensor.data_ptr(), tensor._version, self._sample(tensor)) for tensor in self._model.buffers()]
+        if is_whole:
+            state += [_digest(tensor) for tensor in (*self._parameters, *self._model.buffers())]
+        return state
+
+    def _sample(self, tensor: Tensor) -> bytes:
+        """Some of the numbers of a tensor, bit for bit: `.data` may be written to without a new version."""
+        place, view = self._samples.get(id(tensor), (0, None))
+        if view is None or place != tensor.data_ptr():
+            view = _sampled(tensor)
+            if view is None:
+                return b""
+            self._samples[id(tensor)] = tensor.data_ptr(), view
+        return view.tobytes()
+
+
+def _sampled(tensor: Tensor) -> np.ndarray[Any, Any] | None:
+    if not tensor.is_cpu or not tensor.is_contiguous() or not tensor.numel():
+        return None
+    flat = tensor.detach().reshape(-1)
+    some = flat[:: max(1, flat.numel() // _SAMPLED)]
+    return some.view(torch.int16).numpy() if tensor.dtype == torch.bfloat16 else some.numpy()
+
+
+def _digest(tensor: Tensor) -> int:
+    """A number that changes when any of a tensor's does, but for rare chance."""
+    if not tensor.numel() or tensor.is_complex() or tensor.dtype == torch.bool:
+        return 0
+    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return int(tensor.detach().contiguous().view(kinds[tensor.element_size()]).sum())
+
+
+_GUARDED: dict[int, weakref.ref[Weights]] = {}
+
+
+def _refusing(known: weakref.ref[Weights]) -> Callable[[Tensor], None]:
+    def hook(parameter: Tensor) -> None:
+        weights = known()
+        if weights is not None:
+            weights.mix_up()
+
+    return hook
+
+
+def _release(handles: list[Any], keys: list[int], known: weakref.ref[Weights]) -> None:
+    for handle in handles:
+        handle.remove()
+    for key in keys:
+        if _GUARDED.get(key) is known:
+            del _GUARDED[key]
+
+
+def _guards(optimizer: Optimizer) -> Iterator[Weights]:
+    """The runs whose weights an optimizer is about to change."""
+    found = {
+        id(known): known
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if (known := _GUARDED.get(id(parameter))) is not None
+    }
+    for known in found.values():
+        weights = known()
+        if weights is not None and weights.is_active:
+            yield weights
+
+
+def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    for weights in _guards(optimizer):
+        weights.step(optimizer)
+
+
+_HOOKS: list[Any] = []
+
+
+def _watch_optimizers() -> None:
+    """Be told of every optimizer step of this process, from the first run on."""
+    if not _HOOKS:
+        _HOOKS.append(register_optimizer_step_pre_hook(_before_step))
