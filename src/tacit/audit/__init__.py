@@ -15,6 +15,7 @@ __all__ = [
     "Kind",
     "LowerBound",
     "ManyRuns",
+    "NeighbourTest",
     "Roc",
     "Runs",
     "Shadows",
@@ -26,6 +27,7 @@ __all__ = [
     "distinguish",
     "infer_membership",
     "judge",
+    "neighbour_test",
     "one_run",
     "recorded",
     "roc",
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from tacit.audit.fixtures import Fixture, all_fixtures
     from tacit.audit.guessing import one_run
     from tacit.audit.membership import Shadows, infer_membership, train_shadows
+    from tacit.audit.neighbours import NeighbourTest, neighbour_test
     from tacit.audit.reports import AuditReport
     from tacit.audit.runs import Runs
     from tacit.audit.separation import Roc, roc
@@ -55,6 +58,7 @@ else:
         "fixtures": ("Fixture", "all_fixtures"),
         "guessing": ("one_run",),
         "membership": ("Shadows", "infer_membership", "train_shadows"),
+        "neighbours": ("NeighbourTest", "neighbour_test"),
         "reports": ("AuditReport",),
         "runs": ("Runs",),
         "separation": ("Roc", "roc"),

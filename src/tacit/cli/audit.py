@@ -1,14 +1,14 @@
 """`tacit audit`: attack a run, or every method in every form."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from tacit.cli import options
 
 if TYPE_CHECKING:
-    from tacit.audit import AuditReport, Roc
+    from tacit.audit import AuditReport, NeighbourTest, Roc
     from tacit.cli.auditing import Subject
 
 _COLUMNS = ("method", "claim", "proven", "audited lower bound", "verdict")
@@ -50,7 +50,9 @@ def audit(
 
     The training is repeated with canaries in the data, so it takes as long; after Ctrl-C the same command goes on
     where it was. The verdict is written into the run's guarantee. Ends with 1 if an attack contradicts
-    what is proven. With --claims every method is attacked on pairs of small data sets made for it, which takes some
+    what is proven. A model of your own is first put to the neighbour test, which takes seconds: removing one example
+    may move what is released by one clip norm at most. If it moves more, the proof does not apply, and nothing else is
+    tried. With --claims every method is attacked on pairs of small data sets made for it, which takes some
     minutes, and the command ends with 1 if a refuted claim holds or a proven one does not.
 
     \b
@@ -97,7 +99,7 @@ def _audit_run(
     from tacit import arguments
     from tacit.audit import Verdict
     from tacit.audit.claims import report_json
-    from tacit.cli.auditing import roc_json, write_json
+    from tacit.cli.auditing import roc_json
     from tacit.cli.output import refuse_unless_drawable, say_json, working
     from tacit.cli.subjects import subject_in
 
@@ -108,6 +110,10 @@ def _audit_run(
     fixed = None if seed is None else arguments.count("seed", seed, at_least=0)
     sure = 0.99 if confidence is None else arguments.open_unit("confidence", confidence)
     subject = subject_in(folder, data_path)
+    with working("Removing examples, one at a time"):
+        test = subject.neighbours()
+    if test is not None and not test.passed:
+        _end_without_proof(subject, test, json)
     with working("Asking the model about its examples"):
         rocs = subject.membership()
     if shadow_count := 0 if shadows is None else arguments.count("shadows", shadows, at_least=0):
@@ -115,20 +121,45 @@ def _audit_run(
         rocs["likelihood ratio"] = subject.shadows(shadow_count, fixed, count)
     report = subject.canaries(wanted, some_steps, sure, fixed) if wanted else None
     found = {name: roc_json(one) for name, one in rocs.items()}
-    said = {"folder": str(folder), "audit": None if report is None else report_json(report), "membership": found}
-    # What an earlier call found by an attack that this one leaves out still stands, and is in the guarantee.
-    before = subject.found_before()
-    kept = {"audit": said["audit"] or before.get("audit"), "membership": {**before.get("membership", {}), **found}}
-    write_json(subject.audit_folder / "audit.json", {**said, **kept})
-    if report is not None:
-        subject.record(report)
+    written = None if report is None else report_json(report)
+    said = _write(subject, test, written, found)
+    subject.record(test, report)
     pictures = _draw(subject, report, rocs, plot)
     if json:
         say_json(said)
     else:
-        _print_run(subject, report, rocs, pictures)
+        _print_run(subject, test, report, rocs, pictures)
     if report is not None and report.verdict is Verdict.CONFLICT:
         raise typer.Exit(1)
+
+
+def _write(
+    subject: "Subject", test: "NeighbourTest | None", audit: dict[str, Any] | None, membership: dict[str, Any]
+) -> dict[str, Any]:
+    """Write what was found to audit.json, and return what this call has found."""
+    from tacit.cli.auditing import write_json
+
+    neighbours = None if test is None else test.to_json()
+    said = {"folder": str(subject.folder), "neighbours": neighbours, "audit": audit, "membership": membership}
+    # What an earlier call found by an attack that this one leaves out still stands, and is in the guarantee.
+    before = subject.found_before()
+    kept = {"audit": audit or before.get("audit"), "membership": {**before.get("membership", {}), **membership}}
+    write_json(subject.audit_folder / "audit.json", {**said, **kept})
+    return said
+
+
+def _end_without_proof(subject: "Subject", test: "NeighbourTest", json: bool) -> NoReturn:
+    """Attacks are held against a proof, and there is none."""
+    from tacit.cli.output import say, say_json
+
+    said = _write(subject, test, None, {})
+    subject.record(test, None)
+    if json:
+        say_json(said)
+    else:
+        files = [str(subject.audit_folder / "audit.json")]
+        say([("Neighbour test: failed", [str(test)]), ("Files, for you and not for release", files)])
+    raise typer.Exit(1)
 
 
 def _draw(subject: "Subject", report: "AuditReport | None", rocs: "dict[str, Roc]", plot: Path | None) -> list[Path]:
@@ -143,10 +174,18 @@ def _draw(subject: "Subject", report: "AuditReport | None", rocs: "dict[str, Roc
     return paths
 
 
-def _print_run(subject: "Subject", report: "AuditReport | None", rocs: "dict[str, Roc]", pictures: list[Path]) -> None:
+def _print_run(
+    subject: "Subject",
+    test: "NeighbourTest | None",
+    report: "AuditReport | None",
+    rocs: "dict[str, Roc]",
+    pictures: list[Path],
+) -> None:
     from tacit.cli.output import say
     from tacit.cli.tables import audited, console, epsilon, table
 
+    if test is not None:
+        say([("Neighbour test", [str(test)])])
     if report is not None:
         shown = table(*_COLUMNS)
         proven, verdict = epsilon(report.proven, "nothing"), str(report.verdict)

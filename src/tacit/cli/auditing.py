@@ -15,7 +15,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit.audit import AuditReport, Roc, Runs, Training, audit_training, infer_membership, recorded, roc, train_shadows
+from tacit.audit import (
+    AuditReport,
+    NeighbourTest,
+    Roc,
+    Runs,
+    Training,
+    audit_training,
+    infer_membership,
+    neighbour_test,
+    recorded,
+    roc,
+    train_shadows,
+)
 from tacit.audit.membership import ScoreName, scores
 from tacit.cli.output import without_infinity
 from tacit.cli.progress import stop_on_interrupt
@@ -25,6 +37,8 @@ from tacit.gradients.losses import Loss
 from tacit.guarantee import Guarantee
 
 FOLDER = "audit"
+# The key of what the neighbour test found, in a guarantee.
+_NEIGHBOURS = "neighbours"
 Pair = tuple[Any, Any]
 Shadowed = tuple[Callable[[Any], nn.Module], Pair]
 
@@ -35,7 +49,7 @@ class Subject:
 
     `members` and `others` are as the trained `model` takes them. `repeated` makes the training anew, with fresh first
     weights. `shadowed` gives, while it is entered, a function that trains as the run did on other examples, and all
-    examples, as its models take them: members first.
+    examples, as its models take them: members first. `own_model` makes the trained model anew, if the user wrote it.
     """
 
     folder: Path
@@ -46,6 +60,7 @@ class Subject:
     others: Pair
     repeated: Callable[[], Training]
     shadowed: Callable[[], AbstractContextManager[Shadowed]]
+    own_model: Callable[[], nn.Module] | None = None
 
     @property
     def audit_folder(self) -> Path:
@@ -62,6 +77,13 @@ class Subject:
         """The method and the data."""
         by = "" if self.settings.recipe is None else " by recipe"
         return f"{self.settings.method}{by} on {self.settings.data}"
+
+    def neighbours(self) -> NeighbourTest | None:
+        """How far one example moves the released sum. None for a model that tacit ships, whose examples never meet."""
+        if self.own_model is None:
+            return None
+        clip_norm, pieces = self.settings.clip_norm, self.settings.micro_batch
+        return neighbour_test(self.own_model, self.loss, self.members, clip_norm=clip_norm, micro_batch=pieces)
 
     def membership(self) -> dict[str, Roc]:
         """Scores of the trained model: examples it was trained on against public ones."""
@@ -107,11 +129,20 @@ class Subject:
             return {}
         return found
 
-    def record(self, report: AuditReport) -> None:
-        """Write the verdict into the run's guarantee."""
+    def record(self, test: NeighbourTest | None, report: AuditReport | None) -> None:
+        """Write what was found into the run's guarantee."""
+        if test is None and report is None:
+            return
+        guarantee = self.guarantee
+        if test is not None:
+            # The guarantee may be released, so it does not say how far private examples moved the sum.
+            said = f"passed (tried {test.tried:,} neighbours)." if test.passed else str(test)
+            guarantee = guarantee.with_finding(_NEIGHBOURS, f"Neighbour test: {said}", is_error=not test.passed)
+        if report is not None:
+            guarantee = recorded(guarantee, report)
         path = self.folder / GUARANTEE
         unfinished = path.with_name(f"{path.name}.unfinished")
-        unfinished.write_text(recorded(self.guarantee, report).to_json(), encoding="utf-8")
+        unfinished.write_text(guarantee.to_json(), encoding="utf-8")
         unfinished.replace(path)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tacit.cli.embeddings import Ratings, Reviews
-from tacit.cli.own_model import own_model
+from tacit.cli.own_model import is_own, own_model
 from tacit.cli.recipes import MODELS
 from tacit.errors import InvalidArgument
 from tacit.networks import tempered_cnn
@@ -62,7 +62,7 @@ class Score:
 
 def network_for(name: str, data: Data) -> nn.Module:
     """A fresh model; its first weights come from torch's generator, and never from the data."""
-    if ":" in name:
+    if is_own(name):
         return own_model(name, data)
     if bool(data.vocabulary) != (name == "embedding"):
         fitting = "Its inputs are numbers of words or people: use embedding." if data.vocabulary else "It is for words."

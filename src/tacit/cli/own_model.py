@@ -19,6 +19,11 @@ _HOW = (
 )
 
 
+def is_own(name: str) -> bool:
+    """Whether `--model` names a file and a function, and not a model that tacit ships."""
+    return ":" in name
+
+
 def own_model(spec: str, data: Data) -> nn.Module:
     """What the user's function returns: it is given the shape of one input and the number of classes, never the data.
 

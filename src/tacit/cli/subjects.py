@@ -21,6 +21,7 @@ from tacit.cli.auditing import Pair, Shadowed, Subject
 from tacit.cli.descent import gradients_for
 from tacit.cli.networks import loss_for, network_for, optimizer_for
 from tacit.cli.output import working
+from tacit.cli.own_model import is_own
 from tacit.cli.recipe_task import Task, task_of
 from tacit.cli.settings import Settings
 from tacit.datasets import Data
@@ -40,19 +41,25 @@ def subject_in(folder: Path, data_path: Path | None) -> Subject:
         data = settings.load(data_path)
     if settings.recipe is not None:
         return _by_recipe(folder, task_of(data, settings, data_path), tree)
-    model = network_for(settings.model, data)
-    model.load_state_dict(tree["model"])
+    trained = partial(_trained, settings.model, data, tree["model"])
     plan: Plan = tree["plan"]
     return Subject(
         folder,
         settings,
-        model,
+        trained(),
         loss_for(data),
         _tensors(data.train),
         _tensors(data.test),
         lambda: _training(settings, data, plan, data.train),
         lambda: _shadowed(settings, data, plan),
+        trained if is_own(settings.model) else None,
     )
+
+
+def _trained(name: str, data: Data, weights: dict[str, Tensor]) -> nn.Module:
+    model = network_for(name, data)
+    model.load_state_dict(weights)
+    return model
 
 
 def _tensors(part: Pair) -> tuple[Tensor, Tensor]:
