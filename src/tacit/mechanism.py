@@ -163,7 +163,7 @@ class Mechanism:
 
     def release(self, bounded: BoundedSum, state: MechanismState, rng: Stream) -> tuple[Release, MechanismState]:
         """Noise, then whatever may see what has noise."""
-        noisy = self.noise.add(bounded, rng)
+        noisy = bounded.rounded(self.noise.add(bounded, rng))
         std = (self.noise.multiplier or 0.0) * bounded.sensitivity
         before = _with_known(state.bound, "noise_std", std)
         event = self.noise.event(bounded.dimension)
@@ -183,7 +183,7 @@ class Mechanism:
         """The same over the public lot size. A sum that `is_ours` is overwritten where no stage would notice."""
         if is_ours and not self.post and _is_plain(self.noise) and type(self.bound) in (Clip, NormalisedClip):
             noisy = self.noise.mean_in_place(bounded, rng, lot_size)
-            return Release(noisy, self.noise.event(bounded.dimension)), state
+            return Release(bounded.rounded(noisy), self.noise.event(bounded.dimension)), state
         release, state = self.release(bounded, state, rng)
         mean = {name: _over(value, lot_size) for name, value in release.values.items()}
         return replace(release, values=mean), state

@@ -297,7 +297,10 @@ class PrivateRun:
         )
         bounded = added_up(pieces, is_wide=self._is_wide) or mechanism.sum(NoGradients(like), state)
         unused = {name: torch.zeros_like(value) for name, value in like.items() if name not in bounded.values}
-        return BoundedSum({**bounded.values, **unused}, bounded.sensitivity, bounded.box) if unused else bounded
+        if not unused:
+            return bounded
+        kinds = bounded.released_as and {**bounded.released_as, **{name: v.dtype for name, v in unused.items()}}
+        return BoundedSum({**bounded.values, **unused}, bounded.sensitivity, bounded.box, kinds)
 
     def _in_pieces(self, lot: Lot, like: Tensors) -> tuple[int | None, Layout | None]:
         """The declared micro-batch, or one that keeps memory near that of an ordinary step, where pieces add up."""

@@ -60,12 +60,14 @@ class Box(Hashable, Protocol):
 class BoundedSum:
     """A sum to which one example contributes at most `sensitivity` in Euclidean norm. Private.
 
-    With a `box`, it also contributes only so much to each coordinate, as noise that is not Gaussian needs.
+    With a `box`, it also contributes only so much to each coordinate, as noise that is not Gaussian needs. A sum of
+    several pieces is kept in double precision; `released_as` is the precision of each parameter's release.
     """
 
     values: Tensors
     sensitivity: float
     box: Box | None = None
+    released_as: Mapping[str, torch.dtype] | None = None
 
     def __add__(self, other: BoundedSum) -> BoundedSum:
         """The sum over both pieces of a lot, in double precision: errors of many small sums would depend on examples.
@@ -86,7 +88,13 @@ class BoundedSum:
             )
         values = {name: value.double() + other.values[name] for name, value in self.values.items()}
         box = self.box if self.box == other.box else None
-        return BoundedSum(values, max(self.sensitivity, other.sensitivity), box)
+        kinds = self.released_as or {name: value.dtype for name, value in self.values.items()}
+        return BoundedSum(values, max(self.sensitivity, other.sensitivity), box, kinds)
+
+    def rounded(self, values: Tensors) -> Tensors:
+        """The values of a release in the precision that they are released in."""
+        kinds = self.released_as
+        return values if kinds is None else {name: value.to(kinds[name]) for name, value in values.items()}
 
     @property
     def dimension(self) -> int:
@@ -98,16 +106,13 @@ class BoundedSum:
 
 
 def added_up(pieces: Iterable[BoundedSum], *, is_wide: bool) -> BoundedSum | None:
-    """The sum over the pieces of a lot, taken in double precision, and left in it if `is_wide`; None of no piece."""
+    """The sum over the pieces of a lot; None of no piece. Double precision is left before the noise unless `is_wide`."""
     total: BoundedSum | None = None
-    kinds: dict[str, torch.dtype] = {}
     for piece in pieces:
-        kinds = {name: value.dtype for name, value in piece.values.items()}
         total = piece if total is None else total + piece
-    if total is None or (not is_wide and all(value.dtype is kinds[name] for name, value in total.values.items())):
+    if total is None or total.released_as is None or is_wide:
         return total
-    values = {name: value.double() if is_wide else value.to(kinds[name]) for name, value in total.values.items()}
-    return BoundedSum(values, total.sensitivity, total.box)
+    return BoundedSum(total.rounded(total.values), total.sensitivity, total.box)
 
 
 def needs_wide_sums(lot_size: float, multiplier: float | None) -> bool:

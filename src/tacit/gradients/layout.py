@@ -388,8 +388,9 @@ def _refuse_own_functions(tensors: list[Tensor]) -> None:
     seen = set(waiting)
     while waiting:
         node = waiting.pop()
-        if isinstance(node, torch.autograd.function.BackwardCFunction) and node._forward_cls not in OWN_FUNCTIONS:
-            raise Unclear(f"the backward pass of {node._forward_cls.__name__} is not torch's own")
+        own: Any = getattr(node, "_forward_cls", None)
+        if own is not None and own not in OWN_FUNCTIONS:
+            raise Unclear(f"the backward pass of {own.__name__} is not torch's own")
         fresh = {following for following, _ in node.next_functions if following is not None} - seen
         seen |= fresh
         waiting += fresh
