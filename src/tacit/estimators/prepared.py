@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
 from tacit.features import HashedWords, Knots, PrivateCentring, PrivateWhitening, PrivateWordWeights, Scattering
+from tacit.features.rows import table_of
 from tacit.features.text import padded
 from tacit.recipe import CONSTANT, Kind, Recipe
 
@@ -46,9 +47,10 @@ class Prepared:
         if self.preparation is not None:
             rows = self.preparation.transform(rows)
         if self.kind == "text":
-            return torch.from_numpy(_with_constant_word(padded(sparse.csr_matrix(rows), WORDS), rows.shape[1] + 1))
-        constant = np.full((len(rows), 1), CONSTANT, dtype=np.float32)
-        return torch.from_numpy(np.concatenate([np.asarray(rows, dtype=np.float32), constant], axis=1))
+            return torch.from_numpy(_with_constant_word(padded(rows, WORDS), rows.shape[1] + 1))
+        table = table_of(rows)
+        constant = np.full((len(table), 1), CONSTANT, dtype=np.float32)
+        return torch.from_numpy(np.concatenate([table, constant], axis=1))
 
     def model(self, columns: int, outputs: int) -> nn.Module:
         """A linear model that starts from zero, for so many features."""

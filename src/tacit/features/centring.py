@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from tacit import arguments
 from tacit.accounting.events import Gaussian
 from tacit.errors import InvalidArgument
+from tacit.features.rows import sparse_rows, table_of
 from tacit.noise import GaussianNoise
 from tacit.randomness import Purpose, source_for
 from tacit.types import BoundedSum
@@ -67,7 +68,7 @@ class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     `fit` releases the mean row as `PrivateCentring` does. A word of mean m above a floor counts sqrt(floor / m) of
     what it did; the floor is `floor`, or four standard deviations of the noise if that is more, so that noise alone
-    lets next to no word count less.
+    lets next to no word count less. A row that is not finite counts zero, and becomes zero.
     """
 
     def __init__(self, multiplier: float, population: int, *, floor: float = 0.003, random_state: int | None = None):
@@ -89,20 +90,23 @@ class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> sparse.csr_matrix:  # noqa: N803
         """Every row by itself."""
         check_is_fitted(self)
-        rows = sparse.csr_matrix(X, dtype=np.float32)
+        rows = sparse_rows(X)
         if rows.shape[1] != len(self.weights_):
             raise InvalidArgument(f"X must have {len(self.weights_)} columns, as in fit. Got {rows.shape[1]}.")
         weighed = sparse.csr_matrix(rows.multiply(self.weights_[None, :]))
-        norms = np.sqrt(np.asarray(weighed.multiply(weighed).sum(axis=1)).ravel())
-        scales = sparse.diags(1 / np.where(norms > 0, norms, 1))
-        return sparse.csr_matrix(scales @ weighed, dtype=np.float32)
+        norms = np.sqrt(_squares(weighed))
+        usable = np.isfinite(norms) & (norms > 0)
+        # A product with zero would leave what is not finite as it is.
+        weighed.data[np.repeat(~usable, np.diff(weighed.indptr))] = 0
+        scales = sparse.diags(1 / np.where(usable, norms, 1))
+        return sparse_rows(scales @ weighed)
 
 
 def private_mean(x: Any, *, multiplier: float, population: int, seed: int | None = None) -> tuple[Row, Gaussian]:
     """The sum of rows of norm at most 1 (longer ones are scaled down) with noise, over the population; and its cost."""
     population = arguments.count("population", population)
     noise = GaussianNoise(arguments.positive("multiplier", multiplier))
-    rows = x.tocsr() if sparse.issparse(x) else table_of(x)
+    rows = sparse_rows(x) if sparse.issparse(x) else table_of(x)
     total = np.zeros(rows.shape[1])
     for start in range(0, rows.shape[0], _PIECE):
         piece = rows[start : start + _PIECE]
@@ -126,14 +130,6 @@ def centred(rows: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.
     return found
 
 
-def table_of(x: Any) -> NDArray[np.float32]:
-    """Rows of numbers, or an exception."""
-    rows = np.asarray(x, dtype=np.float32)
-    if rows.ndim != 2:
-        raise InvalidArgument(f"X must be a table, one row per example. Got shape {rows.shape}.")
-    return rows
-
-
 def _within_one(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Rows scaled down to norm 1 where they are longer; zero where they are not finite."""
     wide = rows.astype(np.float64)
@@ -146,8 +142,15 @@ def _within_one(rows: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def _sparse_sum(rows: sparse.csr_matrix) -> NDArray[np.float64]:
     """The sum of sparse rows, scaled down to norm 1 where they are longer; none that is not finite."""
-    squares = np.asarray(rows.astype(np.float64).multiply(rows).sum(axis=1)).ravel()
+    squares = _squares(rows.astype(np.float64))
     usable = np.flatnonzero(np.isfinite(squares))
     scales = 1 / np.maximum(np.sqrt(squares[usable]), 1)
     total: NDArray[np.float64] = rows[usable].T.astype(np.float64) @ scales
     return total
+
+
+def _squares(rows: sparse.csr_matrix) -> NDArray[Any]:
+    """The squared norm of every row, in the precision of the rows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares: NDArray[Any] = np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+    return squares

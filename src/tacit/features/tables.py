@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from tacit import arguments
 from tacit.errors import InvalidArgument
+from tacit.features.rows import table_of
 
 Form = Literal["ramps", "hats"]
 
@@ -68,8 +69,8 @@ class Knots(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _rows(x: Any, numbers: int) -> NDArray[np.float32]:
-    rows = np.asarray(x, dtype=np.float32)
-    if rows.ndim != 2 or rows.shape[1] < numbers:
+    rows = table_of(x)
+    if rows.shape[1] < numbers:
         raise InvalidArgument(f"X must be a table whose first {numbers} columns are numbers. Got shape {rows.shape}.")
     return rows
 

@@ -24,6 +24,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from tacit import arguments
 from tacit.errors import InvalidArgument
+from tacit.features.rows import sparse_rows
 
 PLACES = 2**16
 _WORD = re.compile(r"[a-z0-9']+")
@@ -149,11 +150,12 @@ def _weights(counts: NDArray[np.float64], weighting: Weighting) -> NDArray[np.fl
     return weights / max(float(np.linalg.norm(weights)), 1e-12)
 
 
-def padded(rows: sparse.csr_matrix, length: int) -> NDArray[np.float32]:
+def padded(x: Any, length: int) -> NDArray[np.float32]:
     """[texts, 2, length]: columns (counted from 1; 0 after the end) and weights, for models that look words up.
 
     A text with more than `length` words keeps the heaviest ones, and has norm 1 again.
     """
+    rows = sparse_rows(x)
     found = np.zeros((rows.shape[0], 2, length), dtype=np.float32)
     for text, (start, stop) in enumerate(zip(rows.indptr[:-1], rows.indptr[1:], strict=True)):
         columns, weights = rows.indices[start:stop], rows.data[start:stop]

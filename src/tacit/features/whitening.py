@@ -20,7 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 from tacit import arguments
 from tacit.accounting.events import Event, Gaussian
 from tacit.errors import InvalidArgument
-from tacit.features.centring import centred, private_mean, table_of
+from tacit.features.centring import centred, private_mean
+from tacit.features.rows import table_of
 from tacit.noise import GaussianNoise
 from tacit.randomness import Purpose, source_for
 from tacit.types import BoundedSum
