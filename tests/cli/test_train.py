@@ -141,6 +141,8 @@ def test_stopped_and_resumed_is_the_same_as_never_stopped(tacit, tmp_path, inter
     assert "Going on after step 10 of 14" in resumed.out
     assert same_weights(tmp_path / "whole", tmp_path / "in parts")
     metrics = [json.loads((tmp_path / out / "metrics.json").read_text()) for out in ("whole", "in parts")]
+    # Each run has a secret of its own, with a seed as without.
+    assert len({each["data"].pop("fingerprint") for each in metrics}) == 2
     assert metrics[0] == metrics[1]
     guarantees = [(tmp_path / out / "guarantee.json").read_text() for out in ("whole", "in parts")]
     assert guarantees[0] == guarantees[1]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits
 
@@ -12,10 +13,10 @@ from tacit.accounting import Gaussian, curve
 from tacit.accounting.events import Composed
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.estimators import PrivateClassifier
-from tacit.estimators.prepared import features_for, prepare, released, restored
+from tacit.estimators.prepared import Prepared, WordScores, features_for, prepare, released, restored
 from tacit.features import Knots
 from tacit.ledger import Budget, Ledger
-from tacit.recipe import auto
+from tacit.recipe import CONSTANT, auto
 
 GOOD, BAD = "wonderful film superb cast moving story", "dull film clumsy cast empty story"
 
@@ -146,3 +147,49 @@ def test_a_preparation_is_restored_from_what_it_released(kind):
     assert torch.equal(again.tensor(x[:20]), prepared.tensor(x[:20]))
     assert again.event is not None
     assert curve(again.event).epsilon(1e-5) == pytest.approx(curve(prepared.event).epsilon(1e-5), rel=1e-6)
+
+
+def words_that_come_twice(rows: int = 300) -> tuple[sparse.csr_matrix, np.ndarray]:
+    """Sparse rows in which some words are stored in several parts, and out of order; and their classes."""
+    rng = np.random.default_rng(0)
+    y = np.arange(rows) % 2
+    columns = np.stack([y, 2 + rng.integers(4, size=rows), y, 6 + rng.integers(4, size=rows)], axis=1)[:, ::-1]
+    values = rng.uniform(0.1, 2, size=(rows, 4))
+    indptr = np.arange(0, 4 * rows + 1, 4)
+    return sparse.csr_matrix((values.ravel(), columns.ravel().copy(), indptr), (rows, 10)), y
+
+
+@pytest.mark.parametrize("preparation", ["none", "word weights"])
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
+def test_sparse_rows_give_the_model_of_their_dense_form(preparation, kind):
+    x, y = words_that_come_twice()
+    recipe = replace(auto("text", population=300, epsilon=8.0, delta=1e-5), preparation=preparation, steps=20)
+    settings = {"recipe": recipe, "epsilon": 8.0, "classes": [0, 1], "random_state": 0}
+    fitted, dense = (PrivateClassifier(**settings).fit(rows, y) for rows in (x.asformat(kind), x.toarray()))
+    for name, value in dense.module_.state_dict().items():
+        assert torch.allclose(fitted.module_.state_dict()[name], value, atol=1e-5)
+    assert np.allclose(fitted.predict_proba(x.asformat(kind)), dense.predict_proba(x.toarray()), atol=1e-5)
+    assert not x.has_canonical_format
+
+
+@pytest.mark.parametrize("preparation", ["none", "centring", "whitening"])
+def test_sparse_tables_give_the_model_of_their_dense_form(preparation):
+    x, y = words_that_come_twice()
+    recipe = replace(auto("table", population=300, epsilon=8.0, delta=1e-5), preparation=preparation, steps=20)
+    settings = {"recipe": recipe, "epsilon": 8.0, "classes": [0, 1], "random_state": 0}
+    fitted, dense = (PrivateClassifier(**settings).fit(rows, y) for rows in (x, x.toarray()))
+    assert torch.allclose(fitted.module_.weight, dense.module_.weight, atol=1e-5)
+    assert np.array_equal(fitted.predict(x), dense.predict(x.toarray()))
+
+
+def test_words_stored_in_parts_take_one_place_each():
+    """600 parts of 300 words: all words take part, though there is room for 400 only."""
+    rng = np.random.default_rng(0)
+    columns = np.concatenate([rng.permutation(300), rng.permutation(300)])
+    x = sparse.csr_matrix((rng.uniform(size=600), columns, [0, 600]), (1, 300))
+    found, dense = (Prepared("text", None, None).of_features(each) for each in (x, x.toarray()))
+    assert torch.allclose(found, dense, atol=1e-6)
+    scores = WordScores(302, 1)
+    torch.nn.init.normal_(scores.scores.weight)
+    expected = torch.from_numpy(x.toarray()).float() @ scores.scores.weight[1:301]
+    assert torch.allclose(scores(found), expected + scores.scores.weight[301] * CONSTANT, atol=1e-4)

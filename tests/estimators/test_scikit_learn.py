@@ -99,4 +99,6 @@ def test_every_candidate_of_a_search_is_charged_to_its_ledger(cancer, tmp_path):
     model = PrivateLogisticRegression(epsilon=0.1, data_norm=2.0, classes=[0, 1], ledger=str(path), dataset="patients")
     GridSearchCV(model, {"regularisation": [0.01, 0.1]}, cv=2).fit(x, y)
     ledger = Ledger(path)
-    assert len([entry for entry in ledger.entries() if entry.dataset == "patients"]) == 5
+    assert len(ledger.account("patients").charges) == 5
+    # Two folds, which both candidates see, and the whole: the same people under one name.
+    assert [entry.kind for entry in ledger.entries()].count("data") == 3

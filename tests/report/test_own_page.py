@@ -89,7 +89,7 @@ def test_whoever_reads_a_seed_is_told_what_it_means(seeded):
     text, _ = report_of(seeded)
     assert "Not for release. Nothing finite is proven" in text
     assert "neither the model nor this page may be given away" in text
-    assert "whoever reads this page can check a guess by it" in text
+    assert "a secret that stays in the run's folder" in text
     assert json.loads((seeded / "settings.json").read_text())["salt"] not in text
     assert str(SEED) not in (seeded / "metrics.json").read_text()
 

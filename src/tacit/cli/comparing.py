@@ -27,7 +27,7 @@ from tacit.cli.recipes import ModeName
 from tacit.cli.watching import Display
 from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.files import write_whole
-from tacit.ledger import fingerprint
+from tacit.ledger.fingerprint import salted_fingerprint
 from tacit.methods.registry import METHODS
 from tacit.report.rows import key_of
 
@@ -73,8 +73,7 @@ class Comparison:
         """Write the plan beside the cells; refuse a folder in which another comparison lies."""
         before = _before(folder)
         salt = secrets.token_hex() if before is None else before["salt"]
-        secret = np.frombuffer(bytes.fromhex(salt), np.uint8)
-        rows = fingerprint(secret, *data.train, *data.test)
+        rows = salted_fingerprint(salt, *data.train, *data.test)
         values = {
             "version": _VERSION,
             "settings": self._shared(),

@@ -169,7 +169,7 @@ def verify(
 
 @ledger.command()
 def export(file: File) -> None:
-    """All rows as JSON. Fingerprints in it say nothing without the ledger itself."""
+    """All rows as JSON. Fingerprints in it are keyed with a secret that stays in the ledger."""
     from tacit.cli.output import say_json
 
     say_json(_open(file).export())

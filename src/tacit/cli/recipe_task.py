@@ -15,11 +15,12 @@ from rich.console import Console
 
 from tacit import arguments, datasets
 from tacit.cli.progress import bar_on
-from tacit.cli.settings import Settings, Typed, new_salt, settled_delta
+from tacit.cli.settings import Settings, Typed, settled_delta
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument
 from tacit.estimators.prepared import features_for
 from tacit.estimators.saved import Examples
+from tacit.ledger.fingerprint import new_salt
 from tacit.ledger.storage import storage_at
 from tacit.recipe import Kind, Recipe, auto
 
@@ -131,7 +132,7 @@ def settle_recipe(data: Data, typed: Typed, table: dict[str, str] | None) -> Set
         seed=None if typed.seed is None else arguments.count("seed", typed.seed, at_least=0),
         ledger=None if typed.ledger is None else storage_at(typed.ledger).saved_place,
         table=table,
-        salt=new_salt(typed.seed),
+        salt=new_salt(),
         recipe=asdict(recipe),
     )
 

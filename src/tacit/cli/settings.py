@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import secrets
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,6 +18,7 @@ from tacit.datasets.bounds import EXAMPLE, Bounds
 from tacit.datasets.own import FORMATS
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.files import for_the_owner
+from tacit.ledger.fingerprint import is_secret, new_salt
 from tacit.ledger.storage import storage_at
 from tacit.methods.choices import Value, as_texts, read_choices
 from tacit.methods.registry import entry, gradient_names
@@ -146,7 +145,7 @@ class Settings:
             version = values.pop("version")
             if version != _VERSION:
                 raise CannotResume(f"{folder / FILE} has version {version}; this tacit reads version {_VERSION}.")
-            return _sound(Settings(**values))
+            return _without_known_salt(_sound(Settings(**values)))
         except OSError as error:
             raise CannotResume(
                 f"There is no run to resume in {folder}: {FILE} cannot be read ({error.strerror}). "
@@ -154,6 +153,11 @@ class Settings:
             ) from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CannotResume(f"{folder / FILE} was not written by tacit train: {error}.") from error
+
+
+def _without_known_salt(settings: Settings) -> Settings:
+    """Without a salt that was made from the seed, so that no fingerprint is written with it again."""
+    return settings if is_secret(settings.salt, settings.seed) else replace(settings, salt=None)
 
 
 def _sound(settings: Settings) -> Settings:
@@ -261,7 +265,7 @@ def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Set
         ledger=None if typed.ledger is None else storage_at(typed.ledger).saved_place,
         mode=mode,
         table=table,
-        salt=new_salt(typed.seed),
+        salt=new_salt(),
         choices=_choices(method, mode, typed.set or ()),
         momentum=following.momentum,
         views=following.views,
@@ -276,11 +280,6 @@ def _choices(method: str, mode: ModeName, texts: tuple[str, ...]) -> dict[str, V
     chosen = read_choices(method, texts)
     entry(method).load()(mode=mode, **chosen)
     return chosen
-
-
-def new_salt(seed: float | None) -> str:
-    """A secret; a run that can be repeated, which is not for release, can be so in this as well."""
-    return secrets.token_hex(16) if seed is None else hashlib.sha256(f"salt {seed}".encode()).hexdigest()[:32]
 
 
 def _model(typed: str | None) -> str | None:

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, final
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import nn
@@ -25,7 +24,8 @@ from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument, NotProven, TacitError
 from tacit.guarantee import Assumption, Guarantee
-from tacit.ledger import Budget, Ledger, fingerprint
+from tacit.ledger import Budget, Ledger
+from tacit.ledger.fingerprint import salted_fingerprint
 from tacit.lots import Lot
 from tacit.mechanism import Mechanism
 from tacit.methods.registry import entry
@@ -216,7 +216,6 @@ def completed(proven: Guarantee, settings: Settings, data: Data) -> Guarantee:
 
 def about_data(data: Data, salt: str | None) -> dict[str, Any]:
     """What may be told about the data. The fingerprint commits to them, and tells nothing without the salt."""
-    salted = None if salt is None else fingerprint(np.frombuffer(bytes.fromhex(salt), np.uint8), *data.train)
     return {
         "example": data.example,
         "scaling": data.scaling,
@@ -224,7 +223,7 @@ def about_data(data: Data, salt: str | None) -> dict[str, Any]:
         "classes": data.classes,
         "shape": list(data.shape),
         "test": "held out" if data.is_test_private else "public",
-        "fingerprint": salted,
+        "fingerprint": None if salt is None else salted_fingerprint(salt, *data.train),
     }
 
 

@@ -147,8 +147,12 @@ def completed(
     return replace(guarantee, event=event, assumptions=(*guarantee.assumptions, *assumptions, *about_x, ONE_FIT))
 
 
-def charge(ledger: Any, dataset: str | None, guarantee: Guarantee, x: Any, y: Any) -> None:
-    """Enter a fit into its ledger before anything of it is handed out; `BudgetExceeded` if there is no room."""
+def charge(ledger: Any, dataset: str | None, guarantee: Guarantee, *examples: Any) -> None:
+    """Enter a fit into its ledger before anything of it is handed out; `BudgetExceeded` if there is no room.
+
+    `examples` are all arrays that were trained on. The ledger keys their fingerprint with its secret, and refuses the
+    same examples under a second name.
+    """
     if ledger is None:
         return
     if not isinstance(ledger, str | os.PathLike | Ledger):
@@ -156,9 +160,9 @@ def charge(ledger: Any, dataset: str | None, guarantee: Guarantee, x: Any, y: An
     book = ledger if isinstance(ledger, Ledger) else Ledger(os.fspath(ledger))
     if dataset is None:
         raise InvalidArgument("A ledger charges data sets by name. Give dataset='patients', or leave the ledger out.")
-    # Folds of a cross-validation differ, and are the same people: the name says so, not the numbers.
-    about = {"method": guarantee.method, "mode": guarantee.mode, "fingerprint": fingerprint(x, y)}
-    book.spend(dataset, _about_examples(guarantee), about=about)
+    about = {"method": guarantee.method, "mode": guarantee.mode}
+    # Folds of a cross-validation differ, and are the same people: each is entered under the name that they share.
+    book.spend(dataset, _about_examples(guarantee), about=about, fingerprint=fingerprint(*examples))
 
 
 def _about_examples(guarantee: Guarantee) -> Event:

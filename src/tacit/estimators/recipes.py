@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from tacit import arguments, methods
 from tacit.errors import InvalidArgument
 from tacit.estimators.declared import charge, classes_of, completed, counted, seed_of
 from tacit.estimators.prepared import Prepared, features_for, kind_of, prepare
+from tacit.features.rows import sparse_rows
 from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Budget
 from tacit.lots import Lot
@@ -43,7 +45,7 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
     """Choose, prepare, train; the ledger is charged before anything is handed out."""
     if estimator.module is not None:
         raise InvalidArgument("A recipe brings its own linear model. Leave module out, or recipe.")
-    y = np.asarray(y)
+    x, y = _indexable(x), np.asarray(y)
     check_classification_targets(y)
     estimator.classes_, assumptions = classes_of(estimator.classes, y)
     numbers = np.searchsorted(estimator.classes_, y)
@@ -60,7 +62,7 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
     )
     trained = begun.finished()
     guarantee = completed(estimator, trained.guarantee, None, (*assumptions, *more))
-    charge(estimator.ledger, estimator.dataset, guarantee, np.asarray([len(y)]), y)
+    charge(estimator.ledger, estimator.dataset, guarantee, *_arrays(x), numbers)
     estimator.module_, estimator.prepared_ = trained.model, trained.prepared
     estimator.guarantee_, estimator.recipe_ = guarantee, recipe
 
@@ -157,10 +159,26 @@ def optimizer_of(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimize
 
 def scores_by_recipe(prepared: Prepared, model: torch.nn.Module, x: Any) -> NDArray[np.float64]:
     """One score per class for every example."""
+    x = _indexable(x)
     with torch.no_grad():
         pieces = [model(prepared.tensor(x[start : start + _PIECE])) for start in range(0, _length(x), _PIECE)]
     scores: NDArray[np.float64] = torch.cat(pieces).double().numpy()
     return scores
+
+
+def _indexable(x: Any) -> Any:
+    """The examples; those of a sparse matrix, of whatever format, as rows that store every entry once."""
+    return sparse_rows(x) if sparse.issparse(x) else x
+
+
+def _arrays(x: Any) -> tuple[NDArray[Any], ...]:
+    """Arrays that are equal if the examples are, for a fingerprint of them."""
+    if sparse.issparse(x):
+        return x.data, x.indices, x.indptr, np.asarray(x.shape)
+    if _length(x) and isinstance(x[0], str):
+        return (np.frombuffer(json.dumps(list(x)).encode(), np.uint8),)
+    table = np.asarray(x)
+    return (table.astype(np.float64) if table.dtype.hasobject else table,)
 
 
 def _length(x: Any) -> int:

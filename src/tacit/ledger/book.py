@@ -36,9 +36,22 @@ class Entry:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """What the row says, beside what its columns do."""
+        """What the row says, beside what its columns do; without a fingerprint that an old tacit left unkeyed."""
         values: dict[str, Any] = json.loads(self.text)
-        return values
+        shown: dict[str, Any] = without_fingerprints(values) if self.is_unkeyed else values
+        return shown
+
+    @property
+    def is_unkeyed(self) -> bool:
+        """Whether an old tacit has written a fingerprint into the row without the ledger's secret."""
+        if self.kind == "data" or '"fingerprint"' not in self.text:
+            return False
+        try:
+            values = json.loads(self.text)
+        except ValueError:
+            # Nothing of it can be shown either.
+            return False
+        return bool(values != without_fingerprints(values))
 
     def seal(self) -> str:
         """The hash that the row must have."""
@@ -94,6 +107,8 @@ class Book:
             raise BadLedger(f"{place} is damaged: it has lost its name. Restore it from a copy.")
         self.entries = rows.entries()
         _refuse_broken(place, self.origin, self.entries, rows.last_number())
+        # From this row on, seals are hashes of an unkeyed fingerprint among other things.
+        self.keyed_from = next((entry.number for entry in self.entries if entry.is_unkeyed), None)
 
     @property
     def identity(self) -> str:
@@ -108,11 +123,27 @@ class Book:
     @property
     def head(self) -> str:
         """The newest seal: it vouches for all rows."""
-        return self.entries[-1].hash if self.entries else self.origin
+        return self._seal(len(self.entries))
 
     def mixed(self, fingerprint: str) -> str:
-        """The fingerprint, mixed with the ledger's secret: it says nothing to whoever does not have both."""
+        """The fingerprint, keyed with the ledger's secret: it says nothing to whoever does not have both."""
         return hmac.new(str(self._meta["secret"]).encode(), fingerprint.encode(), "sha256").hexdigest()
+
+    def public_seal(self, number: int) -> str:
+        """The seal of a row, or what the first row's follows on for 0, as it may leave the ledger.
+
+        The seal of a row with an unkeyed fingerprint, and all that follow, would show whether a guess of the examples
+        is right. They leave the ledger keyed.
+        """
+        seal = self._seal(number)
+        return seal if self.keyed_from is None or number < self.keyed_from else self.mixed(f"seal {seal}")
+
+    def holds(self, number: int, seal: str) -> bool:
+        """Whether the row of this number is there with this seal, keyed or not."""
+        return number <= len(self.entries) and seal in (self._seal(number), self.public_seal(number))
+
+    def _seal(self, number: int) -> str:
+        return self.entries[number - 1].hash if number else self.origin
 
     def last_of(self, run: str) -> Entry | None:
         """The newest row of a run."""
@@ -147,6 +178,13 @@ class Book:
     def end_live(self, run: str) -> None:
         """Let no process go on with the run."""
         self._rows.end_live(run)
+
+
+def without_fingerprints(value: Any) -> Any:
+    """What is said about a release, without whatever is called a fingerprint in it."""
+    if isinstance(value, dict):
+        return {name: without_fingerprints(each) for name, each in value.items() if name != "fingerprint"}
+    return [without_fingerprints(each) for each in value] if isinstance(value, list) else value
 
 
 def new_meta() -> dict[str, str]:

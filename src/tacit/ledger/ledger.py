@@ -13,7 +13,7 @@ from typing import Any, final
 from tacit.accounting.events import Adjacency, Event
 from tacit.errors import BadLedger, InvalidArgument, OutOfOrder
 from tacit.ledger.account import Account, largest
-from tacit.ledger.book import VERSION, Book, Entry, Live
+from tacit.ledger.book import VERSION, Book, Entry, Live, without_fingerprints
 from tacit.ledger.budget import Budget, Terms
 from tacit.ledger.course import Course, Range, added, both
 from tacit.ledger.storage import Storage, storage_at
@@ -132,7 +132,8 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         """Charge a single release; call it before the release. Returns the name under which it is on record.
 
         `BudgetExceeded` if there is no room for it, and then nothing is charged. `is_released=True` says that it has
-        happened already: then it is charged, room or not.
+        happened already: then it is charged, room or not. `about` is shown in exports, so it must say nothing that is
+        private. A `fingerprint` of the examples is written keyed with the ledger's secret only.
         """
         if not isinstance(event, Event):
             raise InvalidArgument(f"event must be {_EVENT}. Got {event!r}.")
@@ -198,7 +199,8 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
                 book.set_live(Live(run, attempt, start))
         if not is_allowed:
             raise account.refusal(course)
-        return Place(dataset, run, attempt, start, stop, tuple(ranges), forgiven, entry.number, entry.hash)
+        seal = book.public_seal(entry.number)
+        return Place(dataset, run, attempt, start, stop, tuple(ranges), forgiven, entry.number, seal)
 
     def settle(self, run: str, attempt: str | None = None) -> Event:
         """Charge the run for what was drawn, and no more. Whatever process still goes on with it is stopped.
@@ -231,19 +233,24 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         with self.storage.reading() as book:
             for entry in book.entries:
                 _check_content(self.path, entry)
-            if head is not None and head not in {book.origin, *(entry.hash for entry in book.entries)}:
+            is_known = head is None or any(book.holds(number, head) for number in range(len(book.entries) + 1))
+            if not is_known:
                 raise BadLedger(
                     f"{self.path} holds no entry with the seal {head}: it was written anew, or is another ledger."
                 )
-            return book.head
+            return book.public_seal(len(book.entries))
 
     def holds(self, entry: int, seal: str) -> bool:
         """Whether a row that was written once is still there."""
-        rows = self.entries()
-        return entry <= len(rows) and rows[entry - 1].hash == seal
+        with self.storage.reading() as book:
+            return book.holds(entry, seal)
 
     def export(self) -> dict[str, Any]:
-        """All rows, for machines. The secret that fingerprints are mixed with stays in the ledger."""
+        """All rows, for machines, without the secret that fingerprints are keyed with.
+
+        Fingerprints that an old tacit wrote without that key are left out, and seals are keyed from the row on that
+        `keyed_from` names: None, and all seals as they are, where there is no such row.
+        """
         with self.storage.reading() as book:
             rows = [
                 {
@@ -254,12 +261,19 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
                     "dataset": entry.dataset,
                     "run": entry.run,
                     "content": entry.content,
-                    "previous": entry.previous,
-                    "hash": entry.hash,
+                    "previous": book.public_seal(entry.number - 1),
+                    "hash": book.public_seal(entry.number),
                 }
                 for entry in book.entries
             ]
-            return {"version": VERSION, "identity": book.identity, "head": book.head, "entries": rows}
+            head = book.public_seal(len(rows))
+            return {
+                "version": VERSION,
+                "identity": book.identity,
+                "head": head,
+                "keyed_from": book.keyed_from,
+                "entries": rows,
+            }
 
 
 def named(book: Book, dataset: str | None, fingerprint: str | None) -> str:
@@ -348,6 +362,11 @@ def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(json.dumps(dict(about)))
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"about must hold numbers and text, as JSON can. Got {about!r}: {error}.") from error
+    if plain != without_fingerprints(plain):
+        raise InvalidArgument(
+            "about must hold no fingerprint: exports show it, and whoever knows all examples but one could find the "
+            "last one by it. Give it as fingerprint=..., and the ledger writes it keyed with its secret."
+        )
     return plain
 
 

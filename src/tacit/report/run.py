@@ -17,6 +17,7 @@ from tacit.accounting import curve
 from tacit.datasets.bounds import Bounds
 from tacit.errors import InvalidArgument, TacitError
 from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee
+from tacit.ledger.fingerprint import is_secret
 from tacit.methods.choices import as_texts
 from tacit.report.facts import Facts, certified_curve, guarantee_facts
 from tacit.report.scores import utility_facts
@@ -40,11 +41,10 @@ _SCORES = {
     False: "Scores on test examples, which are public.",
     True: "One score, on rows held out from training, with noise of its own.",
 }
-_FINGERPRINTS = {
-    False: "The fingerprint commits whoever trained to the data without telling about them: it is a SHA-256 of the "
-    "data and of a secret that stays in the run's folder.",
-    True: "The fingerprint is a SHA-256 of the data and of the seed: whoever reads this page can check a guess by it.",
-}
+_FINGERPRINT = (
+    "The fingerprint commits whoever trained to the data without telling about them: it is a SHA-256 of the data and "
+    "of a secret that stays in the run's folder."
+)
 _SAMPLED = {
     "Poisson": "Poisson: for every lot a coin is tossed for each example, with probability {rate:.4g}",
     "FullBatch": "every example is in every lot",
@@ -227,7 +227,8 @@ def _plain(value: Any) -> Any:
 
 def _data(settings: Facts, metrics: Facts, bounds: Bounds | None, is_held_out: bool) -> Facts:
     told = metrics.get("data") or {}
-    fingerprint = told.get("fingerprint")
+    # Runs of old versions with a seed have a salt that the seed gives away, and this page names the seed.
+    fingerprint = told.get("fingerprint") if is_secret(settings.get("salt"), settings.get("seed")) else None
     return {
         "name": settings["data"],
         "target": (settings.get("table") or {}).get("target"),
@@ -238,7 +239,7 @@ def _data(settings: Facts, metrics: Facts, bounds: Bounds | None, is_held_out: b
         "test": "held out" if is_held_out else "public",
         **{name: told.get(name) for name in ("example", "scaling", "source", "classes", "shape")},
         "fingerprint": fingerprint,
-        "fingerprint_in_words": None if fingerprint is None else _FINGERPRINTS[settings.get("seed") is not None],
+        "fingerprint_in_words": None if fingerprint is None else _FINGERPRINT,
     }
 
 
