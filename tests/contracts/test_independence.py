@@ -221,9 +221,15 @@ def instead_of_the_release(run, optimizer, lot):
     optimizer.step()
 
 
+def without_a_release(run, optimizer, lot):
+    optimizer.zero_grad()
+    F.cross_entropy(run.model(lot.inputs), lot.targets).backward()
+    optimizer.step()
+
+
 @pytest.mark.parametrize(
     "step",
-    [plain_step_before, plain_step_after, added_to_the_release, instead_of_the_release],
+    [without_a_release, plain_step_before, plain_step_after, added_to_the_release, instead_of_the_release],
     ids=lambda s: s.__name__,
 )
 def test_an_ordinary_backward_pass_left_in_the_loop_is_refused(step):
