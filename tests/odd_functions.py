@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -145,6 +146,16 @@ def prototypes_of_the_lot(h: Tensor) -> Tensor:
     return h - (sums / counts)[which]
 
 
+def in_a_thread(h: Tensor) -> Tensor:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: h - h.mean(0)).result()
+
+
+def rotated_by_the_lot(h: Tensor) -> Tensor:
+    """The principal directions of the lot."""
+    return h @ torch.linalg.svd(h.detach(), full_matrices=True).Vh.t()
+
+
 HARMLESS_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "numpy, row by row": kept_rows_by_numpy,
     "if row.sum() > 0, in a loop": gated_by_loop,
@@ -172,6 +183,7 @@ HARMLESS_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "einsum": lambda h: torch.einsum("bi,bj->bij", h, h).flatten(1)[:, :HIDDEN],
     "outer product by row": lambda h: torch.bmm(h[:, :, None], h[:, None])[:, :, 0],
     "zero-row safe maximum": lambda h: torch.maximum(h, h.mean(1, keepdim=True)),
+    "positions tiled for every row": lambda h: h + torch.arange(8.0).repeat(len(h), 1) / 8,
     "in-place addition": lambda h: h.clone().add_(1).mul_(h),
     "layer norm by hand": lambda h: (h - h.mean(1, keepdim=True)) / (h.var(1, keepdim=True) + 1e-5).sqrt(),
 }
@@ -218,9 +230,20 @@ MIXING_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
         h / torch.unique(h[:, 0] > 0, return_inverse=True, return_counts=True)[2].max()
     ),
     "divided by the count": lambda h: h / len(h),
+    "count by ones_like": lambda h: h / torch.ones_like(h).sum(0),
+    "count by an expanded constant": lambda h: h / torch.ones(1, HIDDEN).expand_as(h).sum(0),
+    "row number by ones_like": lambda h: h * torch.ones_like(h).cumsum(0),
+    "in a thread": in_a_thread,
+    "rotated by an SVD of the lot": rotated_by_the_lot,
+    "first row taken off": lambda h: h - h[:1],
+    "first row by strides": lambda h: h - h.as_strided((len(h), HIDDEN), (0, 1)),
+    "median of rows taken off": lambda h: h - h.median(0).values,
+    "vmap over columns": lambda h: torch.vmap(lambda column: column - column.mean(), 1, 1)(h),
+    "scaled dot product over rows": lambda h: F.scaled_dot_product_attention(h[None], h[None], h[None])[0],
 }
 EITHER_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "flipped twice": lambda h: h.flip(0).tanh().flip(0),
     "iterated until the lot is still": fixed_point,
+    "even lots otherwise": lambda h: h.relu() if len(h) % 2 else h.sigmoid(),
 }
 FUNCTIONS_MEET_IN = {"only in lots above four": 5, "counted by torch.unique": 4}

@@ -5,9 +5,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import odd_losses
 from odd_layers import CLASSES, HIDDEN, WIDTH, Experts, around, body, head, image_network, perceptron, with_hook
@@ -250,6 +252,100 @@ class GlobalList(nn.Module):
         context = torch.stack(EARLIER).mean(0) if EARLIER else torch.zeros(HIDDEN)
         EARLIER.append(h.detach().mean(0))
         return self.head((h + context).tanh())
+
+
+class Level(nn.Module):
+    """The mean of the last lot in a plain number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head, self.level = body(), head(), 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x) - self.level
+        self.level = h.mean().item()
+        return self.head(h.tanh())
+
+
+class ClassLevel(nn.Module):
+    """The same in an attribute of the class."""
+
+    level = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = body(), head()
+        ClassLevel.level = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x) - ClassLevel.level
+        ClassLevel.level = h.mean().item()
+        return self.head(h.tanh())
+
+
+class Tracker:
+    """A helper that is no module."""
+
+    def __init__(self) -> None:
+        self.values = np.zeros(HIDDEN, dtype=np.float32)
+
+    def follow(self, h: Tensor) -> Tensor:
+        self.values = 0.5 * self.values + 0.5 * h.detach().numpy().mean(0)
+        return h - torch.from_numpy(self.values)
+
+
+class Tracked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head, self.tracker = body(), head(), Tracker()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.tracker.follow(self.first(x)).tanh())
+
+
+class FrozenParameter(nn.Module):
+    """A moving mean in a parameter that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = body(), head()
+        self.mean = nn.Parameter(torch.zeros(HIDDEN), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        self.mean.data = 0.9 * self.mean.data + 0.1 * h.detach().mean(0)
+        return self.head((h - self.mean).tanh())
+
+
+class ExpandedToken(nn.Module):
+    """A learned token, one for every row, that is added up over the rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head, self.token = body(), head(), nn.Parameter(torch.ones(1, HIDDEN))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.token.expand(len(x), -1)
+        return self.head((self.first(x) * tokens.sum(0)).tanh())
+
+
+class CentredLayer(nn.Module):
+    def forward(self, h: Tensor) -> Tensor:
+        return h - h.mean(0)
+
+
+class CentredCheckpoint(nn.Module):
+    """Examples meet in what is computed again in the backward pass."""
+
+    def __init__(self, *, use_reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.head, self.use_reentrant = body(), head(), use_reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.use_reentrant:
+            x = x.clone().requires_grad_()
+        centred = CentredLayer()
+        return self.head(checkpoint(lambda x: centred(self.first(x)), x, use_reentrant=self.use_reentrant))
 
 
 class Balanced(nn.Module):
