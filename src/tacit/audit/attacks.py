@@ -7,10 +7,11 @@ is cheap; the second sees all that is released, and finds what the first is blin
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import json
 import math
 import os
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from tacit.audit.released import minus_loss, released_numbers
 from tacit.audit.runs import each, load, runs_in
 from tacit.audit.statistics import Discriminant, distinguish, error_points
 from tacit.errors import InvalidArgument
+from tacit.files import write_whole
 
 Data = tuple[NDArray[Any], NDArray[Any]]
 Train = Callable[[Any], Any]
@@ -104,9 +106,7 @@ class ManyRuns:
         worlds = self._worlds(data)
         vector = self.features or released_numbers
         with runs_in(self.folder, self.workers, self.seed) as runs:
-            _keep_settings(
-                runs.folder, {"runs": count, "seed": self.seed, "worlds": [_print_of(one) for one in worlds]}
-            )
+            _keep_settings(runs.folder, {"runs": count, "seed": self.seed}, worlds)
             fitting = runs.results("fit", Alternating(train, worlds, vector), 2 * (count // 4))
             score = Discriminant.fit(each(fitting[::2]), each(fitting[1::2]))
             judged = count - count // 4
@@ -157,22 +157,25 @@ class Scored:
         return self.score(np.asarray(self.vector(released), dtype=np.float64))
 
 
-def _print_of(data: Data) -> str:
-    """A fingerprint of a data set: kept beside its runs, which are as private as it is."""
-    found = hashlib.sha256()
+def _print_of(data: Data, secret: str) -> str:
+    """A fingerprint of a data set, keyed with a secret: without it, nobody can check a guess of the data."""
+    found = hmac.new(bytes.fromhex(secret), digestmod="sha256")
     for part in data:
         found.update(f"{part.shape} {part.dtype}".encode())
         found.update(np.ascontiguousarray(part).tobytes())
     return found.hexdigest()
 
 
-def _keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Runs of another audit must not be taken for this one's."""
+def _keep_settings(folder: Path, settings: Mapping[str, Any], worlds: tuple[Data, Data]) -> None:
+    """Runs of another audit must not be taken for this one's. The file is for its owner alone."""
     path = folder / "audit.json"
     folder.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        path.write_text(json.dumps(settings), encoding="utf-8")
-    elif json.loads(path.read_text(encoding="utf-8")) != settings:
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    secret = secrets.token_hex(32) if known is None else str(known.get("secret", ""))
+    told = {**settings, "secret": secret, "worlds": [_print_of(one, secret) for one in worlds]}
+    if known is None:
+        write_whole(path, json.dumps(told).encode(), is_private=True)
+    elif known != told:
         raise InvalidArgument(f"{folder} holds the runs of another audit. Choose another folder, or empty this one.")
 
 
