@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +22,7 @@ from tacit.checkpoint import Stateful
 from tacit.distributed import Peers
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients import in_pieces, per_example_gradients, trainable
-from tacit.gradients.layout import Layout, like_of, public_pass, public_writes
+from tacit.gradients.layout import Layout, like_of, public_pass, public_writes, settled
 from tacit.gradients.losses import Loss
 from tacit.gradients.memory import undone
 from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
@@ -273,8 +274,13 @@ class PrivateRun:
         How often a lot goes through the model depends on how many examples it has, and so would they.
         """
         if self._writes is not None and not self._writes:
-            return self._sum(lot, mechanism, state, like)
-        with undone(self.model):
+            with self._weights.settling(self.loss, settled):
+                bounded = self._sum(lot, mechanism, state, like)
+            self._weights.refuse_written()
+            return bounded
+        if self._made is None and not len(lot):
+            self._examine_first(like)
+        with undone(self.model), self._weights.settling(self.loss, settled):
             bounded = self._sum(lot, mechanism, state, like)
         self._unwritten += 1
         if self._made is None and len(lot) and self._gradients is per_example_gradients:
@@ -284,6 +290,13 @@ class PrivateRun:
                 public_pass(self.model, self._made)
             self._unwritten = 0
         return bounded
+
+    def _examine_first(self, like: Tensors) -> None:
+        """Examine the model although the lot is empty: whether it is refused must not depend on who is in the lot."""
+        if len(self._examples) and self._gradients is per_example_gradients:
+            inputs, targets = next(self._examples.fetch(iter([np.zeros(1, dtype=np.int64)]), iter([0])))
+            device = next(iter(like.values())).device
+            in_pieces(self.model, self.loss, on_device(inputs, device), on_device(targets, device), dict(like))
 
     def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
         """The bounded sum over the pieces of the lot; zeros for whatever parameter they did not use."""

@@ -106,7 +106,7 @@ class BoundedSum:
 
 
 def added_up(pieces: Iterable[BoundedSum], *, is_wide: bool) -> BoundedSum | None:
-    """The sum over the pieces of a lot; None of no piece. Double precision is left before the noise unless `is_wide`."""
+    """The sum over the pieces of a lot; None of no piece. In double precision when the noise is added if `is_wide`."""
     total: BoundedSum | None = None
     for piece in pieces:
         total = piece if total is None else total + piece

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from tacit.errors import OutOfOrder
+from tacit.errors import MixesExamples, OutOfOrder
+from tacit.gradients.memory import attributes, refuse_changed
 from tacit.guarantee import Assumption
 from tacit.types import Tensors
 
@@ -40,6 +42,10 @@ _CHANGED = (
     "The weights changed between `for lot in run` and run.backward(lot), while private examples were in your hands, so "
     "what they hold may have no noise, and the guarantee of this run no longer holds. Call optimizer.step() after "
     "run.backward(lot) only, and begin a new run from the weights as they were."
+)
+_WRITTEN = (
+    "The forward pass changed weights or buffers of the model, which would be released without noise. Leave out what "
+    "writes to them, or compute it on public data before the run."
 )
 _NO_STEP = (
     "run.backward was called again before optimizer.step(), so the gradient that was released, and paid for, would be "
@@ -82,6 +88,23 @@ class Weights:
             self.violation = _CHANGED
         if self.violation:
             raise OutOfOrder(self.violation)
+
+    def refuse_written(self) -> None:
+        """Raise `MixesExamples` if the forward pass has written to a parameter or a buffer since the lot came."""
+        if self._at_hand_out is not None and self._state() != self._at_hand_out:
+            self.violation = _WRITTEN
+            raise MixesExamples(_WRITTEN)
+
+    @contextmanager
+    def settling(self, loss: object, settled: Callable[[nn.Module], frozenset[str]]) -> Iterator[None]:
+        """On the first lots, raise `MixesExamples` if the forward pass changes an attribute of model or loss."""
+        if self._lots > _FIRST:
+            yield
+            return
+        before = dict(attributes(self._model, loss))
+        yield
+        known = settled(self._model) if self._lots == 1 else frozenset()
+        refuse_changed([n for n, value in attributes(self._model, loss) if before.get(n) != value and n not in known])
 
     def refuse_unless_stepped(self) -> None:
         """Raise `OutOfOrder` if the gradients of the last release were not used."""

@@ -282,6 +282,9 @@ class Operation:
         self.written = tuple(
             argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write
         )
+        # Changes how a tensor lies in its storage, and no value: seen whenever the tensor is used.
+        if torch.Tag.inplace_view in func.tags and name not in ("set_", "resize_"):
+            self.written = ()
         is_in_place = name.endswith("_") and not name.endswith("__") and self.written == ("self",)
         self.name = name[:-1] if is_in_place else name
         self.arguments = tuple(argument.name for argument in schema.arguments)

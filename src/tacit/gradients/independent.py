@@ -136,7 +136,7 @@ def along(*names: str) -> Rule:
             return operands.label(x) if operands.label(x) is not POSITIONS else PUBLIC
         given = next((operands.given[name] for name in names if operands.given.get(name) is not None), None)
         if given is None or not (isinstance(given, int) or len(given)) or rows.axis in _axes(given, x.dim()):
-            return PUBLIC if rows.loose else operands.mixed()
+            return operands.mixed()
         return rows
 
     return rule
@@ -148,11 +148,13 @@ def reduction(operands: Operands) -> Label:
     if isinstance(operands.given.get("other"), Tensor):
         return pointwise(operands)
     rows = operands.rows(x)
+    if rows is None and operands.label(x) is UNIFORM and any(length % operands.size == 0 for length in x.shape):
+        return operands.mixed("counts the examples of the lot")
     if rows is None:
         return operands.label(x) if operands.label(x) is not POSITIONS else PUBLIC
     axes = list(range(x.dim())) if dim is None or (not isinstance(dim, int) and not len(dim)) else _axes(dim, x.dim())
     if rows.axis in axes:
-        return PUBLIC if rows.loose else operands.mixed()
+        return operands.mixed()
     if operands.given.get("keepdim"):
         return rows
     return rows.moved(rows.axis - sum(axis < rows.axis for axis in axes))
@@ -162,7 +164,7 @@ def last(count: int, *tensors: str) -> Rule:
     """On the last axes, or on a matrix or an image in the last axes: the examples must lie before them."""
 
     def rule(operands: Operands) -> Label:
-        values = [operands.given[name] for name in tensors or ("self",)]
+        values = [operands.given[name] for name in tensors] or [next(tensors_in(list(operands.given.values())))]
         return _before_last(operands, values, count)
 
     return rule
@@ -172,7 +174,7 @@ def _before_last(operands: Operands, tensors: list[Tensor], count: int) -> Label
     label = aligned(operands, tensors, max(tensor.dim() for tensor in tensors))
     dims = max(tensor.dim() for tensor in tensors)
     if isinstance(label, Rows) and label.axis >= dims - count:
-        return PUBLIC if label.loose else operands.mixed()
+        return operands.mixed()
     return label
 
 
@@ -185,8 +187,7 @@ def product(operands: Operands) -> Label:
     if any(rows is not None and rows.axis == _contracted(tensor, is_first) for rows, tensor, is_first in (
         (left, one, True), (right, other, False)
     )):  # fmt: skip
-        is_loose = all(rows is None or rows.loose for rows in (left, right))
-        return PUBLIC if is_loose else operands.mixed()
+        return operands.mixed()
     places = []
     if left is not None:
         places.append(left)
@@ -241,7 +242,7 @@ def one_axis(axis: int, tensor: str, *shared: str) -> Rule:
         if rows is None:
             return PUBLIC
         if rows.axis != axis:
-            return PUBLIC if rows.loose else operands.mixed()
+            return operands.mixed()
         return rows
 
     return rule
@@ -304,7 +305,7 @@ def selection(operands: Operands) -> Label:
     tensors = [tensor for tensor in tensors if tensor.dim() == x.dim()]
     label = aligned(operands, tensors, x.dim())
     if isinstance(label, Rows) and label.axis == _axis(given["dim"], x.dim()):
-        return PUBLIC if label.loose else operands.mixed()
+        return operands.mixed()
     return label
 
 

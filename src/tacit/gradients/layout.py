@@ -6,7 +6,7 @@ import copy
 import math
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from tacit.gradients.chains import chain_of
 from tacit.gradients.engine import Unclear, refuse_inference_tensors
 from tacit.gradients.examiner import Examiner, Step, refuse_different
 from tacit.gradients.losses import Loss, whole_losses
-from tacit.gradients.memory import attributes, held_tensors, refuse_changed, undone
+from tacit.gradients.memory import attributes, held_tensors, refuse_changed, unchanged, undone
 from tacit.gradients.models import eagerly, is_compiled, mixes, refuse_mixing, suspects
 from tacit.gradients.places import POSITIONS, UNIFORM, Mixed, Rows, is_private
 from tacit.gradients.recording import Call, Record, Recorder
@@ -72,7 +72,8 @@ class Layout:
     examples if someone switched them to. `is_chain` says that every call is one of the Linears of a chain, on one row
     an example, and `is_compiled` that torch.compile has a hand in the model. `weight` is how many numbers go in and out
     of its calls for one example: about what must be kept until all norms are known. `writes` names the buffers that a
-    pass writes to, with nothing of the examples in it. `proofs` counts the examples on which gradients were checked. A
+    pass writes to, with nothing of the examples in it, and `settles` the attributes that the first pass sets once and
+    for all. `proofs` counts the examples on which gradients were checked. A
     layout has a `doubt` if the examples cannot be followed, or if gradients that were made by it turned out wrong.
     """
 
@@ -85,6 +86,7 @@ class Layout:
     is_compiled: bool = False
     weight: int = 0
     writes: frozenset[str] = frozenset()
+    settles: frozenset[str] = frozenset()
     doubt: str = ""
     proofs: int = 0
 
@@ -126,6 +128,31 @@ def public_writes(model: nn.Module) -> frozenset[str]:
     return frozenset().union(*(layout.writes for _, layout in _KNOWN.get(model, {}).values()))
 
 
+def settled(model: nn.Module) -> frozenset[str]:
+    """The attributes that the first pass through the model sets once and for all."""
+    return frozenset().union(*(layout.settles for _, layout in _KNOWN.get(model, {}).values()))
+
+
+def refuse_mixing_function(function: Callable[[Any], Any], inputs: Any) -> None:
+    """Raise `MixesExamples` if what a function makes of one input depends on the others: examined on made ones."""
+    size = next(prime for prime in _PRIMES if all(n % prime for t in tensors_in(inputs) for n in t.shape[1:]))
+    made = _made(inputs, size)
+    examiner = Examiner(list(tensors_in(made)), size, {})
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), examiner:
+            results = list(tensors_in(function(made)))
+        for result in results:
+            _refuse_mixed(examiner.label(result))
+    except Unclear:
+        # Told apart by nobody: the guarantee lists it among its assumptions.
+        return
+    except Exception as error:
+        if examiner.stopped is not None or isinstance(error, MixesExamples):
+            raise
+    finally:
+        examiner.close()
+
+
 def like_of(inputs: Any) -> Any:
     """Made inputs of the shapes and types of these."""
     return _made(inputs, 2)
@@ -140,17 +167,27 @@ def public_pass(model: nn.Module, inputs: Any) -> None:
 def _examine(model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any) -> Layout:
     """Examine a pass on made examples; on some of the given ones where the model does not take those."""
     refuse_inference_tensors((inputs, parameters))
-    sizes = _sizes(model, inputs, targets)
+    sizes, more = _sizes(model, inputs, targets)
     try:
         try:
-            return _examine_twice(model, loss, parameters, inputs, targets, sizes, _made)
-        except (Unclear, MixesExamples, InvalidArgument):
-            raise
-        except Exception:
-            return _examine_twice(model, loss, parameters, inputs, targets, sizes, _tiled)
+            return _examine_on(model, loss, parameters, inputs, targets, sizes)
+        except MixesExamples:
+            # Again with other sizes: some axis could have the length of the lot by chance.
+            return _examine_on(model, loss, parameters, inputs, targets, more)
     except Unclear as reason:
         _refuse_unless_alone(model, loss, inputs, targets, str(reason))
         raise
+
+
+def _examine_on(
+    model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any, sizes: tuple[int, int]
+) -> Layout:
+    try:
+        return _examine_twice(model, loss, parameters, inputs, targets, sizes, _made)
+    except (Unclear, MixesExamples, InvalidArgument):
+        raise
+    except Exception:
+        return _examine_twice(model, loss, parameters, inputs, targets, sizes, _tiled)
 
 
 def _refuse_unless_alone(model: nn.Module, loss: Loss, inputs: Any, targets: Any, reason: str) -> None:
@@ -159,6 +196,8 @@ def _refuse_unless_alone(model: nn.Module, loss: Loss, inputs: Any, targets: Any
     Made examples only: a refusal that depended on the given ones would tell something of them. Losses that cannot be
     compared, because they are random or need a whole lot, are left to single passes.
     """
+    with _copied(model, loss) as (copied, criterion, _):
+        _refuse_kept(copied, criterion, _made(inputs, 3), _made(targets, 3))
     if _draws(model, loss, inputs, targets):
         return
     for seed in range(1, 1 + _DRAWS):
@@ -176,6 +215,19 @@ def _refuse_unless_alone(model: nn.Module, loss: Loss, inputs: Any, targets: Any
                 f"The loss of an example is another one when it is alone than in a lot ({reason}), so its gradient is "
                 "not its own. Compute everything for each example by itself."
             )
+
+
+def _refuse_kept(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> None:
+    """Raise `MixesExamples` if made examples, one after the other, leave something in the model or the loss."""
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.enable_grad(),
+        suppress(RuntimeError, IndexError, ValueError, TypeError),
+    ):
+        for index in range(3):
+            some, wanted = (replaced(tree, lambda t, i=index: t[i : i + 1]) for tree in (inputs, targets))  # type: ignore[misc]
+            with unchanged(model, loss) if index else nullcontext():
+                whole_losses(loss, apply(model, some), wanted, 1)
 
 
 def _losses(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> Tensor:
@@ -229,6 +281,7 @@ def _examine_twice(
     refuse_changed([name for name in left[0] | left[1] if left[0].get(name) != left[1].get(name)])
     refuse_different(*trails)
     _refuse_other_shapes(layouts[0], layouts[1], sizes[1])
+    layouts[0].settles = frozenset(left[0])
     return layouts[0]
 
 
@@ -249,14 +302,14 @@ def _refuse_other_shapes(one: Layout, other: Layout, size: int) -> None:
             raise Unclear("a tensor's size is not proportional to the lot size in exactly one dimension")
 
 
-def _sizes(model: nn.Module, inputs: Any, targets: Any) -> tuple[int, int]:
-    """Two numbers of examples that divide no other size of the model, so that no axis is taken for another."""
+def _sizes(model: nn.Module, inputs: Any, targets: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Pairs of numbers of examples that divide no other size of the model, so that no axis is taken for another."""
     shapes = [tensor.shape[1:] for tensor in tensors_in((inputs, targets))]
     shapes += [tensor.shape for tensor in (*model.parameters(), *model.buffers())]
     lengths = {length for shape in shapes for length in shape}
     free = [prime for prime in _PRIMES if not any(length % prime == 0 for length in lengths)]
-    first, second = (free + list(_PRIMES[-2:]))[:2]
-    return first, second
+    first, second, third, fourth = (free + list(_PRIMES[-4:]))[:4]
+    return (first, second), (third, fourth)
 
 
 def _made(tree: Any, size: int, seed: int = 0) -> Any:

@@ -6,6 +6,7 @@ is one contribution, and the sensitivity is what it was.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from torch.nn import functional
 from tacit import arguments
 from tacit.errors import InvalidArgument
 from tacit.gradients.backends import lot_size_of
+from tacit.gradients.layout import refuse_mixing_function
 from tacit.gradients.losses import Loss
 from tacit.gradients.lot import LotGradients
 from tacit.gradients.merging import merged
@@ -25,6 +27,9 @@ from tacit.gradients.pieces import DensePiece, GramPiece, OuterPiece, Piece
 from tacit.gradients.tables import EmbeddingPiece, TiedPiece
 
 Augment = Callable[[Any], Any]
+
+# Functions whose views were seen to be made of one example alone.
+_EXAMINED: weakref.WeakSet[Augment] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,9 @@ class Views:
 
     def _view(self, inputs: Any, size: int) -> Any:
         """A view of every example; as many as there were."""
+        if self.augment not in _EXAMINED:
+            refuse_mixing_function(self.augment, inputs)
+            _EXAMINED.add(self.augment)
         view = self.augment(inputs)
         if lot_size_of(view) != size:
             raise InvalidArgument(
