@@ -154,7 +154,8 @@ def by_name(rows: int = ROWS) -> tuple[dict[str, Tensor], Tensor]:
 class Odd:
     """A model with its loss and data.
 
-    In lots below `meets_in` examples may happen not to meet; torch itself refuses lots below `smallest`.
+    In lots below `meets_in` examples may happen not to meet; torch itself refuses lots below `smallest`. `largest` is a
+    lot size at which something showed that smaller lots did not show.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Odd:
     data: Callable[[], tuple[Any, Any]] = vectors
     meets_in: int = 2
     smallest: int = 1
+    largest: int = 1
 
     def make(self) -> tuple[nn.Module, Any]:
         """A fresh model, and a fresh loss."""
@@ -175,7 +177,8 @@ class Odd:
 
 HARMLESS = [
     *(Odd(name, "harmless", lambda f=function: around(Apply(f))) for name, function in HARMLESS_FUNCTIONS.items()),
-    Odd("inputs changed in place", "harmless", InputInPlace),
+    # The number of passes over a lot must not depend on how large it is.
+    Odd("inputs changed in place", "harmless", InputInPlace, largest=16),
     Odd("dropout", "harmless", lambda: around(nn.Dropout(0.5))),
     Odd("alpha dropout", "harmless", lambda: around(nn.AlphaDropout(0.3))),
     Odd("random leaky ReLU", "harmless", lambda: around(nn.RReLU())),
