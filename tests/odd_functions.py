@@ -244,6 +244,8 @@ MIXING_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 EITHER_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "flipped twice": lambda h: h.flip(0).tanh().flip(0),
     "iterated until the lot is still": fixed_point,
+    "rows shuffled by random keys": lambda h: h[torch.rand(len(h)).argsort()],
+    "centred only beside an outlier": lambda h: h - h.mean(0) if bool((h.abs() > 3).any()) else h,
     "even lots otherwise": lambda h: h.relu() if len(h) % 2 else h.sigmoid(),
 }
 FUNCTIONS_MEET_IN = {"only in lots above four": 5, "counted by torch.unique": 4}

@@ -293,6 +293,12 @@ MIXING = [
         lambda: around(Apply(lambda h: F.batch_norm(h, None, None, training=True))),
         smallest=2,
     ),
+    Odd(
+        "instance norm along rows",
+        "mixing",
+        lambda: around(Apply(lambda h: F.instance_norm(h.t()[None])[0].t())),
+        smallest=3,
+    ),
     Odd("batch norm without statistics", "mixing", norm_without_statistics),
     Odd("batch norm in a frozen backbone", "mixing", half_frozen, meets_in=1),
     Odd("instance norm with statistics", "mixing", instance_norm_with_statistics, data=images, meets_in=1),
