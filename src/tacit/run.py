@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -36,6 +37,8 @@ from tacit.randomness import Indices, Purpose, SeededSource, making, refuse_fork
 from tacit.spending import Spent, guarantee_of
 from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, added_up, needs_wide_sums
 from tacit.weights import LOTS_STAY_INSIDE, Weights
+
+_NOTHING = nullcontext()
 
 GradientsOf = Callable[[nn.Module, Loss, Any, Any], PerExampleGradients]
 
@@ -274,7 +277,7 @@ class PrivateRun:
         How often a lot goes through the model depends on how many examples it has, and so would they.
         """
         if self._writes is not None and not self._writes:
-            with self._weights.settling(self.loss, settled):
+            with self._weights.settling(self.loss, settled) if self._weights.is_settling else _NOTHING:
                 bounded = self._sum(lot, mechanism, state, like)
             self._weights.refuse_written()
             return bounded

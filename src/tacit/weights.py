@@ -59,13 +59,16 @@ class Weights:
 
     def __init__(self, model: nn.Module, parameters: Tensors) -> None:
         self._model, self._parameters = model, list(parameters.values())
+        # The dictionaries themselves: a buffer may be replaced by another tensor.
+        self._buffers = [module._buffers for module in model.modules() if len(module._buffers)]
         self._samples: dict[int, tuple[int, np.ndarray[Any, Any] | None]] = {}
         self._granted: dict[int, weakref.ref[Tensor]] = {}
         self._lots = 0
-        self._at_hand_out: object = None
-        self._at_release: object = None
+        self._at_hand_out: list[object] | None = None
+        self._at_release: list[object] | None = None
+        self._versions: list[int] = []
         self.violation = ""
-        self.is_active = self._is_mixed_up = self._has_stepped = self._is_last = False
+        self.is_active = self._is_mixed_up = self._has_stepped = self._has_optimizer = self._is_last = False
         known = weakref.ref(self)
         handles = [
             parameter.register_post_accumulate_grad_hook(_refusing(known))  # type: ignore[no-untyped-call]
@@ -81,6 +84,7 @@ class Weights:
         self.is_active = True
         self._lots += 1
         self._at_hand_out = self._state()
+        self._versions = [tensor._version for tensor in self._tensors()]
 
     def refuse_changed(self) -> None:
         """Raise `OutOfOrder` if something changed since the lot was handed out, now or earlier in this run."""
@@ -91,16 +95,24 @@ class Weights:
 
     def refuse_written(self) -> None:
         """Raise `MixesExamples` if the forward pass has written to a parameter or a buffer since the lot came."""
-        if self._at_hand_out is not None and self._state() != self._at_hand_out:
+        if self._at_hand_out is None:
+            return
+        if self.is_settling:
+            is_written = self._state() != self._at_hand_out
+        else:
+            is_written = [tensor._version for tensor in self._tensors()] != self._versions
+        if is_written:
             self.violation = _WRITTEN
             raise MixesExamples(_WRITTEN)
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether this is one of the first lots, on which attributes of the model are compared too."""
+        return self._lots <= _FIRST
+
     @contextmanager
     def settling(self, loss: object, settled: Callable[[nn.Module], frozenset[str]]) -> Iterator[None]:
-        """On the first lots, raise `MixesExamples` if the forward pass changes an attribute of model or loss."""
-        if self._lots > _FIRST:
-            yield
-            return
+        """Raise `MixesExamples` if the forward pass changes an attribute of model or loss."""
         before = dict(attributes(self._model, loss))
         yield
         known = settled(self._model) if self._lots == 1 else frozenset()
@@ -108,14 +120,21 @@ class Weights:
 
     def refuse_unless_stepped(self) -> None:
         """Raise `OutOfOrder` if the gradients of the last release were not used."""
-        if self._at_release is not None and not self._has_stepped and self._versions() == self._at_release:
+        if self._has_stepped or self._at_release is None:
+            return
+        if self._at_release == (self._marks() if self._has_optimizer else self._tell(self._parameters)):
             raise OutOfOrder(_NO_STEP)
 
     def granted(self, gradients: list[tuple[Tensor, Tensor]]) -> None:
         """These gradients were released: an optimizer may use them."""
         self._granted = {id(parameter): weakref.ref(value) for parameter, value in gradients}
+        # Whoever steps by hand may write to `.data`, which leaves no mark.
+        self._at_release = self._marks() if self._has_optimizer else self._tell(self._parameters)
+        self._at_hand_out = None
         self._has_stepped = self._is_mixed_up = False
-        self._at_release, self._at_hand_out = self._versions(), None
+
+    def _marks(self) -> list[object]:
+        return [parameter._version for parameter in self._parameters]
 
     def forget(self) -> None:
         """The lot was used up, and weights may change again."""
@@ -126,17 +145,15 @@ class Weights:
         """No more lots will come: after the last optimizer step the model may be trained as one likes."""
         self._is_last = True
 
-    def step(self, optimizer: Optimizer) -> None:
+    def refuse_foreign(self, parameter: Tensor, gradient: Tensor) -> None:
         """Raise `OutOfOrder` if an optimizer is about to use a gradient that was not released."""
-        self._has_stepped = True
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                gradient = parameter.grad
-                if gradient is None or _GUARDED.get(id(parameter)) is None:
-                    continue
-                ours = self._granted.get(id(parameter))
-                if self._is_mixed_up or ours is None or ours() is not gradient:
-                    raise OutOfOrder(_ACCUMULATED if self._is_mixed_up else _FOREIGN)
+        ours = self._granted.get(id(parameter))
+        if self._is_mixed_up or ours is None or ours() is not gradient:
+            raise OutOfOrder(_ACCUMULATED if self._is_mixed_up else _FOREIGN)
+
+    def step(self) -> None:
+        """An optimizer uses the gradients that were released."""
+        self._has_stepped = self._has_optimizer = True
         self.is_active = not self._is_last
 
     def mix_up(self) -> None:
@@ -145,29 +162,31 @@ class Weights:
             self._is_mixed_up = True
             raise OutOfOrder(_ACCUMULATED)
 
-    def _versions(self) -> list[object]:
-        return [(parameter._version, self._sample(parameter)) for parameter in self._parameters]
-
     def _state(self) -> list[object]:
         """What tells whether a weight or a buffer has changed."""
-        is_whole = self._lots <= _FIRST or self._lots % _EVERY == 0
-        state: list[object] = [
-            (tensor.data_ptr(), tensor._version, self._sample(tensor)) for tensor in self._parameters
-        ]
-        state += [(tensor.data_ptr(), tensor._version, self._sample(tensor)) for tensor in self._model.buffers()]
-        if is_whole:
-            state += [_digest(tensor) for tensor in (*self._parameters, *self._model.buffers())]
+        tensors = self._tensors()
+        state = self._tell(tensors)
+        if self._lots <= _FIRST or self._lots % _EVERY == 0:
+            state += map(_digest, tensors)
         return state
 
-    def _sample(self, tensor: Tensor) -> bytes:
-        """Some of the numbers of a tensor, bit for bit: `.data` may be written to without a new version."""
-        place, view = self._samples.get(id(tensor), (0, None))
-        if view is None or place != tensor.data_ptr():
-            view = _sampled(tensor)
-            if view is None:
-                return b""
-            self._samples[id(tensor)] = tensor.data_ptr(), view
-        return view.tobytes()
+    def _tensors(self) -> list[Tensor]:
+        if not self._buffers:
+            return self._parameters
+        return self._parameters + [value for kept in self._buffers for value in kept.values() if value is not None]
+
+    def _tell(self, tensors: list[Tensor]) -> list[object]:
+        """Version, place and some of the numbers of each, bit for bit: `.data` may be written to without a version."""
+        state: list[object] = []
+        samples = self._samples
+        for tensor in tensors:
+            now = tensor.data_ptr()
+            place, view = samples.get(id(tensor), (0, None))
+            if place != now:
+                view = _sampled(tensor)
+                samples[id(tensor)] = now, view
+            state.append((tensor._version, now, None if view is None else view.tobytes()))
+        return state
 
 
 def _sampled(tensor: Tensor) -> np.ndarray[Any, Any] | None:
@@ -206,23 +225,20 @@ def _release(handles: list[Any], keys: list[int], known: weakref.ref[Weights]) -
             del _GUARDED[key]
 
 
-def _guards(optimizer: Optimizer) -> Iterator[Weights]:
-    """The runs whose weights an optimizer is about to change."""
-    found = {
-        id(known): known
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if (known := _GUARDED.get(id(parameter))) is not None
-    }
-    for known in found.values():
-        weights = known()
-        if weights is not None and weights.is_active:
-            yield weights
-
-
 def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    for weights in _guards(optimizer):
-        weights.step(optimizer)
+    used: Weights | None = None
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            known = _GUARDED.get(id(parameter))
+            if known is None or (weights := known()) is None or not weights.is_active:
+                continue
+            gradient = parameter.grad
+            if gradient is not None:
+                weights.refuse_foreign(parameter, gradient)
+            if weights is not used:
+                used = weights
+    if used is not None:
+        used.step()
 
 
 _HOOKS: list[Any] = []

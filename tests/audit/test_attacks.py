@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from tacit.accounting import Adjacency, Gaussian, curve
 from tacit.audit import Canaries, ManyRuns, Runs, Training, Verdict, audit, audit_training
-from tacit.audit.attacks import Alternating
+from tacit.audit.attacks import Alternating, _keep_settings
 from tacit.audit.given import Releases
 from tacit.audit.released import minus_loss, released_numbers
 from tacit.audit.runs import load
@@ -305,3 +305,15 @@ def test_what_a_model_keeps_beside_its_weights_is_released_with_it():
     model = torch.nn.BatchNorm1d(2, affine=False)
     model(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
     np.testing.assert_allclose(released_numbers(model)[:2], [0.2, 0.4], rtol=1e-6)
+
+
+def test_kept_runs_hold_no_hash_that_confirms_a_guess(tmp_path):
+    data = (np.arange(12.0).reshape(6, 2), np.arange(6) % 2)
+    for folder in ("one", "other"):
+        _keep_settings(tmp_path / folder, {"runs": 16}, (data, data))
+        _keep_settings(tmp_path / folder, {"runs": 16}, (data, data))
+    kept = [json.loads((tmp_path / folder / "audit.json").read_text()) for folder in ("one", "other")]
+    assert kept[0]["worlds"] != kept[1]["worlds"]
+    assert (tmp_path / "one" / "audit.json").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(InvalidArgument, match="another audit"):
+        _keep_settings(tmp_path / "one", {"runs": 16}, (data, (data[0] + 1, data[1])))

@@ -101,10 +101,10 @@ def layout_of(
 ) -> Layout:
     """The layout, remembered per model, loss, mode and shapes (without the lot size); examined `anew` if asked."""
     tensors = [inputs] if isinstance(inputs, Tensor) else list(tensors_in(inputs))
-    wanted = [targets] if isinstance(targets, Tensor) else list(tensors_in(targets))
-    shapes = [(tensor.shape[1:], tensor.dtype) for tensor in (*tensors, *wanted)]
-    key = (model.training, id(loss), *parameters, *shapes)
-    refuse_inference_tensors(tensors)
+    tensors += [targets] if isinstance(targets, Tensor) else tensors_in(targets)
+    key = (model.training, id(loss), *parameters, *[(tensor.shape[1:], tensor.dtype) for tensor in tensors])
+    if tensors[0].is_inference():
+        refuse_inference_tensors(inputs)
     known = _KNOWN.setdefault(model, {})
     of, layout = known.get(key, (None, None))
     if layout is None or of is None or of() is not loss or anew:
