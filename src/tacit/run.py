@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -23,14 +23,15 @@ from tacit.checkpoint import Stateful
 from tacit.distributed import Peers
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients import in_pieces, per_example_gradients, trainable
-from tacit.gradients.layout import Layout, like_of, public_pass, public_writes, settled
+from tacit.gradients.engine import Unclear
+from tacit.gradients.layout import Layout, layout_of, like_of, public_pass, public_writes, settled
 from tacit.gradients.losses import Loss
 from tacit.gradients.memory import undone
 from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
 from tacit.guide import whole_mean
 from tacit.journal import Journal, lost_steps, notes_in
 from tacit.ledger import Budget, Ledger
-from tacit.lots import Lot, NoGradients, examples_from, on_device, refuse_lot, refuse_taken, row_count
+from tacit.lots import Lot, NoGradients, TensorExamples, examples_from, on_device, refuse_lot, refuse_taken, row_count
 from tacit.mechanism import Mechanism, MechanismState, with_lot_size
 from tacit.plan import Plan, Schedule
 from tacit.randomness import Indices, Purpose, SeededSource, making, refuse_forked, source_for
@@ -139,10 +140,9 @@ class PrivateRun:
         self._journal: Journal | None = None
         self.booking = None
         self._process, self._weights = os.getpid(), Weights(model, like)
-        # Which buffers a pass writes to, an example of the shape that the model takes, and steps without such a pass.
+        # Which buffers a pass writes to, and made examples of the shape that the model takes.
         self._writes: frozenset[str] | None = None
         self._made: Any = None
-        self._unwritten = 0
         self._is_wide = needs_wide_sums(plan.sampling.lot_size, plan.mechanism.noise.multiplier)
 
     @property
@@ -281,25 +281,27 @@ class PrivateRun:
                 bounded = self._sum(lot, mechanism, state, like)
             self._weights.refuse_written()
             return bounded
-        if self._made is None and not len(lot):
-            self._examine_first(like)
+        if self._made is None and self._gradients is per_example_gradients:
+            self._examine(lot, like)
         with undone(self.model), self._weights.settling(self.loss, settled):
             bounded = self._sum(lot, mechanism, state, like)
-        self._unwritten += 1
-        if self._made is None and len(lot) and self._gradients is per_example_gradients:
-            self._writes, self._made = public_writes(self.model), like_of(lot.inputs)
         if self._writes:
-            for _ in range(self._unwritten):
-                public_pass(self.model, self._made)
-            self._unwritten = 0
+            public_pass(self.model, self._made)
         return bounded
 
-    def _examine_first(self, like: Tensors) -> None:
-        """Examine the model although the lot is empty: whether it is refused must not depend on who is in the lot."""
-        if len(self._examples) and self._gradients is per_example_gradients:
+    def _examine(self, lot: Lot, like: Tensors) -> None:
+        """Examine the model, on an empty lot too: whether it is refused must not depend on who is in the first lot."""
+        inputs, targets = lot.inputs, lot.targets
+        if not len(lot) and len(self._examples):
             inputs, targets = next(self._examples.fetch(iter([np.zeros(1, dtype=np.int64)]), iter([0])))
-            device = next(iter(like.values())).device
-            in_pieces(self.model, self.loss, on_device(inputs, device), on_device(targets, device), dict(like))
+        elif not len(lot) and not isinstance(self._examples, TensorExamples):
+            return
+        device = next(iter(like.values())).device
+        inputs, targets = on_device(inputs, device), on_device(targets, device)
+        # Without any example there are only shapes to go by, with which not every model can be run.
+        with suppress(Unclear) if row_count(targets) else suppress(RuntimeError, ArithmeticError, Unclear):
+            layout_of(self.model, self.loss, dict(like), inputs, targets)
+        self._writes, self._made = public_writes(self.model), like_of(inputs)
 
     def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
         """The bounded sum over the pieces of the lot; zeros for whatever parameter they did not use."""

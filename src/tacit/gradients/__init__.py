@@ -98,7 +98,9 @@ def _by_backend(
         why = str(reason)
     try:
         return by_vmap(model, loss, inputs, targets, parameters)
-    except (RuntimeError, Unclear):
+    except InvalidArgument:
+        raise
+    except (RuntimeError, IndexError, ValueError, TypeError, Unclear):
         # torch.func cannot vectorise every operation; single passes can, if the model takes one example.
         return _alone(model, loss, inputs, targets, parameters, why)
 
@@ -109,7 +111,9 @@ def _alone(
     """Examples one by one; where one alone is too few for the model, the reason why they cannot be taken together."""
     try:
         return one_by_one(model, loss, inputs, targets, parameters)
-    except (RuntimeError, IndexError) as error:
+    except InvalidArgument:
+        raise
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
         raise MixesExamples(
             f"The examples of a lot cannot be told apart ({why}), and the model does not run on one example alone: "
             f"{error}"

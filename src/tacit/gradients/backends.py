@@ -42,6 +42,8 @@ def bookkeeping(
         layout = layout_of(model, loss, parameters, inputs, targets)
     with nullcontext() if torch.is_grad_enabled() else torch.enable_grad():
         for _ in range(_TRIES):
+            if layout.writes_inputs:
+                inputs, targets = (replaced(tree, torch.clone) for tree in (inputs, targets))
             try:
                 if layout.proofs < _ENOUGH:
                     _prove(model, loss, inputs, targets, parameters, layout)
@@ -59,7 +61,8 @@ def _prove(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: 
     """
 
     def check(kept: Any) -> Tensor:
-        some, wanted = (replaced(tree, lambda tensor: tensor[kept]) for tree in (inputs, targets))
+        # Copies: some models change their inputs in place.
+        some, wanted = (replaced(tree, lambda tensor: tensor[kept].clone()) for tree in (inputs, targets))
         with torch.random.fork_rng(devices=[]), undone(model):
             return _by_rules(model, loss, some, wanted, parameters, layout, is_proof=True).norms()
 
@@ -90,7 +93,11 @@ def _by_rules(
         return chain_gradients(chain, loss, inputs, targets, parameters, layout.loss, is_proof=is_proof)
     size = lot_size_of(inputs)
     follower = Follower(layout.forward, size)
-    recorder = Recorder(parameters, lambda _, number: number in layout.spread, follower.see)
+    # In the order of the examination: what else a parameter met was the same for all examples, or not.
+    constants = iter(layout.constants)
+    recorder = Recorder(
+        parameters, lambda _, number: number in layout.spread, lambda _: next(constants, False), follower.see
+    )
     with eagerly(layout.is_compiled), recorder:
         outputs = apply(model, inputs)
     follower.finish()
@@ -254,7 +261,7 @@ def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters:
     given = {name: parameter.detach() for name, parameter in parameters.items()}
     vectorised = torch.func.vmap(gradient, in_dims=(None, 0, 0), randomness="different")
     with _quiet(), unchanged(model, loss):
-        dense, losses = vectorised(given, inputs, targets)
+        dense, losses = vectorised(given, *(replaced(tree, torch.clone) for tree in (inputs, targets)))
     if any(values.requires_grad for values in dense.values()):
         raise Unclear("it uses a tensor that was made from its parameters before, whose share torch.func cannot see")
     pieces: dict[str, list[Piece]] = {
@@ -296,7 +303,7 @@ def _alone_pass(
     """The loss of one example and its gradients, parameter by parameter."""
 
     def pick(value: Tensor) -> Tensor:
-        return value[index : index + 1]
+        return value[index : index + 1].clone()
 
     with torch.enable_grad():
         outputs = apply(model, replaced(inputs, pick))

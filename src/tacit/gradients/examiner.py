@@ -61,8 +61,12 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.stopped: Exception | None = None
         # The names of parameters and buffers that were written to, with nothing of the examples.
         self.writes: set[str] = set()
+        self._lot = set[int]()
+        # Whether the pass changes its inputs in place.
+        self.writes_lot = False
         for tensor in lot:
             self._label_fresh(tensor, Rows(0))
+            self._lot.add(tensor.untyped_storage()._cdata)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -181,6 +185,7 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _write(self, tensor: Tensor, label: Label, name: str) -> None:
         """Note what an operation in place leaves in the storage of a tensor."""
         key = self._keep(tensor)
+        self.writes_lot |= key in self._lot
         if key not in self._labels:
             if is_private(label):
                 kept = repr(self._names[key]) if key in self._names else "a tensor that was there before"

@@ -20,7 +20,7 @@ from tacit.gradients.examiner import Examiner, Step, refuse_different
 from tacit.gradients.losses import Loss, whole_losses
 from tacit.gradients.memory import attributes, held_tensors, refuse_changed, unchanged, undone
 from tacit.gradients.models import eagerly, is_compiled, mixes, refuse_mixing, suspects
-from tacit.gradients.places import POSITIONS, UNIFORM, Mixed, Rows, is_private
+from tacit.gradients.places import POSITIONS, PUBLIC, UNIFORM, Mixed, Rows, is_private
 from tacit.gradients.recording import Call, Record, Recorder
 from tacit.gradients.recurrent import OWN_FUNCTIONS
 from tacit.gradients.rules import Batched
@@ -72,9 +72,11 @@ class Layout:
     examples if someone switched them to. `is_chain` says that every call is one of the Linears of a chain, on one row
     an example, and `is_compiled` that torch.compile has a hand in the model. `weight` is how many numbers go in and out
     of its calls for one example: about what must be kept until all norms are known. `writes` names the buffers that a
-    pass writes to, with nothing of the examples in it, and `settles` the attributes that the first pass sets once and
-    for all. `proofs` counts the examples on which gradients were checked. A
-    layout has a `doubt` if the examples cannot be followed, or if gradients that were made by it turned out wrong.
+    pass writes to, with nothing of the examples in it, `settles` the attributes that the first pass sets once and for
+    all, and `writes_inputs` says that a pass changes its inputs in place. `constants` tells, in their order, of the
+    tensors that parameters met whether no example has a part in them. `proofs` counts the examples on which gradients
+    were checked. A layout has a `doubt` if the examples cannot be followed, or if gradients that were made by it turned
+    out wrong.
     """
 
     calls: tuple[CallLayout, ...]
@@ -87,6 +89,8 @@ class Layout:
     weight: int = 0
     writes: frozenset[str] = frozenset()
     settles: frozenset[str] = frozenset()
+    writes_inputs: bool = False
+    constants: tuple[bool, ...] = ()
     doubt: str = ""
     proofs: int = 0
 
@@ -376,7 +380,12 @@ def _pass(
             spread.add(number)
         return number in spread
 
-    recorder = Recorder(parameters, is_spread, see(forward), keeps_results=True)
+    def is_constant(tensors: list[Tensor]) -> bool:
+        constants.append(all(examiner.label(tensor) is PUBLIC for tensor in tensors))
+        return constants[-1]
+
+    constants: list[bool] = []
+    recorder = Recorder(parameters, is_spread, is_constant, see(forward), keeps_results=True)
     try:
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), eagerly(is_compiled), examiner:
             with recorder:
@@ -405,6 +414,8 @@ def _pass(
             is_compiled,
             _weight(calls, size),
             frozenset(examiner.writes),
+            writes_inputs=examiner.writes_lot,
+            constants=tuple(constants),
         )
         recorder.record = Record({})
         del outputs, values

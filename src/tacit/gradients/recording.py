@@ -89,7 +89,8 @@ class Recorder(TorchFunctionMode):
     """Records every operation that a tracked parameter, or something derived from one, takes part in.
 
     `is_spread` tells, of a derived tensor and its number, whether it holds a copy per example, such as an expanded
-    token: making one is a call of its own, and what comes after it is ordinary. `see` is told of every operation.
+    token: making one is a call of its own, and what comes after it is ordinary. `is_constant` tells of tensors that a
+    parameter meets whether no example has a part in them. `see` is told of every operation.
     Results of calls are kept only if asked, as they take memory.
     """
 
@@ -97,11 +98,13 @@ class Recorder(TorchFunctionMode):
         self,
         parameters: dict[str, Tensor],
         is_spread: Callable[[Tensor, int], bool],
+        is_constant: Callable[[list[Tensor]], bool],
         see: See,
         *,
         keeps_results: bool = False,
     ) -> None:
         super().__init__()
+        self._is_constant = is_constant
         self.keeps_results = keeps_results
         self.record = Record({id(parameter): name for name, parameter in parameters.items()})
         self._is_spread, self._see = is_spread, see
@@ -134,17 +137,17 @@ class Recorder(TorchFunctionMode):
         tensors = _tensors_among(args)
         if kwargs:
             tensors += _tensors_among(kwargs.values())
-        is_derived = self._tracked.issuperset(map(id, tensors))
+        others = [tensor for tensor in tensors if id(tensor) not in self._tracked]
+        outputs = [result] if isinstance(result, Tensor) else list(tensors_in(result))
+        if not any(output.grad_fn is not None for output in outputs):
+            return result
+        is_derived = not others or self._is_constant(others)
         if isinstance(result, Tensor):
             if not is_derived and result._is_view():
                 # An operation in place on a view would rewrite the history that the gradient edge points into.
                 result = torch.ops.aten._unsafe_view(result, result.shape)
             outputs = [result]
-        else:
-            outputs = list(tensors_in(result))
         edges = [_edge(output) for output in outputs]
-        if not any(edges) and (not edges or torch.is_grad_enabled()):
-            return result
         if not is_derived or self._derive(func, args, kwargs, result):
             shapes, versions = [tensor.shape for tensor in tensors], [tensor._version for tensor in tensors]
             made = [output.shape for output in outputs]
