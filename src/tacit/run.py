@@ -142,6 +142,7 @@ class PrivateRun:
         self._process, self._weights = os.getpid(), Weights(model, like)
         # Which buffers a pass writes to, and made examples of the shape that the model takes.
         self._writes: frozenset[str] | None = None
+        self._layout: tuple[Any, int | None, Layout | None] = (None, None, None)
         self._made: Any = None
         self._is_wide = needs_wide_sums(plan.sampling.lot_size, plan.mechanism.noise.multiplier)
 
@@ -216,9 +217,7 @@ class PrivateRun:
         if lot is self._pending:
             self._weights.refuse_unless_stepped()
         written = _write_gradients(self._parameters, self.release(lot))
-        self._weights.granted(written)
-        if self.step == self.steps:
-            self._weights.finish()
+        self._weights.granted(written, is_last=len(self._events) == self._plan.steps)
 
     def release(self, lot: Lot) -> dict[str, Tensor]:
         """The noisy sum of the lot's bounded gradients over the public lot size, by parameter; p.grad is left alone.
@@ -258,7 +257,7 @@ class PrivateRun:
         if release.realised is not None:
             self._realised.append(mechanism.cost(release.realised, sampling, self._plan.dimension))
         self._weights.forget()
-        if self.step == self.steps:
+        if len(self._events) == self._plan.steps:
             self.settle()
         return dict(release.values)
 
@@ -324,7 +323,18 @@ class PrivateRun:
         """The declared micro-batch, or one that keeps memory near that of an ordinary step, where pieces add up."""
         if self._micro_batch is not None or not self._adds_up or self._gradients is not per_example_gradients:
             return self._micro_batch, None
-        return in_pieces(self.model, self.loss, lot.inputs, lot.targets, dict(like)) if len(lot) > 1 else (None, None)
+        if lot.size < 2:
+            return None, None
+        inputs, targets = lot.inputs, lot.targets
+        if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
+            return in_pieces(self.model, self.loss, inputs, targets, dict(like))
+        # Small models are bound by calls: what was found for the last lot mostly holds for this one.
+        key = (self.model.training, inputs.shape[1:], inputs.dtype, targets.shape[1:], targets.dtype, *like)
+        known, length, layout = self._layout
+        if known != key or layout is None or layout.doubt or layout.suspects or inputs.is_inference():
+            length, layout = in_pieces(self.model, self.loss, inputs, targets, dict(like))
+            self._layout = key, length, layout
+        return length, layout
 
     def _gradients_of(
         self, inputs: Any, targets: Any, like: Tensors, layout: Layout | None = None

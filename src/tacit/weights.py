@@ -125,8 +125,9 @@ class Weights:
         if self._at_release == (self._marks() if self._has_optimizer else self._tell(self._parameters)):
             raise OutOfOrder(_NO_STEP)
 
-    def granted(self, gradients: list[tuple[Tensor, Tensor]]) -> None:
-        """These gradients were released: an optimizer may use them."""
+    def granted(self, gradients: list[tuple[Tensor, Tensor]], *, is_last: bool) -> None:
+        """These gradients were released: an optimizer may use them. After the last ones train the model as you like."""
+        self._is_last = is_last
         self._granted = {id(parameter): weakref.ref(value) for parameter, value in gradients}
         # Whoever steps by hand may write to `.data`, which leaves no mark.
         self._at_release = self._marks() if self._has_optimizer else self._tell(self._parameters)
@@ -139,11 +140,7 @@ class Weights:
     def forget(self) -> None:
         """The lot was used up, and weights may change again."""
         self._at_release = self._at_hand_out = None
-        self._granted.clear()
-
-    def finish(self) -> None:
-        """No more lots will come: after the last optimizer step the model may be trained as one likes."""
-        self._is_last = True
+        self._granted = {}
 
     def refuse_foreign(self, parameter: Tensor, gradient: Tensor) -> None:
         """Raise `OutOfOrder` if an optimizer is about to use a gradient that was not released."""
@@ -232,11 +229,9 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             known = _GUARDED.get(id(parameter))
             if known is None or (weights := known()) is None or not weights.is_active:
                 continue
-            gradient = parameter.grad
+            gradient, used = parameter.grad, weights
             if gradient is not None:
                 weights.refuse_foreign(parameter, gradient)
-            if weights is not used:
-                used = weights
     if used is not None:
         used.step()
 

@@ -50,6 +50,7 @@ def bookkeeping(
                 return _by_rules(model, loss, inputs, targets, parameters, layout)
             except Different:
                 # Another way through the model: examined before anything is released from it.
+                layout.doubt = "the model did something else on a later lot"
                 layout = layout_of(model, loss, parameters, inputs, targets, anew=True)
         raise Unclear("the model does different things for different lots")
 
