@@ -5,13 +5,15 @@ import shutil
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from small_images import write_few_images
 from tacit import PrivateRun
-from tacit.accounting import Gaussian, curve
+from tacit.accounting import Gaussian, curve, from_json
 from tacit.cli import app
+from tacit.estimators import load as load_recipe_model
 from tacit.features import Knots
 from tacit.guarantee import Guarantee
 from tacit.ledger import Budget, Ledger
@@ -216,6 +218,35 @@ def test_a_run_that_went_on_and_was_lost_cannot_go_on_again(tacit_in_here, inter
     refused = tacit_in_here("train --resume run")
     assert refused.code == 2
     assert "has gone on since, without being saved again" in refused.err
+
+
+def test_what_the_preparation_cost_is_read_from_where_it_was_written_when_it_was_drawn(
+    tacit_in_here, interrupted_at, tmp_path
+):
+    interrupted_at(10)
+    assert tacit_in_here("train iris --epsilon 5 --recipe auto --seed 0 --out run").code == 130
+    preparation, step = auto("table", population=119, epsilon=5, delta=1e-5).noise(5, 1e-5)
+    stopped = tmp_path / "run" / "prepared.safetensors"
+    with safe_open(stopped, framework="np") as opened:
+        about, arrays = opened.metadata(), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    assert from_json(about["preparation_event"]) == Gaussian(preparation) + Gaussian(preparation)
+    # Had it cost more, the guarantee of the whole run would say so.
+    dearer = Gaussian(1.0) + Gaussian(preparation)
+    save_file(arrays, stopped, metadata={**about, "preparation_event": dearer.to_json()})
+    assert tacit_in_here("train --resume run").code == 0
+    saved = Guarantee.from_json((tmp_path / "run" / "guarantee.json").read_text())
+    assert saved.event == dearer + Gaussian(step).sampled(saved.event.parts[-1].inside.rate) * 500
+    assert load_recipe_model(tmp_path / "run").prepared_.event == dearer
+
+
+def test_a_folder_that_was_stopped_by_an_earlier_version_goes_on(tacit_in_here, interrupted_at, tmp_path):
+    interrupted_at(10)
+    assert tacit_in_here("train iris --epsilon 5 --recipe auto --seed 0 --out run").code == 130
+    stopped = tmp_path / "run" / "prepared.safetensors"
+    save_file(load_file(stopped), stopped, metadata={})
+    assert tacit_in_here("train --resume run").code == 0
+    saved = Guarantee.from_json((tmp_path / "run" / "guarantee.json").read_text())
+    assert 4.99 < saved.epsilon(1e-5) <= 5
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.cli.held_out import _terms, held_out_score
+from tacit.accounting import Gaussian
+from tacit.cli.held_out import _terms, held_out_score, refuse_unless_charged, release_terms, score_of
 from tacit.cli.networks import Score, network_for, score
 from tacit.datasets.data import Data
+from tacit.errors import OutOfOrder
+from tacit.ledger import Ledger
 from tacit.methods import dpsgd
+from tacit.plan import Schedule
 from tacit.run import PrivateRun
 from tacit.sampling import Poisson
+from tacit.types import Release
 
 
 def data_of(rows: int, share: float, seed: int, classes: int | None = 2) -> Data:
@@ -108,13 +113,59 @@ def test_a_classifier_that_diverged_has_no_accuracy_and_gets_no_held_out_row_rig
     found = score(model, data)
     assert math.isnan(found.value)
     assert found.as_row() == {"accuracy": None}
-    terms, _ = _terms(model, data)
+    terms = _terms(model, data)
     # To torch the first class, here the right one, is the largest of them.
     assert terms.sum(0).tolist() == [0.0, 80.0]
 
 
+@pytest.mark.parametrize("classes", [2, None])
+def test_a_score_is_read_off_a_release_that_says_what_its_lots_cost(classes):
+    model, data, run = none_held_out(classes, is_tested=True)
+    release = release_terms(model, data, run.plan, seed=0)
+    assert isinstance(release, Release)
+    assert release.values["terms"].shape == (2,)
+    assert release.event == Gaussian(1.5).sampled(20 / 80) * 20 == run.plan.total(20)
+    found = score_of(release, data, run.plan)
+    assert found == held_out_score(model, data, run, seed=0)
+    assert found.event == release.event
+
+
+def test_a_score_follows_the_schedule_that_training_had():
+    data = data_of(80, 0.9, 0)
+    model = network_for("linear", data)
+    settings = {"mechanism": dpsgd(multiplier=1.5), "sampling": Poisson(20, 80), "steps": 3}
+    schedule = Schedule(multiplier=[1.0, 2.0, 2.0], lot_size=[1.0, 1.0, 2.0])
+    loss = torch.nn.functional.cross_entropy
+    run = PrivateRun(model, loss, data=data.train, schedule=schedule, **settings)
+    event = Gaussian(1.5).sampled(0.25) * 1 + Gaussian(3.0).sampled(0.25) * 1 + Gaussian(3.0).sampled(0.5) * 1
+    assert release_terms(model, data, run.plan, seed=0).event == event
+
+
+def test_a_ledger_that_was_charged_less_than_a_score_cost_is_noticed(tmp_path):
+    data = data_of(80, 0.9, 0)
+    model, sampling = network_for("linear", data), Poisson(20, 80)
+    settings = {"data": data.train, "mechanism": dpsgd(multiplier=1.5), "sampling": sampling, "steps": 2}
+    loss = torch.nn.functional.cross_entropy
+    run = PrivateRun(model, loss, **settings, ledger=Ledger(tmp_path / "t.ledger"), dataset="t")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for lot in run:
+        run.backward(lot)
+        optimizer.step()
+    found = held_out_score(model, data, run, seed=0)
+    refuse_unless_charged(run.booking, found)
+    refuse_unless_charged(None, found)
+    with pytest.raises(OutOfOrder, match="the ledger has charged"):
+        refuse_unless_charged(run.booking, replace(found, event=found.event + found.event))
+
+
 @pytest.mark.parametrize(
-    "one", [Score("accuracy", 0.5), Score("rmse", 3.0, [2.0, 4.0]), Score("rmse", 1.0, [0, 2], 0.1)]
+    "one",
+    [
+        Score("accuracy", 0.5),
+        Score("rmse", 3.0, [2.0, 4.0]),
+        Score("rmse", 1.0, [0, 2], 0.1),
+        Score("accuracy", 0.5, [0, 1], 0.1, Gaussian(2.0).sampled(0.1) * 5),
+    ],
 )
 def test_a_score_is_read_as_it_was_written(one):
     assert Score.of_row(one.as_row()) == one

@@ -69,7 +69,7 @@ def test_flipped_labels_shrink_a_logistic_fit_and_de_biasing_takes_that_back():
     problem = problem_of(Logistic(), y, 1e-3, x)
     exact = minimise(with_rows(problem, problem.rows, intercept=False), 1e-9).theta
     noisy = Randomizer(1.0, Labels(choices=2), multiplier=1e-9, label_epsilon=1.0)
-    data = noisy.reports(problem, SeededSource(2), shuffled=True)
+    data, _ = noisy.reports(problem, SeededSource(2), shuffled=True)
     plain = fit_reports(problem, data, noisy, intercept=False, debias=False)
     corrected = fit_reports(problem, data, noisy, intercept=False, debias=True)
     assert plain[0, 0] < 0.6 * exact[0, 0]
@@ -83,7 +83,7 @@ def test_noisy_features_shrink_a_squared_fit_and_de_biasing_takes_that_back(sett
     problem = problem_of(Squared(1.0), y, 1e-4, x)
     exact = minimise(with_rows(problem, problem.rows, intercept=True), 1e-9).theta
     noisy = Randomizer(1.0, Labels(bound=1.0), label_epsilon=4.0, **settings)
-    data = noisy.reports(problem, SeededSource(4), shuffled=True)
+    data, _ = noisy.reports(problem, SeededSource(4), shuffled=True)
     plain = fit_reports(problem, data, noisy, intercept=True, debias=False)
     corrected = fit_reports(problem, data, noisy, intercept=True, debias=True)
     assert np.abs(plain - exact).max() > 0.15
@@ -94,7 +94,7 @@ def test_a_loss_without_a_correction_is_refused():
     y = (X[:, 0] > 0).astype(float)
     problem = problem_of(SmoothHinge(), y)
     noisy = Randomizer(1.0, Labels(choices=2), multiplier=1.0, label_epsilon=1.0)
-    data = noisy.reports(problem, SeededSource(0), shuffled=True)
+    data, _ = noisy.reports(problem, SeededSource(0), shuffled=True)
     with pytest.raises(InvalidArgument, match="cannot be de-biased: the label does not enter it linearly"):
         fit_reports(problem, data, noisy, intercept=True, debias=True)
     assert fit_reports(problem, data, noisy, intercept=True, debias=False).shape == (4, 1)
@@ -103,7 +103,7 @@ def test_a_loss_without_a_correction_is_refused():
 def test_de_biased_moments_need_regularisation():
     problem = problem_of(Squared(1.0), X[:, 0], 0.0)
     noisy = Randomizer(1.0, Labels(bound=1.0), multiplier=5.0, label_epsilon=1.0)
-    data = noisy.reports(problem, SeededSource(0), shuffled=True)
+    data, _ = noisy.reports(problem, SeededSource(0), shuffled=True)
     with pytest.raises(InvalidArgument, match="needs a regularisation above 0"):
         fit_reports(problem, data, noisy, intercept=True, debias=True)
 
@@ -114,7 +114,7 @@ def test_noisy_features_shrink_a_logistic_fit_and_de_biasing_takes_most_of_that_
     problem = problem_of(Logistic(), y, 1e-4, x)
     exact = minimise(with_rows(problem, problem.rows, intercept=True), 1e-9).theta
     noisy = Randomizer(1.0, Labels(choices=2), multiplier=0.2, label_epsilon=2.0)
-    data = noisy.reports(problem, SeededSource(2), shuffled=True)
+    data, _ = noisy.reports(problem, SeededSource(2), shuffled=True)
     plain = fit_reports(problem, data, noisy, intercept=True, debias=False)
     corrected = fit_reports(problem, data, noisy, intercept=True, debias=True)
     assert plain[0, 0] < 0.3 * exact[0, 0]

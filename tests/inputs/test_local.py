@@ -68,12 +68,12 @@ def test_answers_are_as_likely_as_the_event_says(choices):
 def test_features_have_the_noise_that_the_event_says():
     rows = np.zeros((4000, 5))
     normal = Randomizer(2.0, TWO, multiplier=1.5)
-    drawn = normal.features(rows, stream())
+    drawn = normal.features(rows, stream()).values
     assert normal.event == Gaussian(1.5, REPLACE)
     assert drawn.std() == pytest.approx(1.5 * 2 * 2.0, rel=0.03)
     assert drawn.var() == pytest.approx(normal.variance(5), rel=0.06)
     pure = Randomizer(2.0, TWO, feature_epsilon=0.5)
-    drawn = pure.features(rows, stream())
+    drawn = pure.features(rows, stream()).values
     assert pure.event == EpsilonDelta(0.5, 0.0, REPLACE)
     # Lengths are Gamma(5) times 2 * 2 / 0.5, so their mean is 40 and its deviation 0.28.
     assert np.linalg.norm(drawn, axis=1).mean() == pytest.approx(40, abs=1.5)
@@ -81,7 +81,7 @@ def test_features_have_the_noise_that_the_event_says():
 
 
 def test_released_features_lie_on_a_public_grid():
-    drawn = Randomizer(1.0, TWO, multiplier=1.0).features(np.full((10, 3), 1 / 3), stream())
+    drawn = Randomizer(1.0, TWO, multiplier=1.0).features(np.full((10, 3), 1 / 3), stream()).values
     grid = 2.0 ** (math.floor(math.log2(2.0)) - 12)
     assert np.array_equal(drawn / grid, np.round(drawn / grid))
 
@@ -110,7 +110,7 @@ def test_a_target_without_a_bound_is_refused():
 
 def test_numbers_get_laplace_noise_for_their_whole_range():
     labels = Labels.of(Squared(2.0))
-    drawn = labels.noisy(np.zeros(20_000), 0.5, stream())
+    drawn = labels.noisy(np.zeros(20_000), 0.5, stream()).values
     # Laplace noise of scale 2 * 2 / 0.5 has a mean distance of 8, measured with a deviation of 0.06.
     assert np.abs(drawn).mean() == pytest.approx(8, abs=0.3)
     assert labels.numbers(np.array([[5.0], [-9.0], [1.0]]), Squared(2.0)).tolist() == [2.0, -2.0, 1.0]
@@ -133,7 +133,7 @@ def test_numbers_get_laplace_noise_for_their_whole_range():
 def test_calibrated_reports_keep_the_budget_and_nearly_use_it(features, shuffled, labels, share):
     reporting = Reporting(features=features, label_share=share, shuffled=shuffled)
     randomizer = calibrated(reporting, epsilon=0.5, delta=1e-6, n=2000, data_norm=3.0, labels=labels)
-    spent = curve(reports_event(randomizer, 2000, shuffled=shuffled)).epsilon(1e-6)
+    spent = curve(reports_event(randomizer.event, 2000, shuffled=shuffled)).epsilon(1e-6)
     assert 0.49 < spent <= 0.5
     assert (randomizer.label_epsilon is None) == (share == 0)
 
@@ -163,8 +163,8 @@ def test_one_report_gives_its_maker_away_no_more_than_its_event_says():
     rng = stream(7)
     scores = []
     for side in (1.0, -1.0):
-        x = randomizer.features(np.full((runs, 1), side), rng)
-        y = randomizer.labels.noisy(np.full(runs, side > 0, dtype=float), randomizer.label_epsilon, rng)
+        x = randomizer.features(np.full((runs, 1), side), rng).values
+        y = randomizer.labels.noisy(np.full(runs, side > 0, dtype=float), randomizer.label_epsilon, rng).values
         # The exact log likelihood ratio of the two worlds: no attack does better.
         scores.append(2 * x[:, 0] / randomizer.scale**2 + randomizer.label_epsilon * (2 * y - 1))
     shown = distinguish(*scores, delta=DELTA).bound.epsilon
@@ -181,8 +181,8 @@ def problem(n=500):
 def test_reports_come_in_another_order_each_with_its_own_label():
     quiet = Randomizer(1.0, TWO, multiplier=1e-9, label_epsilon=40.0)
     given = problem()
-    kept = quiet.reports(given, SeededSource(1), shuffled=False)
-    mixed = quiet.reports(given, SeededSource(1), shuffled=True)
+    kept, _ = quiet.reports(given, SeededSource(1), shuffled=False)
+    mixed, _ = quiet.reports(given, SeededSource(1), shuffled=True)
     assert kept.x == pytest.approx(given.rows, abs=1e-6)
     assert np.array_equal(kept.y, np.arange(500) % 2)
     order = np.lexsort(mixed.x.T), np.lexsort(kept.x.T)
@@ -193,7 +193,7 @@ def test_reports_come_in_another_order_each_with_its_own_label():
 
 def test_a_secure_source_never_draws_the_same_reports_twice():
     randomizer = Randomizer(1.0, TWO, multiplier=1.0, label_epsilon=1.0)
-    first, second = (randomizer.reports(problem(), SecureSource(), shuffled=True) for _ in range(2))
+    first, second = (randomizer.reports(problem(), SecureSource(), shuffled=True)[0] for _ in range(2))
     # Rounded to a grid, a few of many agree by chance.
     assert np.mean(first.x == second.x) < 0.05
 
@@ -202,7 +202,7 @@ def test_an_example_that_is_not_finite_sends_a_report_like_any_other():
     x = np.array([[math.nan, 1.0], [0.5, 0.5]])
     bad = prepare(x, np.array([1, 1]), loss=Logistic(), regularisation=0.1, data_norm=1.0, intercept=False)
     quiet = Randomizer(1.0, TWO, multiplier=1e-9, label_epsilon=40.0)
-    reports = quiet.reports(bad, SeededSource(1), shuffled=False)
+    reports, _ = quiet.reports(bad, SeededSource(1), shuffled=False)
     assert reports.x[0] == pytest.approx([0, 0], abs=1e-6)
     assert reports.y.tolist() == [0.0, 1.0]
 
@@ -222,5 +222,5 @@ def test_wrong_settings_are_refused(settings, message):
 
 def test_the_event_of_shuffled_reports_holds_the_one_of_a_report():
     randomizer = Randomizer(1.0, TWO, multiplier=2.0, label_epsilon=1.0)
-    assert reports_event(randomizer, 50, shuffled=True) == ShuffledReports(randomizer.event, 50)
-    assert reports_event(randomizer, 50, shuffled=False) == randomizer.event
+    assert reports_event(randomizer.event, 50, shuffled=True) == ShuffledReports(randomizer.event, 50)
+    assert reports_event(randomizer.event, 50, shuffled=False) == randomizer.event

@@ -1,8 +1,12 @@
 """What is said about scores: how sure they are, and that a lucky private model is no miracle."""
 
+import json
+
 import pytest
 
+from tacit.accounting import Gaussian, gdp
 from tacit.report.scores import utility_facts
+from tacit.report.wording import up
 
 OTHER = {"final": 0.9, "interval": None, "how": "somehow"}
 
@@ -51,3 +55,24 @@ def test_training_that_diverged_is_said_to_and_is_no_number():
     assert found["sentences"] == [
         "No finite test score, for the training diverged (take a smaller learning rate), on 30 public examples."
     ]
+
+
+def test_what_the_score_of_private_rows_cost_them_is_read_off_its_event():
+    event = Gaussian(2.0)
+    row = {"step": 5, "accuracy": 0.9, "interval": [0.8, 1.0], "noise_std": 0.05, "event": json.loads(event.to_json())}
+    found = utility_facts({"test": [row]}, None, is_held_out=True, delta=1e-5)
+    # A single Gaussian release has a closed form.
+    exact = gdp.epsilon(1e-5, 1 / 2.0)
+    assert found["cost"]["epsilon"] == pytest.approx(exact, rel=1e-6)
+    assert (found["measure"], found["cost"]["delta"]) == ("accuracy", 1e-5)
+    said = f"The score cost the rows held out epsilon {up(found['cost']['epsilon'])} at delta 1e-05."
+    assert any(sentence.startswith(said) for sentence in found["sentences"])
+    # That of the best of several trials is part of what the whole search cost.
+    assert utility_facts({"test": [row], "tuning": "yes"}, None, is_held_out=True, delta=1e-5)["cost"] is None
+
+
+def test_a_run_of_a_version_that_wrote_no_event_is_reported_all_the_same():
+    row = {"step": 5, "accuracy": 0.9, "interval": [0.8, 1.0], "noise_std": 0.05}
+    found = utility_facts({"test": [row]}, None, is_held_out=True, delta=1e-5)
+    assert found["cost"] is None
+    assert not any("cost the rows" in sentence for sentence in found["sentences"])

@@ -16,9 +16,10 @@ import torch
 import typer
 
 from tacit import checkpoint
-from tacit.accounting import Event, Gaussian, curve
+from tacit.accounting import Event, curve
+from tacit.charging import refuse_unless_reserved
 from tacit.cli.cautions import cautions
-from tacit.cli.held_out import held_out_score
+from tacit.cli.held_out import held_out_score, refuse_unless_charged, with_score
 from tacit.cli.networks import Score, accuracy_of
 from tacit.cli.outcome import NOT_FOR_RELEASE, reserved, result, result_json
 from tacit.cli.output import before_the_first_step, note, say, say_json, working
@@ -34,7 +35,7 @@ from tacit.estimators.prepared import released
 from tacit.estimators.recipes import RecipeRun, begin_by_recipe
 from tacit.estimators.saved import save_model
 from tacit.guarantee import FIXED_SEED, Guarantee
-from tacit.ledger import Block, Booking, Course, Ledger, fingerprint
+from tacit.ledger import Booking, Ledger, fingerprint
 from tacit.ledger.storage import storage_at
 from tacit.report.run import command_of
 from tacit.report.wording import up
@@ -123,14 +124,12 @@ def _use(task: Task, folder: Path) -> list[Paragraph]:
     """How to predict with a model that is for use."""
     if task.settings.seed is not None:
         return []
-    return [
-        ("Use", [f'tacit.estimators.load("{folder}") gives a classifier that predicts, from model.safetensors alone.'])
-    ]
+    return [("Use", [f"tacit.load({str(folder)!r}) gives a classifier that predicts, from model.safetensors alone."])]
 
 
 def plan_lines(task: Task) -> list[str]:
     """What is about to happen and what it will cost."""
-    recipe, (preparation, step) = task.recipe, task.noise
+    recipe, (preparation, step) = task.recipe, task.plan.multipliers
     lines = [
         f"epsilon {up(task.budget[0])} at delta {task.budget[1]:g} for all of it (one example added or removed, PLD).",
         f"{recipe.steps:,} steps with lots of {recipe.lot_size:,.0f} expected out of {recipe.population:,} examples, "
@@ -185,12 +184,11 @@ class Attempt:
         for release in range(task.recipe.releases):
             self._charge(release)
         return begin_by_recipe(
-            task.recipe,
+            task.plan,
             rows,
             task.train[1],
             features=None,
             classes=task.data.classes or 2,
-            budget=task.budget,
             seed=task.settings.seed,
             shape=task.image_shape,
         )
@@ -208,24 +206,35 @@ class Attempt:
                 begun.step(lot)
                 self._is_between_steps = True
                 if not self.task.data.is_test_private and run.step % max(1, steps // _SCORES) == 0:
+                    self._refuse_unless_reserved()
                     self.scores[run.step] = accuracy_of(run.model, test.numpy(), self.task.test[1])
                     display.epoch(int(run.step * self.task.recipe.rate), run.step, str(self.scores[run.step]))
                 display.step(run.step, lambda: None, self._spent)
                 if asked() and len(run):
                     raise KeyboardInterrupt
+        self._refuse_unless_reserved()
         if not self.task.data.is_test_private:
             self.scores[steps] = accuracy_of(run.model, test.numpy(), self.task.test[1])
+
+    def _refuse_unless_reserved(self) -> None:
+        """Before anything is shown or written: the ledger must have reserved what the noise says was drawn."""
+        if self.booking is not None:
+            run = self.begun.run
+            refuse_unless_reserved(self.booking, run.plan.total(run.step), run.guarantee().event)
 
     def _score_held_out(self, test: torch.Tensor) -> None:
         run, labels = self.begun.run, self.task.test[1]
         data = replace(self.task.data, test=(test.numpy(), labels))
         found = held_out_score(run.model, data, run, self.task.settings.seed)
+        with_score(self.begun.guarantee(), found)
+        refuse_unless_charged(self.booking, found)
         if found is not None:
             self.scores[run.step] = found
 
     def guarantee(self) -> Guarantee:
         """What is proven about the preparation and all steps."""
-        return completed(self.begun.guarantee(), self.task.settings, self.task.data)
+        proven = with_score(self.begun.guarantee(), self.scores.get(self.begun.run.step))
+        return completed(proven, self.task.settings, self.task.data)
 
     def metrics(self) -> dict[str, Any]:
         """How well the model did, and with which settings: in the form of any other run."""
@@ -233,7 +242,7 @@ class Attempt:
         return {
             "settings": task.settings.public(),
             "multiplier": run.multiplier,
-            "preparation_multiplier": task.noise[0],
+            "preparation_multiplier": task.plan.multipliers[0],
             "steps": run.step,
             "is_finished": run.step == task.recipe.steps,
             "test": [{"step": step, **one.as_row()} for step, one in self.scores.items()],
@@ -242,13 +251,10 @@ class Attempt:
         }
 
     def _event(self) -> Event | None:
-        """What was drawn so far."""
+        """What was drawn so far; of a preparation that did not end, all that was planned."""
         if self._begun is not None:
             return self._begun.guarantee().event
-        preparation = self.task.noise[0]
-        if preparation is None or not self._has_released:
-            return None
-        return self.task.recipe.preparation_event(preparation)
+        return self.task.plan.event(0) if self._has_released else None
 
     def _spent(self) -> str:
         event = self._event()
@@ -278,6 +284,7 @@ class Attempt:
 
     def _saved(self, begun: RecipeRun) -> str:
         """Save the run, and say so."""
+        self._refuse_unless_reserved()
         save_stopped(self.folder, self.task, begun, self.booking)
         write_text(self.folder / METRICS, json.dumps(self.metrics(), indent=1, allow_nan=False))
         write_text(self.folder / GUARANTEE, self.guarantee().to_json())
@@ -295,15 +302,13 @@ def _resuming(folder: Path) -> str:
 
 def _booking(task: Task, before: Stopped | None) -> Booking | None:
     """The run's place in the ledger, if there is one; `BudgetExceeded` now if there is no room for it."""
-    settings, (preparation, step) = task.settings, task.noise
+    settings = task.settings
     if settings.ledger is None:
         return None
-    prepares = () if preparation is None else (Block(Gaussian(preparation), task.recipe.releases),)
-    steps = Block(Gaussian(step).sampled(task.recipe.rate), task.recipe.steps)
     seeded = settings.seed is not None
     booking = Booking(
         Ledger(settings.ledger),
-        Course((*prepares, steps), is_repeatable=seeded),
+        task.plan.course(is_repeatable=seeded),
         dataset=settings.data,
         fingerprint=fingerprint(*task.data.train),
         about={"method": "dpsgd", "recipe": "auto", "violations": [FIXED_SEED] if seeded else []},
@@ -318,19 +323,20 @@ def _write(attempt: Attempt, guarantee: Guarantee) -> None:
     """The files of any other run; the guarantee comes last, without which a folder is none."""
     task, run, folder = attempt.task, attempt.begun.run, attempt.folder
     weights = {name: value.contiguous() for name, value in run.model.state_dict().items()}
-    prepared = released(attempt.begun.prepared.preparation)
+    prepared = attempt.begun.prepared
+    tree = {"plan": run.plan, "model": weights, "prepared": released(prepared.preparation)}
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         task.settings.write(folder)
-        checkpoint.write(folder, {"plan": run.plan, "model": weights, "prepared": prepared})
+        checkpoint.write(folder, {**tree, "preparation_event": prepared.event})
         save_model(
             folder / MODEL,
             run.model,
-            attempt.begun.prepared,
+            prepared,
             task.recipe,
             task.examples,
             guarantee,
-            multiplier=task.noise[0],
+            multiplier=task.plan.multipliers[0],
             about={"data": task.data.name},
         )
         write_text(folder / METRICS, json.dumps(attempt.metrics(), indent=1, allow_nan=False))

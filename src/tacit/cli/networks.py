@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tacit.accounting.events import Event, from_json
 from tacit.cli.embeddings import Ratings, Reviews
 from tacit.cli.own_model import is_own, own_model
 from tacit.cli.recipes import MODELS
@@ -36,27 +38,32 @@ class Score:
     """How well a model does on test examples: `name` is "accuracy" or "rmse".
 
     `interval` holds for 95 % what it does on others of their kind; None where that is not known. `noise_std` is the
-    standard deviation of the noise on the score, where the test examples are private.
+    standard deviation of the noise on the score, where the test examples are private, and `event` is what the score
+    then cost them, as its release says.
     """
 
     name: str
     value: float
     interval: list[float] | None = None
     noise_std: float | None = None
+    event: Event | None = None
 
     def __str__(self) -> str:
         return score_words(self.name, self.value)
 
     def as_row(self) -> dict[str, Any]:
         """All of it, as it is written; None is left out, but for the score of training that diverged."""
-        about = {"interval": self.interval, "noise_std": self.noise_std}
+        event = None if self.event is None else json.loads(self.event.to_json())
+        about = {"interval": self.interval, "noise_std": self.noise_std, "event": event}
         return {self.name: finite(self.value), **{name: value for name, value in about.items() if value is not None}}
 
     @staticmethod
     def of_row(row: dict[str, Any]) -> Score:
         """The score that `as_row` wrote; `ValueError` for another row."""
-        about = {name: row[name] for name in ("interval", "noise_std") if name in row}
+        about = {name: row[name] for name in ("interval", "noise_std", "event") if name in row}
         [(name, value)] = [(name, value) for name, value in row.items() if name not in about]
+        if "event" in about:
+            about["event"] = from_json(json.dumps(about["event"]))
         return Score(name, math.nan if value is None else value, **about)
 
 

@@ -18,11 +18,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from tacit import PrivateRun, checkpoint
+from tacit.accounting.events import Event, from_json
 from tacit.cli.networks import Score
 from tacit.cli.recipe_task import Task
 from tacit.cli.settings import Settings
 from tacit.cli.training import read_scores, written
-from tacit.errors import CannotResume
+from tacit.errors import CannotResume, InvalidArgument
 from tacit.estimators.prepared import released, restored
 from tacit.estimators.recipes import LOSS, RecipeRun, optimizer_of
 from tacit.journal import lost_steps
@@ -30,15 +31,19 @@ from tacit.ledger import Booking
 from tacit.report.run import command_of
 
 STOPPED = "prepared.safetensors"
-_ENTERED = "entered"
+_ENTERED, _COST = "entered", "preparation_event"
 
 
 @dataclass(frozen=True, eq=False)
 class Stopped:
-    """What was released to prepare, scores so far, and the name of the run in its ledger, if it has one."""
+    """What was released to prepare and what that cost, scores so far, and the name of the run in its ledger, if any.
+
+    `event` is None where nothing was released, and in folders of earlier versions, which do not hold it.
+    """
 
     folder: Path
     arrays: Mapping[str, NDArray[np.float32]]
+    event: Event | None
     scores: Mapping[int, Score]
     entered: str | None
 
@@ -53,7 +58,8 @@ class Stopped:
             with safe_open(folder / STOPPED, framework="np") as opened:
                 about = opened.metadata() or {}
                 arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no dict
-        except (SafetensorError, OSError) as error:
+            event = from_json(about[_COST]) if _COST in about else None
+        except (SafetensorError, OSError, InvalidArgument) as error:
             raise CannotResume(f"{folder / STOPPED} cannot be read: {error}. {again}") from error
         tree = checkpoint.read(folder, (), needs=checkpoint.RUN)
         done = sum(times for _, times in tree["events"])
@@ -62,11 +68,11 @@ class Stopped:
                 f"{folder} was saved after step {done:,} and has gone on since, without being saved again. A recipe "
                 f"spends its whole budget, so that there is none left for what was lost. {again}"
             )
-        return Stopped(folder, arrays, read_scores(folder), about.get(_ENTERED))
+        return Stopped(folder, arrays, event, read_scores(folder), about.get(_ENTERED))
 
     def begun(self, task: Task, rows: Any, booking: Booking | None) -> RecipeRun:
         """The run where it stopped, on features that are prepared as before: nothing is released for that."""
-        prepared = restored(task.recipe, task.features, task.noise[0], self.arrays)
+        prepared = restored(task.recipe, task.features, task.plan.multipliers[0], self.arrays, self.event)
         model = prepared.model(rows.shape[1], task.data.classes or 2)
         optimizer = optimizer_of(task.recipe, model)
         data = prepared.of_features(rows), torch.from_numpy(task.train[1])
@@ -90,12 +96,12 @@ def _take_over(booking: Booking, task: Task, done: int) -> None:
 
 def save_stopped(folder: Path, task: Task, begun: RecipeRun, booking: Booking | None) -> None:
     """Write all that going on needs. The steps come last, without which there is nothing to go on with."""
+    cost = begun.prepared.event
+    about = {} if cost is None else {_COST: cost.to_json()}
+    if booking is not None:
+        about[_ENTERED] = booking.run
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         task.settings.write(folder)
-        save_file(
-            released(begun.prepared.preparation),
-            folder / STOPPED,
-            metadata={} if booking is None else {_ENTERED: booking.run},
-        )
+        save_file(released(begun.prepared.preparation), folder / STOPPED, metadata=about)
         begun.run.save(folder, begun.optimizer)

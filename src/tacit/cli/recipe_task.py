@@ -19,7 +19,9 @@ from tacit.cli.settings import Settings, Typed, settled_delta
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument
 from tacit.estimators.prepared import features_for
+from tacit.estimators.recipes import RecipePlan
 from tacit.estimators.saved import Examples
+from tacit.ledger import Budget
 from tacit.ledger.fingerprint import new_salt
 from tacit.ledger.storage import storage_at
 from tacit.recipe import Kind, Recipe, auto
@@ -54,9 +56,9 @@ class Task:
         return self.settings.epsilon, self.settings.delta
 
     @cached_property
-    def noise(self) -> tuple[float | None, float]:
-        """The multipliers of each release that prepares, and of every step."""
-        return self.recipe.noise(*self.budget)
+    def plan(self) -> RecipePlan:
+        """Everything that will be released."""
+        return RecipePlan.of(self.recipe, Budget(*self.budget))
 
     @property
     def image_shape(self) -> tuple[int, ...] | None:

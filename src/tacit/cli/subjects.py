@@ -12,22 +12,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from scipy import sparse
 from torch import Tensor, nn
 
 from tacit import checkpoint
 from tacit.audit import Training
 from tacit.cli.auditing import Pair, Shadowed, Subject
-from tacit.cli.descent import gradients_for
+from tacit.cli.descent import Descent, gradients_for
 from tacit.cli.networks import loss_for, network_for, optimizer_for
 from tacit.cli.output import working
 from tacit.cli.own_model import is_own
 from tacit.cli.recipe_task import Task, task_of
-from tacit.cli.settings import Settings
+from tacit.cli.settings import MODEL, Settings
 from tacit.datasets import Data
 from tacit.errors import CannotResume
 from tacit.estimators.prepared import Prepared, restored
-from tacit.estimators.recipes import LOSS, begin_by_recipe, optimizer_of
+from tacit.estimators.recipes import LOSS, RecipePlan, begin_by_recipe, optimizer_of
 from tacit.plan import Plan, Schedule
 from tacit.recipe import Recipe
 from tacit.run import PrivateRun
@@ -46,7 +48,7 @@ def subject_in(folder: Path, data_path: Path | None) -> Subject:
     return Subject(
         folder,
         settings,
-        trained(),
+        _handed_out(folder, settings, trained(), tree),
         loss_for(data),
         _tensors(data.train),
         _tensors(data.test),
@@ -60,6 +62,19 @@ def _trained(name: str, data: Data, weights: dict[str, Tensor]) -> nn.Module:
     model = network_for(name, data)
     model.load_state_dict(weights)
     return model
+
+
+def _handed_out(folder: Path, settings: Settings, model: nn.Module, tree: dict[str, Any]) -> nn.Module:
+    """The model as whoever is given it has it: model.safetensors; of a stopped run, what that would hold by now."""
+    descent = Descent(model, settings)
+    checkpoint.load_part("running mean of the weights", descent.mean, tree["scheduler"])
+    answering = descent.answering
+    if (folder / MODEL).is_file():
+        try:
+            checkpoint.load_model(answering, load_file(folder / MODEL))
+        except (SafetensorError, OSError) as error:
+            raise CannotResume(f"{folder / MODEL} cannot be read as a model: {error}.") from error
+    return answering
 
 
 def _tensors(part: Pair) -> tuple[Tensor, Tensor]:
@@ -91,7 +106,10 @@ def _shadowed(settings: Settings, data: Data, plan: Plan) -> Iterator[Shadowed]:
 
 @dataclass(frozen=True, eq=False)
 class ShadowTraining:
-    """Train as the run did, on other examples. Importable, so that other processes can run it."""
+    """Train as the run did, on other examples: the weights that it would hand out, or their running mean.
+
+    Importable, so that other processes can run it.
+    """
 
     settings: Settings
     about: Data
@@ -99,6 +117,7 @@ class ShadowTraining:
 
     def __call__(self, examples: Any) -> nn.Module:
         training = _training(self.settings, self.about, self.plan, examples)
+        descent = Descent(training.model, self.settings)
         run = PrivateRun(
             training.model,
             training.loss,
@@ -110,16 +129,16 @@ class ShadowTraining:
             micro_batch=training.micro_batch,
             gradients=gradients_for(self.settings),
         )
-        optimizer = training.optimizer(training.model)
         for lot in run:
             run.backward(lot)
-            optimizer.step()
-        return training.model
+            descent.step()
+        return descent.answering
 
 
 def _by_recipe(folder: Path, task: Task, tree: dict[str, Any]) -> Subject:
     arrays = {name: value.numpy() for name, value in tree["prepared"].items()}
-    prepared = restored(task.recipe, task.features, task.noise[0], arrays)
+    cost = tree.get("preparation_event")
+    prepared = restored(task.recipe, task.features, task.plan.multipliers[0], arrays, cost)
     rows = task.rows()
     if arrays and rows[0].shape[1] != len(arrays["mean"]):
         raise CannotResume(
@@ -157,7 +176,7 @@ def _recipe_training(recipe: Recipe, prepared: Prepared, model: nn.Module, membe
 def _recipe_shadowed(task: Task, rows: tuple[Any, Any]) -> Iterator[Shadowed]:
     """Examples by their numbers. Their features are kept in a file, which all processes read and none holds."""
     labels = np.concatenate([task.train[1], task.test[1]])
-    settings = (task.recipe, task.data.classes or 2, task.budget, task.image_shape)
+    settings = (task.plan, task.data.classes or 2, task.image_shape)
     with TemporaryDirectory(prefix="tacit-audit-") as passing:
         where = Path(passing) / ("rows.npz" if sparse.issparse(rows[0]) else "rows.npy")
         if sparse.issparse(rows[0]):
@@ -176,21 +195,19 @@ class RecipeShadow:
     """Train by the same recipe, its preparation included, on other examples. Importable, as `ShadowTraining` is."""
 
     rows: Path
-    recipe: Recipe
+    plan: RecipePlan
     classes: int
-    budget: tuple[float, float]
     shape: tuple[int, ...] | None
 
     def __call__(self, examples: Any) -> nn.Module:
         numbers, labels = examples
         rows = _rows_in(self.rows)
         begun = begin_by_recipe(
-            self.recipe,
+            self.plan,
             rows[numbers],
             labels,
             features=None,
             classes=self.classes,
-            budget=self.budget,
             seed=None,
             shape=self.shape,
         )

@@ -17,7 +17,7 @@ from torch import nn
 
 from tacit.accounting import curve
 from tacit.cli.descent import Descent, gradients_for
-from tacit.cli.held_out import held_out_score
+from tacit.cli.held_out import held_out_score, refuse_unless_charged, with_score
 from tacit.cli.networks import Score, loss_for, lot_loss, network_for, score
 from tacit.cli.progress import Display, Every, stop_on_interrupt
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, free_folder
@@ -126,7 +126,7 @@ class Training:
         # Asked for several times after the last step, and each time it would be accounted for anew.
         if self._proven is None or self._proven[0] != self.run.step:
             self._proven = self.run.step, self._fresh_guarantee()
-        return self._proven[1]
+        return with_score(self._proven[1], self.scores.get(self.run.step))
 
     def _fresh_guarantee(self) -> Guarantee:
         return completed(self.run.guarantee(), self.settings, self.data)
@@ -185,6 +185,8 @@ class Training:
         with written(self.folder):
             begun.touch()
         found = held_out_score(self._descent.answering, self.data, self.run, self.settings.seed)
+        with_score(self.guarantee(), found)
+        refuse_unless_charged(self.run.booking, found)
         if found is not None:
             self.scores[self.run.step] = found
 

@@ -21,7 +21,7 @@ from tacit.accounting.events import Event
 from tacit.accounting.selection import TruncatedNegativeBinomial
 from tacit.cli.balance import standing
 from tacit.cli.descent import Descent, gradients_for
-from tacit.cli.held_out import held_out_score
+from tacit.cli.held_out import held_out_score, with_score
 from tacit.cli.networks import Score, loss_for, network_for, score
 from tacit.cli.settings import GUARANTEE, METRICS, MODEL, Settings, Typed, free_folder, settle
 from tacit.cli.statement import Paragraph
@@ -139,7 +139,7 @@ class Trials:
         assert found is not None
         better = found.value if found.name == "accuracy" else -found.value
         weights = {name: value.detach().clone().contiguous() for name, value in model.state_dict().items()}
-        return Trial(better, Made(settings, weights, found), run.guarantee())
+        return Trial(better, Made(settings, weights, found), with_score(run.guarantee(), found))
 
     def _assumptions(self, tuned: Tuned[Made]) -> tuple[Assumption, ...]:
         base = self.base

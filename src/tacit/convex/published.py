@@ -11,7 +11,7 @@ from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event
 from tacit.arguments import Array
 from tacit.convex.descent import descend
-from tacit.convex.noise import gaussian
+from tacit.convex.noise import Noisy, gaussian
 from tacit.convex.problem import Problem
 from tacit.randomness import Indices, Purpose, Source, Stream
 
@@ -58,8 +58,13 @@ def singles_event(n: int, steps: int, multiplier: float, delta: float) -> Event:
     return EpsilonDelta(math.log1p(math.expm1(alone) / n), tail / n, Adjacency.REPLACE_ONE) * steps
 
 
-def singles_descent(problem: Problem, step_sizes: Array, std: float, source: Source) -> Array:
-    """Steps along the noisy gradient of one uniformly drawn example each: Bassily et al. 2014."""
+def singles_descent(
+    problem: Problem, step_sizes: Array, *, std: float, sensitivity: float, delta: float, source: Source
+) -> Noisy:
+    """Steps along the noisy gradient of one uniformly drawn example each (Bassily et al. 2014), and what they cost.
+
+    One example replaced by another moves a gradient by `sensitivity` at most.
+    """
     drawn = _indices(source.stream(Purpose.LOT, 0), len(step_sizes), problem.n)
     noises = _noises(source.stream(Purpose.NOISE, 0), problem.dimension)
 
@@ -68,7 +73,8 @@ def singles_descent(problem: Problem, step_sizes: Array, std: float, source: Sou
         noise: Array = std * next(noises).reshape(problem.shape)
         return problem.rows[one].T @ problem.slopes(theta, one) + noise
 
-    return descend(problem, gradient, step_sizes)
+    event = singles_event(problem.n, len(step_sizes), std / sensitivity, delta)
+    return Noisy(descend(problem, gradient, step_sizes), event)
 
 
 def snapshot_descent(

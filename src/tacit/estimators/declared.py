@@ -109,12 +109,13 @@ def norm_for(data_norm: object, rows: Array, epsilon: float, seed: int | None) -
         if data_norm != ESTIMATE:
             raise InvalidArgument(f"data_norm must be a positive number or '{ESTIMATE}'. Got {data_norm!r}.")
         cost = ESTIMATE_SHARE * epsilon
-        return estimated_norm(rows, cost, seed), epsilon - cost, EpsilonDelta(cost, 0.0, Adjacency.REPLACE_ONE)
+        norm, event = estimated_norm(rows, cost, seed)
+        return norm, epsilon - cost, event
     return arguments.positive("data_norm", data_norm), epsilon, None
 
 
-def estimated_norm(rows: Array, epsilon: float, seed: int | None) -> float:
-    """A norm that about nine rows in ten keep: epsilon-DP for one row replaced by another.
+def estimated_norm(rows: Array, epsilon: float, seed: int | None) -> tuple[float, Event]:
+    """A norm that about nine rows in ten keep, and what it cost: epsilon-DP for one row replaced by another.
 
     Counts of norms between public marks get Laplace noise: a replaced row changes two of them by one.
     """
@@ -123,7 +124,8 @@ def estimated_norm(rows: Array, epsilon: float, seed: int | None) -> float:
     stream = source_for(seed).stream(Purpose.NOISE, 1)
     noisy = counts + k_norm(stream, 1, 2 / epsilon, count=_GRID.size)[:, 0]
     total = np.cumsum(noisy)
-    return float(_GRID[min(int(np.searchsorted(total, _KEPT * total[-1])), _GRID.size - 1)])
+    norm = float(_GRID[min(int(np.searchsorted(total, _KEPT * total[-1])), _GRID.size - 1)])
+    return norm, EpsilonDelta(epsilon, 0.0, Adjacency.REPLACE_ONE)
 
 
 def counted(examples: int) -> Assumption:

@@ -109,16 +109,25 @@ def released(preparation: Preparation | None) -> dict[str, Tensor]:
 
 
 def restored(
-    recipe: Recipe, features: Any, multiplier: float | None, arrays: Mapping[str, NDArray[np.float32]]
+    recipe: Recipe,
+    features: Any,
+    multiplier: float | None,
+    arrays: Mapping[str, NDArray[np.float32]],
+    event: Event | None = None,
 ) -> Prepared:
-    """What `prepare` made, from what it released: nothing is released again."""
+    """What `prepare` made, from what it released: nothing is released again.
+
+    `event` is what that cost, as it was emitted then. Files of earlier versions do not hold it; it is then that of the
+    recipe.
+    """
     if multiplier is None:
         return Prepared(recipe.kind, features, None)
     made: Any = _preparation(recipe, len(arrays["mean"]), features, multiplier, None, None)
     for name in sorted(arrays, key=lambda each: (len(each), each)):
         several, _, place = name.partition(" ")
         setattr(made, f"{several}_", [*getattr(made, f"{several}_", []), arrays[name]] if place else arrays[name])
-    made.n_features_in_, made.event_ = len(arrays["mean"]), recipe.preparation_event(multiplier)
+    made.n_features_in_ = len(arrays["mean"])
+    made.event_ = recipe.preparation_event(multiplier) if event is None else event
     return Prepared(recipe.kind, features, made)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import groupby
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -14,13 +17,18 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch.nn import functional as F
 
 from tacit import arguments, methods
-from tacit.errors import InvalidArgument
+from tacit.accounting.events import Event
+from tacit.charging import course_of
+from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.estimators.declared import charge, classes_of, completed, counted, seed_of
 from tacit.estimators.prepared import Prepared, features_for, kind_of, prepare
 from tacit.features.rows import sparse_rows
 from tacit.guarantee import Assumption, Guarantee
-from tacit.ledger import Budget
+from tacit.ledger import Block, Budget, Course
 from tacit.lots import Lot
+from tacit.mechanism import Mechanism
+from tacit.noise import GaussianNoise
+from tacit.plan import Plan
 from tacit.recipe import Recipe, auto
 from tacit.run import PrivateRun
 from tacit.sampling import Poisson
@@ -51,12 +59,11 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
     numbers = np.searchsorted(estimator.classes_, y)
     recipe, features, more = _chosen(estimator, x, len(y))
     begun = begin_by_recipe(
-        recipe,
+        RecipePlan.of(recipe, Budget(estimator.epsilon, estimator.delta)),
         x,
         numbers,
         features=features,
         classes=len(estimator.classes_),
-        budget=(estimator.epsilon, estimator.delta),
         seed=seed_of(estimator.random_state),
         shape=estimator.shape,
     )
@@ -87,6 +94,67 @@ def _chosen(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tuple[Assu
     return recipe, features_for(kind, estimator.shape, numbers), more
 
 
+@dataclass(frozen=True)
+class RecipePlan:
+    """Every release of a training by a recipe, fixed before the first is drawn: those that prepare, then the steps.
+
+    The training is made from it, and so is what a ledger reserves. `preparation` is the noise of each release that
+    prepares; None if none does.
+    """
+
+    recipe: Recipe
+    budget: Budget
+    preparation: GaussianNoise | None
+    mechanism: Mechanism
+    sampling: Poisson
+
+    @staticmethod
+    def of(recipe: Recipe, budget: Budget) -> RecipePlan:
+        """The plan that keeps the budget."""
+        preparation, multiplier = recipe.noise(budget.epsilon, budget.delta)
+        plan = RecipePlan(
+            recipe,
+            budget,
+            None if preparation is None else GaussianNoise(preparation),
+            methods.dpsgd(clip_norm=recipe.clip_norm, multiplier=multiplier),
+            Poisson(lot_size=recipe.lot_size, population=recipe.population),
+        )
+        calibrated = recipe.event(preparation, multiplier)
+        if plan.event(recipe.steps) != calibrated:
+            raise OutOfOrder(
+                f"The noise of this recipe was found for {calibrated}, and its stages will release "
+                f"{plan.event(recipe.steps)}. Nothing was drawn. Make Recipe.event say what the stages do."
+            )
+        return plan
+
+    @property
+    def multipliers(self) -> tuple[float | None, float]:
+        """Of each release that prepares (None if none does), and of every step."""
+        step = self.mechanism.noise.multiplier
+        assert step is not None
+        return None if self.preparation is None else self.preparation.multiplier, step
+
+    @property
+    def before(self) -> tuple[Event, ...]:
+        """What each release that prepares costs."""
+        return () if self.preparation is None else (self.preparation.event(1),) * self.recipe.releases
+
+    @property
+    def steps(self) -> Plan:
+        """The steps. Gaussian noise costs the same in any dimension, so this is known before the features are."""
+        return Plan(self.mechanism, self.sampling, self.recipe.steps, dimension=1, budget=self.budget)
+
+    def event(self, steps: int) -> Event:
+        """What the preparation and the first `steps` steps cost."""
+        return reduce(add, (*self.before, self.steps.total(steps)))
+
+    def course(self, *, is_repeatable: bool) -> Course:
+        """What a ledger reserves: the releases that prepare come first, each as a step of its own."""
+        prepares = tuple(Block(event, len(list(same))) for event, same in groupby(self.before))
+        steps = course_of(self.steps, self.recipe.steps, is_repeatable)
+        return Course((*prepares, *steps.blocks), is_repeatable)
+
+
 class Trained:
     """A model with what prepares its inputs, and the guarantee of both."""
 
@@ -112,7 +180,7 @@ class RecipeRun:
         return Trained(self.run.model.eval(), self.prepared, self.guarantee())
 
     def guarantee(self) -> Guarantee:
-        """What is proven about the preparation and all steps so far."""
+        """What is proven about the preparation and all steps so far, read off the events that they emitted."""
         proven = self.run.guarantee()
         if self.prepared.event is None:
             return proven
@@ -122,34 +190,43 @@ class RecipeRun:
 
 
 def begin_by_recipe(
-    recipe: Recipe,
+    plan: RecipePlan,
     x: Any,
     labels: NDArray[np.int64],
     *,
     features: Any,
     classes: int,
-    budget: tuple[float, float],
     seed: int | None,
     shape: tuple[int, ...] | None = None,
 ) -> RecipeRun:
-    """Release what prepares; the steps are left to be made, and both are within the budget.
+    """Release what prepares; the steps are left to be made, and both are within the plan's budget.
 
     Without `features`, `x` holds them already; for images `shape` then says of what pictures.
     """
-    preparation, multiplier = recipe.noise(*budget)
-    prepared, rows = prepare(recipe, x, features, preparation, seed, shape=shape)
+    prepared, rows = prepare(plan.recipe, x, features, plan.multipliers[0], seed, shape=shape)
+    _refuse_unless_planned("The preparation", plan.before, prepared.event)
     model = prepared.model(rows.shape[1], classes)
     run = PrivateRun(
         model,
         LOSS,
         data=(prepared.of_features(rows), torch.from_numpy(labels)),
-        mechanism=methods.dpsgd(clip_norm=recipe.clip_norm, multiplier=multiplier),
-        sampling=Poisson(lot_size=recipe.lot_size, population=recipe.population),
-        steps=recipe.steps,
-        budget=Budget(*budget),
+        mechanism=plan.mechanism,
+        sampling=plan.sampling,
+        steps=plan.recipe.steps,
+        budget=plan.budget,
         seed=seed,
     )
-    return RecipeRun(prepared, run, optimizer_of(recipe, model))
+    _refuse_unless_planned("Training", (plan.steps.total(run.steps),), run.plan.total(run.steps))
+    return RecipeRun(prepared, run, optimizer_of(plan.recipe, model))
+
+
+def _refuse_unless_planned(what: str, planned: tuple[Event, ...], event: Event | None) -> None:
+    """Noise was found, and a ledger may have reserved, for what all of it was to cost together."""
+    if event != (reduce(add, planned) if planned else None):
+        raise OutOfOrder(
+            f"{what} was planned to cost {' + '.join(map(str, planned)) or 'nothing'}, and its noise says {event}. "
+            "Nothing was handed out. Make Noise.event return what Noise.add draws."
+        )
 
 
 def optimizer_of(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:

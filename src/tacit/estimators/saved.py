@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tacit.accounting.events import from_json
 from tacit.errors import InvalidArgument
 from tacit.estimators.neural import PrivateClassifier
 from tacit.estimators.prepared import Prepared, features_for, released, restored
@@ -25,6 +26,8 @@ from tacit.recipe import Recipe
 _MODEL = "model.safetensors"
 # Weights are told by this from what was released to prepare.
 _WEIGHTS = "weight"
+# What the preparation cost, as it was emitted.
+_COST = "preparation_event"
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ def save_model(
     tensors |= released(prepared.preparation)
     facts = {"recipe": asdict(recipe), "examples": asdict(examples), "multiplier": multiplier}
     told = {name: json.dumps(value) for name, value in facts.items()}
+    if prepared.event is not None:
+        told[_COST] = prepared.event.to_json()
     save_file(tensors, path, metadata={**about, **told, "guarantee": guarantee.to_json()})
 
 
@@ -78,7 +83,8 @@ def _made(about: dict[str, str], tensors: dict[str, Tensor]) -> PrivateClassifie
     weights = {name: value for name, value in tensors.items() if name.endswith(_WEIGHTS)}
     arrays = {name: value.numpy() for name, value in tensors.items() if name not in weights}
     features = features_for(recipe.kind, shape, examples.numbers)
-    prepared = restored(recipe, features, json.loads(about["multiplier"]), arrays)
+    cost = from_json(about[_COST]) if _COST in about else None
+    prepared = restored(recipe, features, json.loads(about["multiplier"]), arrays, cost)
     model = _model(prepared, weights)
     classes = np.arange(_outputs(model))
     made = PrivateClassifier(

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import arguments
-from tacit.accounting.events import Gaussian
+from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
 from tacit.features.rows import sparse_rows, table_of
 from tacit.noise import GaussianNoise
@@ -102,7 +102,7 @@ class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return sparse_rows(scales @ weighed)
 
 
-def private_mean(x: Any, *, multiplier: float, population: int, seed: int | None = None) -> tuple[Row, Gaussian]:
+def private_mean(x: Any, *, multiplier: float, population: int, seed: int | None = None) -> tuple[Row, Event]:
     """The sum of rows of norm at most 1 (longer ones are scaled down) with noise, over the population; and its cost."""
     population = arguments.count("population", population)
     noise = GaussianNoise(arguments.positive("multiplier", multiplier))
@@ -112,8 +112,8 @@ def private_mean(x: Any, *, multiplier: float, population: int, seed: int | None
         piece = rows[start : start + _PIECE]
         total += _within_one(piece).sum(axis=0) if isinstance(piece, np.ndarray) else _sparse_sum(piece)
     rng = source_for(seed).stream(Purpose.NOISE, _STREAM)
-    noisy = noise.add(BoundedSum({"sum": torch.from_numpy(total)}, sensitivity=1.0), rng)["sum"]
-    return (noisy.numpy() / population).astype(np.float32), noise.event(len(total))
+    release = noise.release(BoundedSum({"sum": torch.from_numpy(total)}, sensitivity=1.0), rng)
+    return (release.values["sum"].numpy() / population).astype(np.float32), release.event
 
 
 def centred(rows: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:

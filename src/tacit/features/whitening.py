@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import arguments
-from tacit.accounting.events import Event, Gaussian
+from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
 from tacit.features.centring import centred, private_mean
 from tacit.features.rows import table_of
@@ -109,8 +109,8 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         found /= np.where(norms > 0, norms, 1)[:, None]
         return found
 
-    def _released_moments(self, rows: Row, mean: Row) -> tuple[list[Matrix], Gaussian]:
-        """Second moments along the axes, with noise, over the population."""
+    def _released_moments(self, rows: Row, mean: Row) -> tuple[list[Matrix], Event]:
+        """Second moments along the axes, with noise, over the population; and their cost."""
         totals = {axis: np.zeros((self.axes[axis], self.axes[axis])) for axis in self._along()}
         for start in range(0, len(rows), _PIECE):
             tensor = self._tensor(centred(rows[start : start + _PIECE], mean))
@@ -120,9 +120,9 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         noise = GaussianNoise(arguments.positive("multiplier", self.multiplier))
         rng = source_for(self.random_state).stream(Purpose.NOISE, _STREAM)
         sums = {str(axis): torch.from_numpy(flattened(total)) for axis, total in totals.items()}
-        noisy = noise.add(BoundedSum(sums, sensitivity=math.sqrt(len(totals)) * _ROUNDED), rng)
-        found = [unflattened(noisy[str(axis)].numpy()) / self.population for axis in totals]
-        return found, noise.event(sum(values.numel() for values in sums.values()))
+        release = noise.release(BoundedSum(sums, sensitivity=math.sqrt(len(totals)) * _ROUNDED), rng)
+        found = [unflattened(release.values[str(axis)].numpy()) / self.population for axis in totals]
+        return found, release.event
 
     def _refuse_other_axes(self, width: int) -> None:
         entries = math.prod(arguments.count("axes", size) for size in self.axes)

@@ -29,7 +29,7 @@ from tacit.accounting.events import (
 from tacit.arguments import Array
 from tacit.convex.classes import Multinomial, OneVsRest
 from tacit.convex.losses import Huber, Logistic, Loss, SmoothHinge, Squared
-from tacit.convex.noise import add_gaussian, k_norm, rounded
+from tacit.convex.noise import Noisy, add_gaussian, k_norm, rounded
 from tacit.convex.problem import Problem
 from tacit.errors import InvalidArgument
 from tacit.inputs.perturb import PerturbedData, draw_below, permutation
@@ -107,14 +107,14 @@ class Labels:
             return np.clip(targets[:, 0], -self.bound, self.bound)
         return targets[:, 0]
 
-    def noisy(self, numbers: Array, epsilon: float, rng: Stream) -> Array:
-        """Every number with noise of its own."""
+    def noisy(self, numbers: Array, epsilon: float, rng: Stream) -> Noisy:
+        """Every number with noise of its own, and what that costs its maker."""
         if self.choices is not None:
-            return respond(numbers, epsilon, self.choices, rng)
+            return Noisy(respond(numbers, epsilon, self.choices, rng), self.event(epsilon))
         assert self.bound is not None
         # In one dimension K-norm noise is Laplace noise.
         scale = 2 * self.bound / epsilon
-        return rounded(numbers + k_norm(rng, 1, scale, numbers.size)[:, 0], scale)
+        return Noisy(rounded(numbers + k_norm(rng, 1, scale, numbers.size)[:, 0], scale), self.event(epsilon))
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Randomizer:
 
     @property
     def event(self) -> Event:
-        """What one report costs its maker, whoever sees it."""
+        """What one report will cost its maker, whoever sees it: what noise is found by."""
         features: Event
         if self.multiplier is not None:
             features = Gaussian(self.multiplier, _REPLACE)
@@ -155,24 +155,27 @@ class Randomizer:
         # The length of K-norm noise is Gamma(columns), so its mean square is columns (columns + 1) scale^2.
         return self.scale**2 * (1.0 if self.multiplier is not None else columns + 1.0)
 
-    def features(self, rows: Array, rng: Stream) -> Array:
-        """Rows with noise, each with its own."""
+    def features(self, rows: Array, rng: Stream) -> Noisy:
+        """Rows with noise, each with its own, and what that costs the maker of each."""
         if self.multiplier is not None:
             span = 2 * self.data_norm
-            return add_gaussian(rows, sensitivity=span, multiplier=self.multiplier, adjacency=_REPLACE, rng=rng).values
-        return rounded(rows + k_norm(rng, rows.shape[1], self.scale, len(rows)), self.scale)
+            return add_gaussian(rows, sensitivity=span, multiplier=self.multiplier, adjacency=_REPLACE, rng=rng)
+        assert self.feature_epsilon is not None
+        values = rounded(rows + k_norm(rng, rows.shape[1], self.scale, len(rows)), self.scale)
+        return Noisy(values, EpsilonDelta(self.feature_epsilon, 0.0, _REPLACE))
 
-    def reports(self, problem: Problem, source: Source, *, shuffled: bool) -> PerturbedData:
-        """One report per example; shuffled by an order that is forgotten."""
+    def reports(self, problem: Problem, source: Source, *, shuffled: bool) -> tuple[PerturbedData, Event]:
+        """One report per example, shuffled by an order that is forgotten; and what a report cost its maker."""
         rng = source.stream(Purpose.NOISE, 0)
-        x = self.features(problem.rows, rng)
-        y = self.labels.numbers(problem.targets, problem.loss)
+        features = self.features(problem.rows, rng)
+        x, y, event = features.values, self.labels.numbers(problem.targets, problem.loss), features.event
         if self.label_epsilon is not None:
-            y = self.labels.noisy(y, self.label_epsilon, rng)
+            labels = self.labels.noisy(y, self.label_epsilon, rng)
+            y, event = labels.values, event + labels.event
         if shuffled:
             order = permutation(len(x), source.stream(Purpose.SHUFFLE, 0))
             x, y = x[order], y[order]
-        return PerturbedData(x, y)
+        return PerturbedData(x, y), event
 
 
 def keep_probability(epsilon: float, choices: int = 2) -> float:
@@ -192,9 +195,9 @@ def respond(numbers: Array, epsilon: float, choices: int, rng: Stream) -> Array:
     return np.where(kept, numbers, np.mod(numbers + 1 + draw_below(choices - 1, numbers.size, rng), choices))
 
 
-def reports_event(randomizer: Randomizer, n: int, *, shuffled: bool) -> Event:
-    """What the reports cost, seen from where the budget is stated."""
-    return ShuffledReports(randomizer.event, n) if shuffled else randomizer.event
+def reports_event(report: Event, n: int, *, shuffled: bool) -> Event:
+    """What `n` reports cost that each cost their maker `report`, seen from where the budget is stated."""
+    return ShuffledReports(report, n) if shuffled else report
 
 
 @lru_cache(maxsize=128)
@@ -222,7 +225,10 @@ def calibrated(
 
     shuffled = reporting.shuffled
     quiet = calibrate(
-        lambda x: reports_event(at(x), n, shuffled=shuffled), epsilon=epsilon, delta=delta, guess=min(0.5, 1 / epsilon)
+        lambda x: reports_event(at(x).event, n, shuffled=shuffled),
+        epsilon=epsilon,
+        delta=delta,
+        guess=min(0.5, 1 / epsilon),
     )
     return at(quiet)
 

@@ -13,9 +13,10 @@ from tacit import arguments
 from tacit.accounting.events import Adjacency, Event, Gaussian, Unproven
 from tacit.arguments import Array
 from tacit.convex.losses import Loss
+from tacit.convex.noise import Noisy
 from tacit.convex.problem import Problem, prepare
 from tacit.convex.result import Allowance, Mode
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.guarantee import FIXED_SEED, Assumption, Claim, Guarantee, Status
 from tacit.inputs.fit import fit_reports
 from tacit.inputs.local import Labels, Randomizer, Reporting, calibrated, reports_event
@@ -132,10 +133,15 @@ def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: 
     )
     # Without a delta the shuffled reports cost what one of them costs, and are shuffled all the same.
     amplified = reporting.shuffled and budget.delta is not None
-    data = randomizer.reports(problem, setup.source, shuffled=reporting.shuffled)
+    data, report = randomizer.reports(problem, setup.source, shuffled=reporting.shuffled)
+    if report != randomizer.event:
+        raise OutOfOrder(
+            f"The noise on a report was found for a cost of {randomizer.event}, and what was drawn cost {report}. "
+            "Nothing was handed out. Make Randomizer.event say what Randomizer.reports draws."
+        )
     public = randomizer.label_epsilon is None
     guarantee = Guarantee(
-        event=reports_event(randomizer, problem.n, shuffled=amplified),
+        event=reports_event(report, problem.n, shuffled=amplified),
         delta=budget.stated_delta,
         method=method,
         unit=FEATURES if public else "example",
@@ -147,7 +153,7 @@ def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: 
         unprotected=("labels",) if public else (),
         violations=setup.violations,
         notes=(_described(randomizer),),
-        local=randomizer.event,
+        local=report,
     )
     if setup.module is None:
         theta = fit_reports(problem, data, randomizer, intercept=setup.intercept, debias=reporting.debias)
@@ -158,12 +164,28 @@ def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: 
     return _train_network(setup, data, descent, guarantee, targets_of(problem.loss, labels, data))
 
 
-def train_on_noise(
-    setup: Setup, std: float, noise: Noise, descent: Descent, guarantee: Guarantee, *, returns_data: bool
-) -> Result:
-    """Features with the noise that a paper prescribes, drawn once; labels as they are; then gradient steps."""
+def perturb_features(setup: Setup, std: float, noise: Noise, claim: Claim) -> Noisy:
+    """Features with the noise that a paper prescribes, drawn once, and what is proven of them.
+
+    Per example, that is a Gaussian release of each row; shared, nothing.
+    """
     problem = setup.problem
     x = add_noise(problem.rows, std, noise, setup.source.stream(Purpose.NOISE, 0))
+    if noise == "per_example":
+        return Noisy(x, Gaussian(std / (2 * problem.data_norm), Adjacency.REPLACE_ONE))
+    event = Unproven(
+        f"({claim.epsilon:g}, {claim.delta:g})-DP",
+        "all examples got the same noise, which differences between them, and balanced sums over them, do not contain",
+        Adjacency.REPLACE_ONE,
+    )
+    return Noisy(x, event)
+
+
+def train_on_noise(
+    setup: Setup, x: Array, std: float, descent: Descent, guarantee: Guarantee, *, returns_data: bool
+) -> Result:
+    """Gradient steps on features with noise of this standard deviation, and on labels as they are."""
+    problem = setup.problem
     data = PerturbedData(x, problem.numbers)
     if setup.module is not None:
         return _train_network(setup, data, descent, guarantee, problem.targets, returns_data=returns_data)
@@ -208,16 +230,16 @@ def published_guarantee(
 
 
 def noisy_features_guarantee(
-    setup: Setup, std: float, noise: Noise, claim: Claim, *, method: str, because: str, returns_data: bool
+    setup: Setup, event: Event, std: float, claim: Claim, *, method: str, because: str, returns_data: bool
 ) -> Guarantee:
-    """What is left of a claim about features with this noise and labels without any."""
+    """What is left of a claim about features whose noise cost `event`, and labels without any."""
     return published_guarantee(
         setup,
-        noise_event(setup.problem, std, noise, claim),
+        event,
         claim,
         method=method,
         because=because,
-        unprotected=("labels",) if noise == "per_example" else ("labels", "examples"),
+        unprotected=("labels",) if isinstance(event, Gaussian) else ("labels", "examples"),
         returns_data=returns_data,
         notes=(noise_note(std, claim),),
     )
@@ -228,17 +250,6 @@ def published_budget(epsilon: float, delta: float | None, mode: Mode) -> Allowan
     if mode == "paper" and delta is None:
         raise InvalidArgument("The formulas of Kang et al. need a delta. Give one, or use mode='rigorous'.")
     return Allowance(epsilon, delta)
-
-
-def noise_event(problem: Problem, std: float, noise: Noise, claim: Claim) -> Event:
-    """What is proven of features with noise: per example, a Gaussian release of each row; shared, nothing."""
-    if noise == "per_example":
-        return Gaussian(std / (2 * problem.data_norm), Adjacency.REPLACE_ONE)
-    return Unproven(
-        f"({claim.epsilon:g}, {claim.delta:g})-DP",
-        "all examples got the same noise, which differences between them, and balanced sums over them, do not contain",
-        Adjacency.REPLACE_ONE,
-    )
 
 
 def noise_note(std: float, claim: Claim) -> str:

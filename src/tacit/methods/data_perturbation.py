@@ -20,6 +20,7 @@ from tacit.inputs.perturb import DataRule, Descent, Noise, check_noise, check_tr
 from tacit.inputs.training import (
     Result,
     noisy_features_guarantee,
+    perturb_features,
     published_budget,
     set_up,
     train_on_noise,
@@ -90,7 +91,8 @@ def data_perturbation(
     std = rule.std(setup.problem, descent, epsilon, setup.budget.stated_delta, longest)
     claim = setup.budget.claim(f"Kang et al. 2021, theorem 1 with c = {rule.constant:g}")
     method = f"{_NAME} (Kang et al. 2021)"
+    noisy = perturb_features(setup, std, noise, claim)
     guarantee = noisy_features_guarantee(
-        setup, std, noise, claim, method=method, because=_BECAUSE[noise], returns_data=True
+        setup, noisy.event, std, claim, method=method, because=_BECAUSE[noise], returns_data=True
     )
-    return train_on_noise(setup, std, noise, descent, guarantee, returns_data=True)
+    return train_on_noise(setup, noisy.values, std, descent, guarantee, returns_data=True)

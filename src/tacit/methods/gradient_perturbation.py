@@ -32,7 +32,6 @@ from tacit.convex.problem import Problem, prepare
 from tacit.convex.published import (
     bassily_2014_std,
     singles_descent,
-    singles_event,
     snapshot_descent,
     wang_2017_least_constant,
     wang_2017_std,
@@ -174,12 +173,12 @@ def _bassily(training: NoisyLots, problem: Problem, budget: Allowance, delta: fl
         )
     clip_norm = _longest_gradient(problem)
     std = bassily_2014_std(problem.n, clip_norm, budget.epsilon, delta) / problem.n
-    multiplier = std / shift(clip_norm, Adjacency.REPLACE_ONE)
+    moved = shift(clip_norm, Adjacency.REPLACE_ONE)
     sizes = shrinking_steps(problem, training.steps, training.step_size)
-    event = singles_event(problem.n, training.steps, multiplier, delta)
+    noisy = singles_descent(problem, sizes, std=std, sensitivity=moved, delta=delta, source=source)
     claim = budget.claim(f"Bassily et al. 2014, {training.steps} of up to n^2 steps")
     published = Published(f"{_NAME} (Bassily et al. 2014)", "paper", claim)
-    return _Outcome(Noisy(singles_descent(problem, sizes, std, source), event), published)
+    return _Outcome(noisy, published)
 
 
 def _svrg(

@@ -14,15 +14,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tacit import arguments
+from tacit.accounting.events import Event, Gaussian
 from tacit.convex.losses import Logistic, Loss, SmoothHinge
 from tacit.convex.result import Mode, check_mode
-from tacit.guarantee import Guarantee
+from tacit.guarantee import Claim, Guarantee
 from tacit.inputs.local import Reporting
 from tacit.inputs.perturb import Descent, InputRule, Noise, check_noise, check_training, one_step_event
 from tacit.inputs.training import (
     Result,
     Setup,
     noisy_features_guarantee,
+    perturb_features,
     published_budget,
     set_up,
     train_on_noise,
@@ -96,18 +98,18 @@ def input_perturbation(
     descent = training or Descent()
     longest = setup.longest_gradient(rule.lipschitz)
     std = rule.std(setup.problem, descent.steps, epsilon, setup.budget.stated_delta, longest)
-    guarantee = _guarantee(setup, rule, std, noise, descent)
-    return train_on_noise(setup, std, noise, descent, guarantee, returns_data=False)
-
-
-def _guarantee(setup: Setup, rule: InputRule, std: float, noise: Noise, descent: Descent) -> Guarantee:
     theorem = 1 if rule.condition_for(setup.problem) == "strongly_convex" else 3
     claim = setup.budget.claim(_SOURCE.format(theorem=theorem, constant=rule.constant))
+    noisy = perturb_features(setup, std, noise, claim)
+    guarantee = _guarantee(setup, noisy.event, std, claim, because=_BECAUSE[noise], descent=descent)
+    return train_on_noise(setup, noisy.values, std, descent, guarantee, returns_data=False)
+
+
+def _guarantee(setup: Setup, event: Event, std: float, claim: Claim, *, because: str, descent: Descent) -> Guarantee:
+    """What is proven of the model, which is all that is handed out: no less than of the noisy features."""
     method = f"{_NAME} (Kang et al. 2020)"
-    guarantee = noisy_features_guarantee(
-        setup, std, noise, claim, method=method, because=_BECAUSE[noise], returns_data=False
-    )
-    if noise == "per_example" and _is_one_step(setup, descent):
+    guarantee = noisy_features_guarantee(setup, event, std, claim, method=method, because=because, returns_data=False)
+    if isinstance(event, Gaussian) and _is_one_step(setup, descent):
         one_step = one_step_event(setup.problem.n, std, setup.problem.data_norm)
         return replace(guarantee, event=one_step, attained=True)
     return guarantee

@@ -21,14 +21,14 @@ from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
 from tacit.arguments import Array
 from tacit.convex.losses import Loss
-from tacit.convex.noise import add_gaussian, add_k_norm, gaussian, k_norm
+from tacit.convex.noise import Noisy, add_gaussian, add_k_norm, gaussian, k_norm
 from tacit.convex.objective import Setting, added_strength, chaudhuri_2011, kifer_2012
 from tacit.convex.problem import Problem, prepare
 from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
 from tacit.convex.solver import minimise, reachable_tolerance
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim, Status
-from tacit.randomness import Purpose, Source, source_for
+from tacit.randomness import Purpose, Source, Stream, source_for
 
 _NAME = "objective_perturbation"
 _LINEAR_ONLY = "the proof needs a convex objective in which the Hessian of one example has few eigenvalues."
@@ -89,6 +89,13 @@ class _Plan:
     scale: float | None
     cost: EpsilonDelta
     published: Published
+
+    def draw(self, dimension: int, rng: Stream) -> Noisy:
+        """The random linear term, and what the minimiser costs whose objective it was added to."""
+        if self.std is not None:
+            return Noisy(self.std * gaussian(rng, dimension), self.cost)
+        assert self.scale is not None
+        return Noisy(k_norm(rng, dimension, self.scale)[0], self.cost)
 
     def longest(self, dimension: int) -> float:
         """A length that the noise surpasses with a probability of at most 1e-30."""
@@ -167,13 +174,9 @@ def _kifer(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacen
 def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, source: Source) -> tuple[Array, Event]:
     """The minimiser of the perturbed objective; then, for the solver's part, a little noise."""
     rng = source.stream(Purpose.NOISE, 0)
-    if plan.std is not None:
-        term = plan.std * gaussian(rng, problem.dimension)
-    else:
-        assert plan.scale is not None
-        term = k_norm(rng, problem.dimension, plan.scale)[0]
+    term = plan.draw(problem.dimension, rng)
     strong = plan.setting.strength / problem.n
-    perturbed = replace(problem, regularisation=strong, linear=term.reshape(problem.shape) / problem.n)
+    perturbed = replace(problem, regularisation=strong, linear=term.values.reshape(problem.shape) / problem.n)
     longest = (problem.lipschitz + plan.longest(problem.dimension) / problem.n) / strong
     tolerance = reachable_tolerance(perturbed, longest)
     theta = minimise(perturbed, tolerance).theta
@@ -187,7 +190,7 @@ def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, sou
     else:
         multiplier = (1 + 1e-11) / gdp.mu(left, share * budget.delta)
         noisy = add_gaussian(theta, sensitivity=moved, multiplier=multiplier, adjacency=plan.cost.adjacency, rng=rng)
-    return noisy.values, plan.cost + noisy.event
+    return noisy.values, term.event + noisy.event
 
 
 def _share(solver_share: float) -> float:

@@ -17,7 +17,7 @@ from tacit import arguments
 from tacit.accounting.events import Gaussian
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
-from tacit.types import BoundedSum, Tensors
+from tacit.types import BoundedSum, Release, Tensors
 
 # Released numbers are multiples of a power of two between 2^-7 and 2^-6 of the noise's standard deviation. A finer grid
 # would show that numbers in single precision are not evenly spread: at 2^-12, how likely a cell is would err by 0.1 %,
@@ -47,6 +47,10 @@ class GaussianNoise:
         """The sum with noise; all coordinates drawn at once."""
         copies = {name: value.clone() for name, value in bounded.values.items()}
         return self.mean_in_place(replace(bounded, values=copies), rng, 1.0)
+
+    def release(self, bounded: BoundedSum, rng: Stream) -> Release:
+        """The sum with noise, and the event that pays for it."""
+        return Release(self.add(bounded, rng), self.event(bounded.dimension))
 
     def mean_in_place(self, bounded: BoundedSum, rng: Stream, lot_size: float) -> Tensors:
         """The sum with noise over the public lot size. The sum is overwritten: large models are bound by memory."""

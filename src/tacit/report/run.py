@@ -91,7 +91,9 @@ def read_run(folder: Path) -> Facts:
         "settings_in_words": in_words(whole),
         "progress": _progress(guarantee, whole, metrics, plan),
         "data": _data(settings, metrics, bounds, is_held_out),
-        "utility": utility_facts(metrics, _json_or_none(folder / BASELINE), is_held_out=is_held_out),
+        "utility": utility_facts(
+            metrics, _json_or_none(folder / BASELINE), is_held_out=is_held_out, delta=guarantee.delta
+        ),
         "audit": _audit(folder),
         "command": command_of(settings),
         "command_in_words": again(settings, metrics, is_proven=math.isfinite(guarantee.epsilon(guarantee.delta))),

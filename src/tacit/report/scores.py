@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
 
+from tacit.accounting import curve, from_json
 from tacit.report.facts import Facts
 from tacit.report.intervals import wilson
+from tacit.report.wording import up
 
-_ABOUT = ("step", "interval", "noise_std")
+_ABOUT = ("step", "interval", "noise_std", "event")
 _CHOSEN = (
     "It is the best of several trials, and was chosen for this score: on other examples it will be a little worse."
 )
 
 
-def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: bool) -> Facts:
-    """The scores of a run, and what they are worth. `non_private` is a model that was trained beside it."""
+def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: bool, delta: float | None = None) -> Facts:
+    """The scores of a run, and what they are worth. `non_private` is a model that was trained beside it.
+
+    What the score of private rows cost them is stated at `delta`, from the event of its release.
+    """
     rows = metrics.get("test") or []
     name = next((key for key in (rows[0] if rows else {}) if key not in _ABOUT), None)
     if name is None:
         return {
-            **dict.fromkeys(("measure", "final", "interval", "noise_std", "non_private")),
+            **dict.fromkeys(("measure", "final", "interval", "noise_std", "cost", "non_private")),
             "by_step": [],
             "sentences": ["Nothing was measured."],
         }
@@ -33,11 +39,19 @@ def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: boo
         "final": last[name],
         "interval": interval,
         "noise_std": last.get("noise_std"),
+        "cost": None if metrics.get("tuning") else _cost(last.get("event"), delta),
         "by_step": finite,
         "non_private": non_private,
     }
     chosen = [_CHOSEN] if metrics.get("tuning") else []
     return {**found, "sentences": [*_sentences(found, count, is_held_out), *chosen]}
+
+
+def _cost(event: Facts | None, delta: float | None) -> Facts | None:
+    """What a release cost; None where nothing was released, or by a version that did not write it down."""
+    if event is None or delta is None:
+        return None
+    return {"event": event, "epsilon": curve(from_json(json.dumps(event))).epsilon(delta), "delta": delta}
 
 
 def _sentences(found: Facts, count: int | None, is_held_out: bool) -> list[str]:
@@ -51,6 +65,12 @@ def _sentences(found: Facts, count: int | None, is_held_out: bool) -> list[str]:
             "The noise is for the sake of those rows: the score is covered by the same guarantee, and was drawn once. "
             "The interval is made of what was released and of public numbers, so it costs nothing."
         )
+        if found["cost"] is not None:
+            cost = f"epsilon {up(found['cost']['epsilon'])} at delta {found['cost']['delta']:g}"
+            sentences.append(
+                f"The score cost the rows held out {cost}. Each row is either trained on or held out, so this does not "
+                "add to what training cost the others."
+            )
         sentences.append(
             "No model without privacy stands beside it: it would tell about private rows what this report must not."
         )
