@@ -1,6 +1,7 @@
 """`tacit audit`: what it says, what it writes, and how it ends when a proof and an attack disagree."""
 
 import contextlib
+import copy
 import json
 import shutil
 from dataclasses import replace
@@ -9,9 +10,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from tacit import checkpoint
 from tacit.audit.evidence import LowerBound
 from tacit.audit.fixtures import gradient, nasr, xiang
+from tacit.audit.membership import scores
+from tacit.cli.descent import Descent
 from tacit.cli.subjects import subject_in
 from tacit.features import Knots
 from tacit.guarantee import Guarantee
@@ -163,6 +168,78 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(tacit, run, tmp_path, 
     with np.load(tmp_path / "first" / "audit" / "canaries" / "scores.npz") as saved:
         assert int(saved["step"]) == 11
     assert tacit("audit first --canaries 200 --seed 1 --json").out == whole
+
+
+@pytest.fixture
+def averaged(tacit):
+    """A run that hands out the running mean of its weights."""
+    done = tacit("train digits --model mlp --multiplier 4 --steps 8 --averaging 0.9 --out mean --seed 7")
+    assert done.code == 0, done.err
+
+
+def equal(model, weights):
+    return all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
+def test_the_model_that_is_attacked_is_the_one_that_is_handed_out(averaged, tmp_path):
+    subject, handed_out = subject_in(tmp_path / "mean", None), load_file(tmp_path / "mean" / "model.safetensors")
+    assert equal(subject.model, handed_out)
+    raw = checkpoint.read(tmp_path / "mean")["model"]
+    assert not equal(subject.model, raw)
+    # By the weights of the last step, members would be told from others by other scores.
+    last = copy.deepcopy(subject.model)
+    last.load_state_dict(raw)
+    assert not np.array_equal(*(scores(model, subject.loss, subject.members) for model in (subject.model, last)))
+
+
+def test_of_a_run_that_was_stopped_the_mean_so_far_is_attacked(tacit, tmp_path, interrupted_at):
+    line = "train digits --model mlp --multiplier 4 --steps 8 --averaging 0.9 --seed 7"
+    interrupted_at(step=5)
+    assert tacit(f"{line} --out stopped").code == 130
+    subject, tree = subject_in(tmp_path / "stopped", None), checkpoint.read(tmp_path / "stopped")
+    mean = {name.removeprefix("module."): value for name, value in tree["scheduler"].items() if "." in name}
+    assert equal(subject.model, mean)
+    assert not equal(subject.model, tree["model"])
+    assert subject.attacked["membership"].endswith("as saved; the run is not finished")
+
+
+def test_shadow_models_hand_out_a_mean_where_the_run_did(averaged, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr("tacit.cli.subjects.Descent", lambda *args: made.append(Descent(*args)) or made[-1])
+    subject = subject_in(tmp_path / "mean", None)
+    made.clear()
+    with subject.shadowed() as (train, (inputs, targets)):
+        shadow = train((inputs[:50], targets[:50]))
+    [descent] = made
+    assert shadow is descent.mean.module
+    assert int(descent.mean.n_averaged) == 8
+
+
+def test_the_output_says_which_weights_were_attacked(tacit, averaged, run, tmp_path):
+    done = tacit("audit mean --canaries 20 --seed 1")
+    assert done.code == 0, done.err
+    assert "Attacked: the running mean of the weights (decay 0.9), as in model.safetensors." in done.out
+    assert "Attacked: the noisy gradient of every step; the running mean of the weights is made of these." in done.out
+    said = json.loads((tmp_path / "mean" / "audit" / "audit.json").read_text())["attacked"]
+    assert said["membership"] == "the running mean of the weights (decay 0.9), as in model.safetensors"
+    plain = tacit("audit first --canaries 0 --json")
+    assert json.loads(plain.out)["attacked"]["membership"] == "the weights after the last step, as in model.safetensors"
+
+
+@pytest.mark.parametrize(("name", "is_kept"), [("mean", False), ("first", True)])
+def test_what_earlier_versions_found_by_other_weights_is_not_kept(tacit, averaged, run, tmp_path, name, is_kept):
+    path = tmp_path / name / "audit" / "audit.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"audit": None, "membership": {"likelihood ratio": {"area": 0.9}}}))
+    assert tacit(f"audit {name} --canaries 0").code == 0
+    assert ("likelihood ratio" in json.loads(path.read_text())["membership"]) == is_kept
+
+
+def test_a_damaged_model_is_not_audited(tacit, run, tmp_path):
+    (tmp_path / "first" / "model.safetensors").write_bytes(b"torn")
+    done = tacit("audit first")
+    assert done.code == 2
+    assert "model.safetensors cannot be read as a model" in done.err
 
 
 @pytest.fixture

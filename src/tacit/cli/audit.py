@@ -140,7 +140,13 @@ def _write(
     from tacit.cli.auditing import write_json
 
     neighbours = None if test is None else test.to_json()
-    said = {"folder": str(subject.folder), "neighbours": neighbours, "audit": audit, "membership": membership}
+    said = {
+        "folder": str(subject.folder),
+        "attacked": subject.attacked,
+        "neighbours": neighbours,
+        "audit": audit,
+        "membership": membership,
+    }
     # What an earlier call found by an attack that this one leaves out still stands, and is in the guarantee.
     before = subject.found_before()
     kept = {"audit": audit or before.get("audit"), "membership": {**before.get("membership", {}), **membership}}
@@ -192,13 +198,14 @@ def _print_run(
         row = (subject.name, epsilon(report.claimed, "none"), proven)
         shown.add_row(*row, audited(report.finding.bound), verdict)
         console().print(shown)
-    lines = [] if report is None else str(report).splitlines()
+    attacked = {name: f"Attacked: {what}." for name, what in subject.attacked.items()}
+    lines = [] if report is None else [attacked["canaries"], *str(report).splitlines()]
     files = [*map(str, pictures), str(subject.audit_folder / "audit.json")]
     members = f"Membership, {len(subject.members[1]):,} trained on against {len(subject.others[1]):,} others"
     say(
         [
             *([("Canaries", lines)] if lines else []),
-            (members, [f"{name}: {one}" for name, one in rocs.items()]),
+            (members, [attacked["membership"], *(f"{name}: {one}" for name, one in rocs.items())]),
             ("Files, for you and not for release, as private examples were looked at", files),
         ]
     )

@@ -31,7 +31,7 @@ from tacit.audit import (
 from tacit.audit.membership import ScoreName, scores
 from tacit.cli.output import without_infinity
 from tacit.cli.progress import stop_on_interrupt
-from tacit.cli.settings import GUARANTEE, Settings
+from tacit.cli.settings import GUARANTEE, MODEL, Settings
 from tacit.files import for_the_owner
 from tacit.gradients.losses import Loss
 from tacit.guarantee import Guarantee
@@ -47,7 +47,8 @@ Shadowed = tuple[Callable[[Any], nn.Module], Pair]
 class Subject:
     """A finished or stopped run: what it was trained with, and what it says it guarantees.
 
-    `members` and `others` are as the trained `model` takes them. `repeated` makes the training anew, with fresh first
+    `model` is what is handed out: where the run keeps a running mean of its weights, that mean. `members` and `others`
+    are as it takes them. `repeated` makes the training anew, with fresh first
     weights. `shadowed` gives, while it is entered, a function that trains as the run did on other examples, and all
     examples, as its models take them: members first. `own_model` makes the trained model anew, if the user wrote it.
     """
@@ -78,6 +79,15 @@ class Subject:
         by = "" if self.settings.recipe is None else " by recipe"
         return f"{self.settings.method}{by} on {self.settings.data}"
 
+    @property
+    def attacked(self) -> dict[str, str]:
+        """What each attack looks at, in words."""
+        decay = self.settings.averaging
+        weights = f"the running mean of the weights (decay {decay:g})" if decay else "the weights after the last step"
+        where = f"as in {MODEL}" if (self.folder / MODEL).is_file() else "as saved; the run is not finished"
+        mean = "; the running mean of the weights is made of these" if decay else ""
+        return {"membership": f"{weights}, {where}", "canaries": f"the noisy gradient of every step{mean}"}
+
     def neighbours(self) -> NeighbourTest | None:
         """How far one example moves the released sum. None for a model that tacit ships, whose examples never meet."""
         if self.own_model is None:
@@ -92,7 +102,9 @@ class Subject:
     def shadows(self, count: int, seed: int | None, workers: int | None = None) -> Roc:
         """The likelihood-ratio attack, with so many shadow models, trained like this one on halves of all examples."""
         name: ScoreName = "loss" if self.members[1].dtype.is_floating_point else "confidence"
-        runs = Runs(self.audit_folder, workers=min(workers or os.cpu_count() or 1, count), seed=seed)
+        # Earlier versions kept shadows without the mean of their weights in the audit's own folder.
+        folder = self.audit_folder / "averaged" if self.settings.averaging else self.audit_folder
+        runs = Runs(folder, workers=min(workers or os.cpu_count() or 1, count), seed=seed)
         with self.shadowed() as (train, pool):
             found = train_shadows(train, self.loss, pool, count=count, runs=runs, name=name)
         target = [scores(self.model, self.loss, part, name) for part in (self.members, self.others)]
@@ -122,12 +134,19 @@ class Subject:
         return replace(report, claimed=claim.epsilon if same and claim is not None else None)
 
     def found_before(self) -> dict[str, Any]:
-        """What earlier audits of the run have written."""
+        """What earlier audits of the run have written; nothing about members if other weights were attacked."""
         try:
             found: dict[str, Any] = json.loads((self.audit_folder / "audit.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
+        if found.get("attacked", {}).get("membership", self._attacked_before) != self.attacked["membership"]:
+            found["membership"] = {}
         return found
+
+    @property
+    def _attacked_before(self) -> str | None:
+        """What audits that did not say so have asked: the last weights, also where a mean of them is handed out."""
+        return None if self.settings.averaging else self.attacked["membership"]
 
     def record(self, test: NeighbourTest | None, report: AuditReport | None) -> None:
         """Write what was found into the run's guarantee."""
