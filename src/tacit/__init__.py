@@ -17,15 +17,51 @@ __all__ = [
     "Shuffled",
     "__version__",
     "accounting",
+    "audit",
+    "bounds",
+    "convex",
+    "datasets",
+    "errors",
+    "estimators",
+    "features",
     "gradients",
+    "inputs",
+    "ledger",
+    "load",
     "methods",
+    "networks",
+    "noise",
+    "post",
+    "recipe",
+    "report",
+    "sampling",
+    "tuning",
+    "types",
 ]
 
 # A module-level __getattr__ would make every misspelt name pass the type checker, so it sees plain imports.
 if TYPE_CHECKING:
     import tacit.accounting as accounting
+    import tacit.audit as audit
+    import tacit.bounds as bounds
+    import tacit.convex as convex
+    import tacit.datasets as datasets
+    import tacit.errors as errors
+    import tacit.estimators as estimators
+    import tacit.features as features
     import tacit.gradients as gradients
+    import tacit.inputs as inputs
+    import tacit.ledger as ledger
     import tacit.methods as methods
+    import tacit.networks as networks
+    import tacit.noise as noise
+    import tacit.post as post
+    import tacit.recipe as recipe
+    import tacit.report as report
+    import tacit.sampling as sampling
+    import tacit.tuning as tuning
+    import tacit.types as types
+    from tacit.estimators import load
     from tacit.guarantee import Assumption, Guarantee
     from tacit.ledger import Budget, Ledger
     from tacit.plan import Schedule
@@ -34,6 +70,7 @@ if TYPE_CHECKING:
 
     __version__: str
 else:
+    # Where a name that is no module is found.
     _HOMES = {
         "Assumption": "guarantee",
         "Budget": "ledger",
@@ -44,6 +81,7 @@ else:
         "PrivateRun": "run",
         "Schedule": "plan",
         "Shuffled": "sampling",
+        "load": "estimators",
     }
 
     def __getattr__(name: str) -> object:

@@ -1,6 +1,6 @@
 """Privacy accounting: events in, certified curves out. Needs numpy and scipy only."""
 
-from tacit.accounting import gdp, information, selection, shuffle
+from tacit.accounting import gdp, individual, information, selection, shuffle
 from tacit.accounting.calibrate import calibrate, lot_size_for, multiplier_for, steps_for
 from tacit.accounting.clt import central_limit_mu
 from tacit.accounting.curve import ACCOUNTANTS, PrivacyCurve, claim_side, curve
@@ -64,6 +64,7 @@ __all__ = [
     "curve",
     "from_json",
     "gdp",
+    "individual",
     "information",
     "lot_size_for",
     "multiplier_for",

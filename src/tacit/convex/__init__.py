@@ -1,5 +1,6 @@
 """Linear models with convex losses: constants, a certified solver, sensitivities, noise. Needs numpy and scipy only."""
 
+from tacit.convex import objective
 from tacit.convex.classes import Multinomial, OneVsRest, probabilities
 from tacit.convex.descent import NoisyDescent, NoisyLots, NoisyPass
 from tacit.convex.individual import FilteredDescent, individual_descent, individual_descent_and_spent
@@ -34,6 +35,7 @@ __all__ = [
     "individual_descent_and_spent",
     "k_norm",
     "minimise",
+    "objective",
     "prepare",
     "probabilities",
 ]
