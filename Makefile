@@ -18,6 +18,7 @@ test: $(INSTALLED)  ## lint, check the types, run every test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside their peers where there are any

@@ -20,10 +20,10 @@ from results import RESULTS, environment, show_table, write_section
 
 from tacit import Budget, Poisson, datasets
 from tacit.audit import AuditReport, Training, audit_training
-from tacit.audit.pictures import draw_audit
 from tacit.cli.networks import network_for
 from tacit.methods import dpsgd
 from tacit.plan import Plan
+from tacit.report.audits import draw_audit
 
 EPSILON, DELTA, POPULATION, CANARIES = 4.0, 1e-5, 60_000, 1000
 
