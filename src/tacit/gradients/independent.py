@@ -144,9 +144,12 @@ def pointwise(operands: Operands) -> Label:
 
 
 def constant(operands: Operands) -> Label:
-    """One value everywhere, whatever was there before."""
-    value = operands.label(operands.given.get("value"))
-    return value if isinstance(value, Mixed) else UNIFORM
+    """One value everywhere. What there was before may not all be overwritten: entries can overlap."""
+    x = operands.given["self"]
+    value, before = operands.label(operands.given.get("value")), operands.label(x)
+    if isinstance(value, Mixed) or not isinstance(before, (Mixed, Rows)):
+        return value if isinstance(value, Mixed) else UNIFORM
+    return PUBLIC if isinstance(before, Rows) and x.stride(before.axis) == 0 else before
 
 
 def pointwise_loss(operands: Operands) -> Label:
@@ -230,8 +233,11 @@ def product(operands: Operands) -> Label:
     if right is not None:
         # The last axis of the second factor is the last axis of the product.
         places.append(right.moved(dims - 1) if right.axis == other.dim() - 1 and other.dim() > 1 else right)
+    added = given["self"] if operands.name in ("addmm", "baddbmm", "addmv") else None
     if not places:
-        return PUBLIC
+        label = operands.label(added)
+        is_private = isinstance(label, Rows) and not label.loose
+        return operands.mixed("treats an example by its place in the lot") if is_private else PUBLIC
     first, *rest = sorted(places, key=lambda rows: rows.loose)
     if rest and rest[0].axis != first.axis:
         return PUBLIC if first.loose else operands.unclear() if rest[0].loose else operands.mixed()
@@ -242,7 +248,6 @@ def product(operands: Operands) -> Label:
         alone = other if left is not None else one
         if alone.dim() == 3 and alone.shape[0] > 1 and operands.label(alone) is not UNIFORM:
             return PUBLIC if first.loose else operands.mixed("treats an example by its place in the lot")
-    added = given["self"] if operands.name in ("addmm", "baddbmm", "addmv") else None
     return first if added is None else aligned_with(operands, first, added, dims)
 
 
@@ -377,9 +382,12 @@ def selection(operands: Operands) -> Label:
     dim = _axis(given["dim"], x.dim())
     tensors = [given[name] for name in ("self", "index", "src") if isinstance(given.get(name), Tensor)]
     tensors = [tensor for tensor in tensors if tensor.dim() == x.dim()]
-    if not any(isinstance(operands.label(tensor), Rows) for tensor in tensors):
-        return operands.label(x) if operands.name == "gather" else _joined(operands, [*tensors, x], x.shape, dim)
-    label = aligned(operands, tensors, x.dim())
+    if any(isinstance(operands.label(tensor), Rows) for tensor in tensors):
+        label = aligned(operands, tensors, x.dim())
+    elif operands.name == "gather":
+        return UNIFORM if operands.label(x) is UNIFORM else PUBLIC
+    else:
+        label = _joined(operands, [*tensors, x], x.shape, dim)
     if isinstance(label, Rows) and (label.axis == dim or index.dim() != x.dim()):
         return operands.mixed()
     if isinstance(label, Rows) and index.shape[label.axis] != x.shape[label.axis]:
@@ -500,9 +508,9 @@ def layer_norm(operands: Operands) -> Label:
 
 
 def batch_norm(operands: Operands) -> Label | list[Label]:
-    """With fixed statistics examples may lie along the first axis, with those of the lot along that of the channels."""
+    """With fixed statistics examples may lie along any axis, with those of the lot along that of the channels."""
     given = operands.given
-    x, is_training = given["input"], given.get("training", given.get("train", True))
+    x, is_training = given["input"], given.get("training", operands.name == "_batch_norm_with_update")
     rows, kept = operands.rows(x), [given.get(name) for name in ("running_mean", "running_var")]
     if rows is None:
         return PUBLIC
@@ -516,10 +524,10 @@ def batch_norm(operands: Operands) -> Label | list[Label]:
         if all(operands.fits(tensor, rows) and operands.rows(tensor).loose for tensor in shared):  # type: ignore[union-attr]
             return [rows.moved(0) if tensor.dim() < x.dim() else rows for tensor in operands.made]
         return operands.unclear()
-    if not operands.is_public(*shared) or rows.axis > 1:
-        return operands.unclear()
     if is_training:
         return operands.mixed()
+    if not operands.is_public(*shared):
+        return operands.unclear()
     return [PUBLIC if tensor.dim() < x.dim() else rows for tensor in operands.made]
 
 
@@ -609,12 +617,13 @@ def grid_sampling(operands: Operands) -> Label:
 
 
 def solving(operands: Operands) -> Label:
-    """Systems of equations; a vector of each is another shape than a matrix, and cannot be told from one."""
+    """Systems of equations with matrices on both sides; one vector for each matrix is not followed."""
     given = operands.given
     one = given["A"] if "A" in given else given["LU"]
     other, pivots = given["B"], given.get("pivots")
-    if other.dim() == one.dim() - 1 and operands.label(other) is not UNIFORM and other.dim() > 1:
-        return operands.unclear() if not operands.is_public(one, other) else PUBLIC
+    is_vector = other.dim() > 1 and other.shape == one.shape[:-1]
+    if is_vector and operands.label(other) is not UNIFORM:
+        return PUBLIC if operands.is_public(one, other) else operands.unclear()
     label = _before_last(operands, [one, other], 2)
     if pivots is None or not isinstance(label, Rows) or operands.label(pivots) == operands.label(one):
         return label
