@@ -339,6 +339,7 @@ _OF_ONE_AXIS: dict[str, Callable[..., Any]] = {
     "kthvalue": lambda run, x, dim, keep: run("kthvalue", x, 2, dim, keep),
     "_softmax": lambda run, x, dim, keep: run("_softmax", x, dim, False),
     "_log_softmax": lambda run, x, dim, keep: run("_log_softmax", x, dim, False),
+    "_safe_softmax": lambda run, x, dim, keep: run("_safe_softmax", x, dim),
     "cumsum": lambda run, x, dim, keep: run("cumsum", x, dim),
     "cumprod": lambda run, x, dim, keep: run("cumprod", x, dim),
     "cummax": lambda run, x, dim, keep: run("cummax", x, dim),

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import _pop_mode_temporarily
 
 from gradients.operation_samples import ELSEWHERE, MIXING, SAMPLES, SIZE, WRITTEN, Sample
 from tacit.errors import MixesExamples
+from tacit.gradients import per_example_gradients
 from tacit.gradients.engine import Unclear
 from tacit.gradients.examiner import Examiner
 from tacit.gradients.independent import OPERATIONS
@@ -297,11 +298,7 @@ def test_no_size_depends_on_the_examples(sized):
         sized(x, t)
 
 
-# The examiner takes these for programs that act on each example alone.
-_OPEN = pytest.mark.xfail(reason="what is written in place, or in another layout, is not followed everywhere")
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=_OPEN) for name in WRITTEN])
+@pytest.mark.parametrize("name", list(WRITTEN))
 def test_writing_hides_no_mixture(name):
     assert not is_alone(WRITTEN[name])
     assert isinstance(verdict(WRITTEN[name]), Mixed)
@@ -598,3 +595,28 @@ def test_no_random_program_is_labelled_wrongly():
     verdicts = Counter(judge(seed) for seed in range(1000))
     assert min(verdicts["alone"], verdicts["mixed"], verdicts["public"]) > 100, verdicts
     assert verdicts["other steps"] < 100, verdicts
+
+
+# How many examples there are, in disguise.
+COUNTED = {
+    "the last position": lambda h: h / torch.arange(1, len(h) + 1)[-1:],
+    "a point of a line": lambda h: h * torch.linspace(0, 1, len(h))[1:2],
+    "a list of numbers": lambda h: h * torch.tensor([1 / len(h)] * h.shape[1]),
+    "a long list of numbers": lambda h: h * torch.tensor([1 / len(h)] * 65).sum(0, keepdim=True),
+    "the trace of ones": lambda h: h / torch.eye(len(h)).sum(1).sum(0, keepdim=True),
+    "a number": lambda h: h / len(h),
+}
+
+
+@pytest.mark.parametrize("name", list(COUNTED))
+def test_a_number_of_examples_in_disguise_is_refused(name):
+    class Counts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(COUNTED[name](x))
+
+    with pytest.raises(MixesExamples):
+        per_example_gradients(Counts(), torch.nn.functional.cross_entropy, torch.randn(8, 4), torch.arange(8) % 3)

@@ -29,8 +29,8 @@ from tacit.gradients.trees import tensors_in
 _CHECKING = {torch.nn.functional.one_hot}
 # Types of arguments that are numbers, or may be: torch takes a number for a tensor.
 _NUMBERS = frozenset({"number", "float", "Optional[number]", "Optional[float]", "Tensor"})
-# Longer tensors than this are not made from numbers by hand.
-_FEW = 64
+# Longer tensors than this are not made from numbers by hand, and longer ones are not compared.
+_FEW, _MANY = 64, 4096
 _TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 
 
@@ -52,11 +52,17 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # By storage: PUBLIC for what was there before, and for what is made of that alone.
         self._labels: dict[int, Label | Stride] = {}
         self._kept: dict[int, int] = {}
+        # The type in which the numbers of a storage are all the same: the parts of a number are not.
+        self._types: dict[int, torch.dtype] = {}
+        # Storages whose public values have random numbers in them, or what memory held before.
+        self._drawn: set[int] = set()
         self._names = names
         # The function of torch's Python interface that is being run.
         self.calling: object = None
         # The numbers that operations compute with: they must not depend on how many examples there are.
         self.trail: list[Step] = []
+        # What public tensors, made on the way, that meet the examples add up to.
+        self.values: set[float] = set()
         # Why the pass was stopped; scripted code turns every error into another one.
         self.stopped: Exception | None = None
         # The names of parameters and buffers that were written to, with nothing of the examples.
@@ -87,32 +93,69 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if tensor.layout is torch.strided:
                 self._keep(tensor)
         labels = {id(tensor): self.label(tensor) for tensor in tensors}
-        if operation.name in HOST and any(map(is_private, labels.values())):
+        is_host = operation.name in HOST or (operation.is_sized_by_values and operation.name not in OPERATIONS)
+        if is_host and any(map(is_private, labels.values())):
             if self.calling not in _CHECKING:
                 raise Unclear(f"{operation.name}{_where()} reads values of the examples")
             return func(*args, **kwargs)
-        written = [given[name] for name in operation.written if isinstance(given.get(name), Tensor)]
-        if written:
-            left = self._result(operation, given, labels, written)
-            for tensor, label in zip(written, left, strict=True):
-                self._write(tensor, label, operation.name)
-        result = func(*args, **kwargs)
+        written = [tensor for name in operation.written for tensor in tensors_in(given.get(name))]
+        before = {key: self._labels[key] for key in map(_storage, written) if key in self._labels}
+        shapes = [(tensor.shape, _storage(tensor)) for tensor in written]
+        # What is empty gets its shape from the operation.
+        self._write_all(operation, given, labels, [tensor for tensor in written if tensor.numel()])
+        try:
+            result = func(*args, **kwargs)
+        except Exception:
+            self._labels |= before
+            raise
+        if any(
+            tensor.shape != shape and _storage(tensor) == key
+            for tensor, (shape, key) in zip(written, shapes, strict=True)
+        ):
+            self._write_all(operation, given, labels, written)
         made = list(tensors_in(result))
+        if any(tensor.layout is not torch.strided for tensor in made) and any(map(is_private, labels.values())):
+            raise Unclear(f"{operation.name}{_where()} makes a tensor of another layout of the examples")
         if any(map(self._is_fresh, made)):
             for tensor, label in zip(made, self._result(operation, given, labels, made), strict=True):
                 if self._is_fresh(tensor):
                     self._label_fresh(tensor, label)
+        if any(labels[id(tensor)] is UNIFORM or _storage(tensor) in self._drawn for tensor in tensors):
+            self._drawn |= set(map(_storage, (*made, *written)))
         if operation.name == "lift_fresh" and result.numel() <= _FEW:
             self.trail.append((operation.name, result.reshape(-1).tolist(), _where()))
         self._note(operation, given, tensors)
         return result
 
+    def _write_all(
+        self, operation: Operation, given: dict[str, Any], labels: dict[int, Label], written: list[Tensor]
+    ) -> None:
+        if not written:
+            return
+        others = {
+            _storage(t) for name, value in given.items() if name not in operation.written for t in tensors_in(value)
+        }
+        for tensor, label in zip(written, self._result(operation, given, labels, written), strict=True):
+            # What is read while it is written is the same for all examples no more.
+            is_torn = not is_private(label) and _storage(tensor) in others
+            self._write(tensor, PUBLIC if is_torn else label, operation.name)
+
     def _note(self, operation: Operation, given: dict[str, Any], tensors: list[Tensor]) -> None:
         """Take down the numbers that an operation computes with, among them tensors that hold a single public one."""
-        single = (tensor for tensor in tensors if not tensor.dim() and self.label(tensor) is PUBLIC)
-        numbers = [*operation.numbers(given), *(tensor.item() for tensor in single if tensor.layout is torch.strided)]
+        known = [(tensor, self.label(tensor)) for tensor in tensors if tensor.layout is torch.strided]
+        public = [tensor for tensor, label in known if label is PUBLIC]
+        numbers = [*operation.numbers(given), *(tensor.item() for tensor in public if not tensor.dim())]
         if numbers:
             self.trail.append((operation.name, numbers, _where()))
+        if any(is_private(label) for _, label in known):
+            some = [tensor for tensor, label in known if label is POSITIONS and tensor.numel() < self.size]
+            # Those that were there before are the same for every lot.
+            some += [tensor for tensor in public if tensor.dim() and _storage(tensor) in self._labels]
+            self.values |= {
+                float(tensor.double().sum())
+                for tensor in some
+                if _storage(tensor) not in self._drawn and tensor.numel() <= _MANY and not tensor.is_complex()
+            }
 
     def label(self, tensor: Tensor) -> Label:
         """What a tensor depends on, and where the examples are in it."""
@@ -126,6 +169,8 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return found
         if known is PUBLIC:
             return self._expanded(tensor)
+        if known is UNIFORM and self._types.get(tensor.untyped_storage()._cdata) is not tensor.dtype:
+            return PUBLIC
         return known
 
     def _expanded(self, tensor: Tensor) -> Label:
@@ -151,8 +196,15 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return [ORDER if tensor.numel() == self.size else PUBLIC for tensor in made]
             if name != "repeat":
                 return [PUBLIC] * len(made)
+        if name.endswith("_like"):
+            # The values of the tensor itself play no part.
+            known = [
+                label
+                for tensor in tensors_in(list(given.values()))
+                if tensor is not given["self"] and (label := labels[id(tensor)]) is not PUBLIC
+            ]
         mixed = next((label for label in known if isinstance(label, Mixed)), None)
-        if mixed is not None and name not in CONSTANTS and not name.endswith("_like"):
+        if mixed is not None and name not in CONSTANTS:
             return [mixed] * len(made)
         if name.endswith("_like") or name.startswith("new_"):
             return [UNIFORM] * len(made)
@@ -179,8 +231,21 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return key
 
     def _label_fresh(self, tensor: Tensor, label: Label) -> None:
-        is_placed = isinstance(label, Rows) and tensor.numel()
-        self._labels[self._keep(tensor)] = Stride.of(tensor, label) if is_placed else label  # type: ignore[arg-type]
+        self._labels[self._keep(tensor)] = self._placed(tensor, label) if tensor.numel() else label
+        self._types[_storage(tensor)] = tensor.dtype
+
+    def _placed(self, tensor: Tensor, label: Label) -> Label | Stride:
+        """How the examples follow each other in the storage of a tensor, if they do so at equal distances."""
+        if not isinstance(label, Rows):
+            return label
+        stride = Stride.of(tensor, label)
+        if stride.bytes and rows_of(tensor, stride, self.size) == label:
+            return stride
+        return (
+            PUBLIC
+            if label.loose
+            else Mixed(f"an operation{_where()} puts examples at unequal distances", is_order=True)
+        )
 
     def _write(self, tensor: Tensor, label: Label, name: str) -> None:
         """Note what an operation in place leaves in the storage of a tensor."""
@@ -197,28 +262,32 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.writes |= {self._names[key]} if key in self._names else set()
             return
         before = self._labels[key]
-        is_whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-        if isinstance(label, Mixed) or isinstance(before, Mixed):
-            self._labels[key] = label if isinstance(label, Mixed) else before
-        elif isinstance(label, Rows):
-            stride = Stride.of(tensor, label)
-            if is_whole or before is UNIFORM or (isinstance(before, Stride) and before.bytes == stride.bytes):
-                self._labels[key] = stride
-            else:
-                self._labels[key] = Mixed(f"{name}{_where()} writes examples among other values", is_order=True)
-        elif is_whole:
-            self._labels[key] = label
-        elif before is UNIFORM:
-            self._labels[key] = self._partly(tensor)
-        elif isinstance(before, Stride) and not isinstance(self.label(tensor), Rows):
-            self._labels[key] = Mixed(f"{name}{_where()} writes to some of the examples", is_order=True)
+        after = self._placed(tensor, label)
+        if _is_whole(tensor):
+            self._labels[key] = before if isinstance(before, Mixed) else after
+        else:
+            self._labels[key] = self._partly(tensor, before, after, name)
+        self._types[key] = tensor.dtype
 
-    def _partly(self, tensor: Tensor) -> Label | Stride:
-        """What a storage holds that was the same everywhere until a part of it was overwritten with public values."""
+    def _partly(self, tensor: Tensor, before: Label | Stride, after: Label | Stride, name: str) -> Label | Stride:
+        """What a storage holds after a part of it was overwritten."""
+        if isinstance(after, Mixed) or isinstance(before, Mixed):
+            return after if isinstance(after, Mixed) else before
+        if before is UNIFORM:
+            return self._placed(tensor, self._room(tensor)) if after is UNIFORM else after
+        is_private = any(isinstance(label, Stride) and not label.loose for label in (before, after))
+        is_same = isinstance(before, Stride) and isinstance(after, Stride) and before.bytes == after.bytes
+        is_everywhere = isinstance(before, Stride) and after is UNIFORM and isinstance(self.label(tensor), Rows)
+        if is_same or is_everywhere:
+            return Stride(before.bytes, loose=not is_private)  # type: ignore[union-attr]
+        if is_private:
+            return Mixed(f"{name}{_where()} writes examples among other values, or over some of them", is_order=True)
+        return PUBLIC
+
+    def _room(self, tensor: Tensor) -> Label:
+        """Where examples would be in a constant tensor."""
         axes = [axis for axis, length in enumerate(tensor.shape) if length % self.size == 0]
-        if len(axes) != 1:
-            return PUBLIC
-        return Stride.of(tensor, Rows(axes[0], 1, tensor.shape[axes[0]] // self.size, loose=True))
+        return Rows(axes[0], 1, tensor.shape[axes[0]] // self.size, loose=True) if len(axes) == 1 else PUBLIC
 
     def refuse_kept(self, named: Iterable[tuple[str, Tensor]]) -> None:
         """Raise `MixesExamples` if one of these tensors holds something of the examples."""
@@ -257,6 +326,20 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._labels.clear()
 
 
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether a tensor has all of its storage, each number once."""
+    expected = 1
+    for step, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length > 1 and step != expected:
+            return False
+        expected *= length
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+
+
 def _with_place(label: Label) -> Label:
     if isinstance(label, Mixed) and not label.because.endswith(")"):
         return Mixed(f"{label.because}{_where()}", label.is_order)
@@ -292,6 +375,7 @@ class Operation:
             self.written = ()
         is_in_place = name.endswith("_") and not name.endswith("__") and self.written == ("self",)
         self.name = name[:-1] if is_in_place else name
+        self.is_sized_by_values = torch.Tag.dynamic_output_shape in func.tags
         self.arguments = tuple(argument.name for argument in schema.arguments)
         # Positions are followed by a label of their own.
         self._numbers = [a.name for a in schema.arguments if str(a.type) in _NUMBERS and name != "arange"]

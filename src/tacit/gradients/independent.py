@@ -675,7 +675,7 @@ sum mean amax amin max min any all prod std var std_mean var_mean median nanmedi
 norm argmax argmin nansum count_nonzero aminmax kthvalue
 """
 _ALONG = """
-_softmax _log_softmax cumsum cumprod cummax cummin logcumsumexp _logcumsumexp topk glu
+_softmax _safe_softmax _log_softmax cumsum cumprod cummax cummin logcumsumexp _logcumsumexp topk glu
 """
 _REORDERING = "sort argsort flip roll"
 _MIXING = "bincount histc _unique2 unique_dim unique_consecutive _pdist_forward"

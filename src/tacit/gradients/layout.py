@@ -263,11 +263,12 @@ def _examine_twice(
 ) -> Layout:
     """Examine passes on two lots of different sizes, which must differ in nothing but the number of examples."""
     trails, left, layouts = list[list[Step]](), list[dict[str, object]](), list[Layout]()
+    met = list[set[float]]()
     for size in sizes:
         with _copied(model, loss) as (copied, criterion, is_copy):
             tracked = dict(copied.named_parameters()) if is_copy else parameters
             before = dict(attributes(copied, criterion))
-            layout, trail = _pass(
+            layout, trail, values = _pass(
                 copied,
                 criterion,
                 {name: tracked[name] for name in parameters},
@@ -281,9 +282,12 @@ def _examine_twice(
                 _refuse_counters(copied, criterion, make(inputs, size), make(targets, size), size, is_compiled(model))
             left.append(changed)
             trails.append(trail)
+            met.append(values)
             layouts.append(layout)
     refuse_changed([name for name in left[0] | left[1] if left[0].get(name) != left[1].get(name)])
     refuse_different(*trails)
+    if met[0] != met[1]:
+        raise Unclear("the examples meet values that depend on how many there are")
     _refuse_other_shapes(layouts[0], layouts[1], sizes[1])
     layouts[0].settles = frozenset(left[0])
     return layouts[0]
@@ -360,7 +364,7 @@ def _pass(
     size: int,
     *,
     is_compiled: bool,
-) -> tuple[Layout, list[Step]]:
+) -> tuple[Layout, list[Step], set[float]]:
     """Run model and loss under examination; what was found out, and the trail of all operations."""
     lot = list(tensors_in((inputs, targets)))
     examiner = Examiner(lot, size, {t.untyped_storage()._cdata: name for name, t in held_tensors(model, loss)})
@@ -420,7 +424,7 @@ def _pass(
         recorder.record = Record({})
         del outputs, values
         examiner.refuse_survivors({tensor.untyped_storage()._cdata for tensor in lot})
-        return layout, examiner.trail
+        return layout, examiner.trail, examiner.values
     except Exception as error:
         raise (examiner.stopped or error) from None
     finally:
