@@ -16,14 +16,14 @@ from pathlib import Path
 from statistics import mean
 
 import torch
-from results import RESULTS, environment, show_table, write_section
 
+from results import RESULTS, environment, show_table, write_section
 from tacit import Budget, Poisson, datasets
 from tacit.audit import AuditReport, Training, audit_training
-from tacit.cli.networks import network_for
 from tacit.methods import dpsgd
-from tacit.plan import Plan
-from tacit.report.audits import draw_audit
+from tacit.reports.audits import draw_audit
+from tacit.training.plan import Plan
+from tacit.workflows.scoring import network_for
 
 EPSILON, DELTA, POPULATION, CANARIES = 4.0, 1e-5, 60_000, 1000
 

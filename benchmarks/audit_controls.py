@@ -15,11 +15,13 @@ from functools import partial
 from pathlib import Path
 
 import torch
+
 from results import deliver, environment, show_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import broken_runs as runs
+
 from tacit.audit import AuditReport, Verdict
 
 _CANARIES = "1,000 gradient canaries, 300 steps at rate 0.02"

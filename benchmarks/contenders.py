@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 if TYPE_CHECKING:
-    from tacit.mechanism import Mechanism
+    from tacit.stages.mechanism import Mechanism
 
 LEARNING_RATE, CLIP_NORM, MULTIPLIER = 0.01, 1.0, 1.0
 # More steps than will ever be taken: a run refuses to take more than were planned.

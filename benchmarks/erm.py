@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import RESULTS, environment, show_table, write_section
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from tacit.convex import FullDescent, Logistic, NoisyDescent, PermutedDescent, individual_descent
+from results import RESULTS, environment, show_table, write_section
 from tacit.datasets import load
+from tacit.erm import FullDescent, Logistic, NoisyDescent, PermutedDescent, individual_descent
 from tacit.methods.gradient_perturbation import gradient_perturbation
 from tacit.methods.objective_perturbation import objective_perturbation
 from tacit.methods.output_perturbation import output_perturbation

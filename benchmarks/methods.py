@@ -21,7 +21,7 @@ from results import THREADS, deliver, environment, show_table
 from training import Effort, Row, compare, failure_table, show_ratio
 
 if TYPE_CHECKING:
-    from tacit.mechanism import Mechanism
+    from tacit.stages.mechanism import Mechanism
 
 PACKAGES = ("tacit", "torch", "numpy")
 NETWORK, BASE = "MNIST CNN", "dpsgd"

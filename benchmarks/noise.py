@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 
 import torch
-from results import RESULTS, environment, show_table, write_section
 
-from tacit.noise import GaussianNoise
+from results import RESULTS, environment, show_table, write_section
 from tacit.randomness import Purpose, SecureSource
+from tacit.stages.noise import GaussianNoise
 from tacit.types import BoundedSum
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)

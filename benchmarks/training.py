@@ -26,6 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
+
 from contenders import CONTENDERS, PEERS, Step
 from networks import NETWORKS, Network, named
 from results import THREADS, deliver, environment, show_table

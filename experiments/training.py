@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from tacit import Budget, Poisson, PrivateRun
-from tacit.cli.networks import loss_for, score
 from tacit.datasets import Data
 from tacit.guarantee import Guarantee
-from tacit.mechanism import Mechanism
+from tacit.stages.mechanism import Mechanism
+from tacit.workflows.scoring import loss_for, score
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def _same_weights_whatever_ran_before():
 @pytest.fixture
 def interrupted_at(monkeypatch):
     """A function that has Ctrl-C pressed in the middle of one step."""
-    from tacit.run import PrivateRun
+    from tacit.training.run import PrivateRun
 
     def press(step: int, times: int = 1) -> None:
         backward = PrivateRun.backward

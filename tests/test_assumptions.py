@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import tacit
+from tacit._old_names import _SENTENCES, key_of
 from tacit.accounting import Gaussian
 from tacit.guarantee import AUDIT, Assumption, Guarantee
-from tacit.old_assumptions import _SENTENCES, key_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FULL = Assumption("full_batch", "Every example takes part in every step; nothing is gained from sampling.")

@@ -5,9 +5,9 @@ import stat
 
 import pytest
 
-from report_folders import tacit
-from tacit.cli.auditing import write_json
-from tacit.files import for_the_owner
+from support.report_folders import tacit
+from tacit._files import for_the_owner
+from tacit.workflows.auditing import write_json
 
 
 def mode(path) -> int:

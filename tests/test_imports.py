@@ -35,7 +35,7 @@ def test_accounting_loads_without_torch():
     assert loaded_after("import tacit.accounting").isdisjoint({"torch", "matplotlib", "typer"})
 
 
-@pytest.mark.parametrize("module", ["ledger", "guarantee", "randomness", "sampling"])
+@pytest.mark.parametrize("module", ["ledger", "guarantee", "randomness", "stages.sampling"])
 def test_what_needs_no_model_loads_without_torch(module):
     assert "torch" not in loaded_after(f"import tacit.{module}")
 

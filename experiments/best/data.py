@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from tacit.datasets import load_words
 from tacit.datasets.cache import folder
-from tacit.estimators.prepared import features_for
 from tacit.experiments import Order
+from tacit.recipes.preparing import features_for
 
 Labels = NDArray[np.int64]
 _PIECE = 1_000

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from tacit.estimators import PrivateClassifier
 from tacit.experiments import Cell, Order, Record, Records, markdown_table
-from tacit.recipe import auto
+from tacit.recipes.recipe import auto
 
 from .data import Featured, read
 from .network import network_cells, network_tables

@@ -19,7 +19,7 @@ from tacit.datasets import Data
 from tacit.experiments import Cell, Order, Record, markdown_table
 from tacit.gradients import per_example_gradients
 from tacit.gradients.views import Shifts, Views
-from tacit.networks import tempered_cnn
+from tacit.models.networks import tempered_cnn
 
 NETWORK, INGREDIENTS = "network", "ingredients"
 

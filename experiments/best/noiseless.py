@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tacit.estimators.prepared import Prepared
 from tacit.features import PrivateCentring
+from tacit.recipes.preparing import Prepared
 
 from .data import Featured
 

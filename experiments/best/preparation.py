@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit.estimators import PrivateClassifier
 from tacit.experiments import Cell, Order, Record, markdown_table
-from tacit.recipe import auto
+from tacit.recipes.recipe import auto
 
 from .data import Featured, read
 

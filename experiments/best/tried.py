@@ -15,10 +15,10 @@ import numpy as np
 
 from tacit.datasets import load_words
 from tacit.estimators import PrivateClassifier
-from tacit.estimators.prepared import features_for
 from tacit.experiments import Cell, Order, Record, markdown_table
 from tacit.features import HashedWords, Knots
-from tacit.recipe import GATHERED, Recipe, auto
+from tacit.recipes.preparing import features_for
+from tacit.recipes.recipe import GATHERED, Recipe, auto
 
 from .data import Labels, kept
 from .preparation import over_seeds

@@ -14,14 +14,14 @@ from statistics import NormalDist
 import torch
 
 from tacit import methods
-from tacit.bounds import FeedbackClip, ShapedClip
-from tacit.bounds.prune import residual_name
-from tacit.flat import largest
-from tacit.mechanism import Mechanism
 from tacit.methods.directional import TauRule, tau
-from tacit.noise import DirectionalNoise, GaussianNoise, PrunedNoise
-from tacit.noise.directional import noise_shape
 from tacit.randomness import Stream
+from tacit.stages.bounds import FeedbackClip, ShapedClip
+from tacit.stages.bounds.prune import residual_name
+from tacit.stages.flat import largest
+from tacit.stages.mechanism import Mechanism
+from tacit.stages.noise import DirectionalNoise, GaussianNoise, PrunedNoise
+from tacit.stages.noise.directional import noise_shape
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
 _APART = 1_000_000_007

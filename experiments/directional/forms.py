@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tacit import Budget, methods
-from tacit.mechanism import Mechanism
+from tacit.stages.mechanism import Mechanism
 
 from . import by_chance
 

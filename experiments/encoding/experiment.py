@@ -19,12 +19,12 @@ from torch.nn.functional import cross_entropy
 
 from tacit import Poisson, methods
 from tacit.accounting import curve
-from tacit.bounds.encode import EncodingBox
-from tacit.bounds.vectors import Profile
-from tacit.cli.networks import network_for
 from tacit.experiments import Cell, Order, Record, Records, finite, markdown_table
 from tacit.gradients import per_example_gradients
-from tacit.noise.compare import Setting, compare_families
+from tacit.stages.bounds.encode import EncodingBox
+from tacit.stages.bounds.vectors import Profile
+from tacit.stages.noise.compare import Setting, compare_families
+from tacit.workflows.scoring import network_for
 
 from . import drawing
 

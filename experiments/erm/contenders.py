@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tacit.convex import (
+from tacit.erm import (
     FullDescent,
     NoisyDescent,
     NoisyLots,
@@ -15,10 +15,10 @@ from tacit.convex import (
     PermutedDescent,
     individual_descent,
 )
-from tacit.convex.individual import FilteredDescent
+from tacit.erm.individual import FilteredDescent
+from tacit.erm.influence import InfluenceRule
+from tacit.erm.reports import Reporting
 from tacit.guarantee import Guarantee
-from tacit.inputs.influence import InfluenceRule
-from tacit.inputs.local import Reporting
 from tacit.methods import (
     data_perturbation,
     gradient_perturbation,

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from tacit import Budget, Poisson, PrivateRun, methods
-from tacit.convex import Loss
+from tacit.erm import Loss
+from tacit.erm.noisy_networks import example_losses
 from tacit.guarantee import Guarantee
-from tacit.inputs.networks import example_losses
-from tacit.mechanism import Mechanism
+from tacit.stages.mechanism import Mechanism
 
 STEPS, LOT_SIZE, CLIP_NORM, STEP_SIZE = 100, 256, 1.0, 1.0
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from torch import nn
 
-from tacit.cli.networks import network_for
 from tacit.datasets import Data, read_from, reviews
 from tacit.datasets.data import Array
+from tacit.workflows.scoring import network_for
 
 
 def adult(data: Data, share: float, seed: int) -> Data:

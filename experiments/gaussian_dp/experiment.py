@@ -15,8 +15,8 @@ from experiments.training import Schedule, mean_and_spread, train, train_without
 from matplotlib.figure import Figure
 
 from tacit import methods
-from tacit.cli.networks import network_for
 from tacit.experiments import Cell, Order, Record, Records, markdown_table
+from tacit.workflows.scoring import network_for
 
 from . import drawing
 from .accounting import Steps, accounted, least_error_sums

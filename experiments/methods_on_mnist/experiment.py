@@ -22,11 +22,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tacit import Budget, Poisson, PrivateRun, datasets, methods
-from tacit.cli.networks import network_for, score
 from tacit.datasets import Data
 from tacit.experiments import finite
 from tacit.experiments.records import machine, today
-from tacit.mechanism import Mechanism
+from tacit.stages.mechanism import Mechanism
+from tacit.workflows.scoring import network_for, score
 
 FOLDER = Path(__file__).parent
 DELTA, LOT_SIZE, CLIP_NORM = 1e-5, 512, 1.0

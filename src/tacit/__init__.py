@@ -18,24 +18,20 @@ __all__ = [
     "__version__",
     "accounting",
     "audit",
-    "bounds",
-    "convex",
     "datasets",
+    "erm",
     "errors",
     "estimators",
     "features",
     "gradients",
-    "inputs",
     "ledger",
     "load",
     "methods",
-    "networks",
-    "noise",
-    "post",
-    "recipe",
-    "report",
-    "sampling",
-    "tuning",
+    "models",
+    "recipes",
+    "reports",
+    "stages",
+    "training",
     "types",
 ]
 
@@ -43,45 +39,42 @@ __all__ = [
 if TYPE_CHECKING:
     import tacit.accounting as accounting
     import tacit.audit as audit
-    import tacit.bounds as bounds
-    import tacit.convex as convex
     import tacit.datasets as datasets
+    import tacit.erm as erm
     import tacit.errors as errors
     import tacit.estimators as estimators
     import tacit.features as features
     import tacit.gradients as gradients
-    import tacit.inputs as inputs
     import tacit.ledger as ledger
     import tacit.methods as methods
-    import tacit.networks as networks
-    import tacit.noise as noise
-    import tacit.post as post
-    import tacit.recipe as recipe
-    import tacit.report as report
-    import tacit.sampling as sampling
-    import tacit.tuning as tuning
+    import tacit.models as models
+    import tacit.recipes as recipes
+    import tacit.reports as reports
+    import tacit.stages as stages
+    import tacit.training as training
     import tacit.types as types
-    from tacit.estimators import load
+    from tacit.budget import Budget
+    from tacit.estimators.saved import load
     from tacit.guarantee import Assumption, Guarantee
-    from tacit.ledger import Budget, Ledger
-    from tacit.plan import Schedule
-    from tacit.run import PrivateRun
-    from tacit.sampling import FullBatch, Poisson, Shuffled
+    from tacit.ledger import Ledger
+    from tacit.stages.sampling import FullBatch, Poisson, Shuffled
+    from tacit.training.plan import Schedule
+    from tacit.training.run import PrivateRun
 
     __version__: str
 else:
-    # Where a name that is no module is found.
+    # Where a name that is not a package is defined.
     _HOMES = {
         "Assumption": "guarantee",
-        "Budget": "ledger",
-        "FullBatch": "sampling",
+        "Budget": "budget",
+        "FullBatch": "stages.sampling",
         "Guarantee": "guarantee",
         "Ledger": "ledger",
-        "Poisson": "sampling",
-        "PrivateRun": "run",
-        "Schedule": "plan",
-        "Shuffled": "sampling",
-        "load": "estimators",
+        "Poisson": "stages.sampling",
+        "PrivateRun": "training.run",
+        "Schedule": "training.plan",
+        "Shuffled": "stages.sampling",
+        "load": "estimators.saved",
     }
 
     def __getattr__(name: str) -> object:

@@ -10,12 +10,12 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from tacit import arguments
+from tacit import _validate
+from tacit._old_names import key_of
 from tacit.accounting.curve import PrivacyCurve, claim_side, curve
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
 from tacit.accounting.events import from_json as event_from_json
 from tacit.errors import Asymptotic, InvalidArgument, NotAccountable, NotProven
-from tacit.old_assumptions import key_of
 
 # Version 1 held assumptions as bare sentences. It is still read.
 VERSION = 2
@@ -104,7 +104,7 @@ class Guarantee:
     findings: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", arguments.open_unit("delta", self.delta))
+        object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
         # A sampling that somebody else wrote may still give a sentence, and its run has been paid for by now.
         object.__setattr__(self, "assumptions", tuple(_keyed(each) for each in self.assumptions))
 
@@ -119,7 +119,7 @@ class Guarantee:
 
     def bounds(self, delta: float) -> tuple[float, float]:
         """(lower, upper), both certified; (0, inf) where nothing is proven, and 0 below where nothing is known."""
-        delta = arguments.open_unit("delta", delta)
+        delta = _validate.open_unit("delta", delta)
         if self._curve is None:
             return 0.0, math.inf
         lower, upper = self._curve.epsilon_bounds(delta)
@@ -132,7 +132,7 @@ class Guarantee:
 
     def local_epsilon(self, delta: float) -> float:
         """The proven upper bound for each report by itself; infinite where there are none, or nothing is proven."""
-        delta = arguments.open_unit("delta", delta)
+        delta = _validate.open_unit("delta", delta)
         try:
             return math.inf if self.local is None else curve(self.local).epsilon(delta)
         except NotProven:

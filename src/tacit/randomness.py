@@ -25,7 +25,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
-from tacit import arguments
+from tacit import _validate
 from tacit.errors import OutOfOrder
 
 Indices = NDArray[np.int64]
@@ -108,7 +108,7 @@ class SeededSource:
     is_secret = False
 
     def __init__(self, seed: int) -> None:
-        self.seed = arguments.count("seed", seed, at_least=0)
+        self.seed = _validate.count("seed", seed, at_least=0)
         self._key = hashlib.sha256(f"tacit seed {self.seed}".encode()).digest()
 
     def stream(self, purpose: Purpose, step: int) -> Stream:

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from exact_losses import (
+from support.exact_losses import (
     composed,
     epsilon_delta,
     gaussian_delta,

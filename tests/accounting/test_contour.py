@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from scipy import optimize
 
-from exact_losses import composed, epsilon_delta, gaussian_delta, hockey_stick, response
+from support.exact_losses import composed, epsilon_delta, gaussian_delta, hockey_stick, response
 from tacit.accounting import contour, gdp
 from tacit.accounting.composition import Composition
 from tacit.accounting.contour import (

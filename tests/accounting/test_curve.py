@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from exact_losses import panels
+from support.exact_losses import panels
 from tacit.accounting import (
     Adjacency,
     EpsilonDelta,

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from known_laws import CASES, FAMILIES, LAWS
+from support.known_laws import CASES, FAMILIES, LAWS
 
 
 @pytest.mark.parametrize(("density", "law"), LAWS)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from exact_losses import gaussian_delta, hockey_stick, response, sampled, sampled_gaussian_delta, swapped
-from known_laws import CASES, UNIT_VARIANCE_T9
+from support.exact_losses import gaussian_delta, hockey_stick, response, sampled, sampled_gaussian_delta, swapped
+from support.known_laws import CASES, UNIT_VARIANCE_T9
 from tacit.accounting import gdp
 from tacit.accounting.densities import (
     GaussianDensity,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from scipy import stats
 
-from exact_losses import gaussian_delta, panels, sampled_gaussian_delta
+from support.exact_losses import gaussian_delta, panels, sampled_gaussian_delta
 from tacit.accounting import (
     Adjacency,
     EpsilonDelta,

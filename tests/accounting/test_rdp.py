@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from exact_losses import panels
+from support.exact_losses import panels
 from tacit.accounting import (
     EpsilonDelta,
     Gaussian,

@@ -22,7 +22,7 @@ from tacit.audit.runs import load
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.methods import dpsgd
-from tacit.sampling import Poisson
+from tacit.stages.sampling import Poisson
 
 
 def noisy_mean(data):

@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from slow_gradients import SlowGradients
+from support.slow_gradients import SlowGradients
 from tacit.audit.canaries import CanaryGame, Directions, InputCanaries, Recording, WithCanaries
-from tacit.bounds import AdaClip, Clip, NormalisedClip, QuantileClip, Whiten
 from tacit.errors import InvalidArgument
-from tacit.lots import NoGradients
 from tacit.methods import directional, dpsgd
-from tacit.run import PrivateRun
-from tacit.sampling import Poisson
+from tacit.stages.bounds import AdaClip, Clip, NormalisedClip, QuantileClip, Whiten
+from tacit.stages.sampling import Poisson
+from tacit.training.lots import NoGradients
+from tacit.training.run import PrivateRun
 
 LIKE = {"first.weight": torch.zeros(40, 50), "first.bias": torch.zeros(40), "second": torch.zeros(7)}
 

@@ -6,7 +6,7 @@ Declared power: each of these set-ups catches the faults it is meant for with al
 
 import pytest
 
-from broken_runs import (
+from support.broken_runs import (
     FORGOTTEN,
     HALVED,
     IN_ORDER,

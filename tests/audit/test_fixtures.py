@@ -12,14 +12,14 @@ from tacit.audit.composed import cell_delta, composed_epsilon
 from tacit.audit.evidence import Kind, LowerBound, Verdict
 from tacit.audit.fixtures import Fixture, all_fixtures, bu, gradient, nasr, wang, xiang
 from tacit.audit.given import NAME, Releases, summed
-from tacit.convex.published import wang_2017_least_constant
+from tacit.erm.published import wang_2017_least_constant
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim
 from tacit.methods import noisy_sgd
 from tacit.methods.registry import METHODS
-from tacit.noise.directional import noise_shape
 from tacit.randomness import Purpose, SeededSource
-from tacit.sampling import FullBatch
+from tacit.stages.noise.directional import noise_shape
+from tacit.stages.sampling import FullBatch
 
 # Simulated ones take seconds; they are run by the tests of their methods.
 FIXTURES = [one for one in all_fixtures() if one.kind is not Kind.SIMULATED]

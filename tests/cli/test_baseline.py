@@ -9,10 +9,10 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 
-import tacit.cli.baseline
-from report_folders import tacit as command
-from tacit.cli.baseline import HOW, Plain, baseline
+import tacit.workflows.baseline
+from support.report_folders import tacit as command
 from tacit.datasets import load
+from tacit.workflows.baseline import HOW, Plain, baseline
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -65,9 +65,10 @@ def test_examples_that_it_is_tested_on_have_no_say_in_it(monkeypatch):
     few = replace(data, train=(data.train[0][:30], data.train[1][:30]))
     wrong = replace(few, test=(few.test[0], (few.test[1] + 1) % 3))
     weights, scores = [], []
-    score = tacit.cli.baseline.score
+    score = tacit.workflows.baseline.score
     monkeypatch.setattr(
-        "tacit.cli.baseline.score", lambda model, data: (weights.append(model.state_dict()), score(model, data))[1]
+        "tacit.workflows.baseline.score",
+        lambda model, data: (weights.append(model.state_dict()), score(model, data))[1],
     )
     for one in (few, wrong):
         scores.append(baseline(one, "linear", 0)["final"])

@@ -9,16 +9,17 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
-from small_images import write_few_images
+from support.small_images import write_few_images
 from tacit import PrivateRun
 from tacit.accounting import Gaussian, curve, from_json
+from tacit.budget import Budget
 from tacit.cli import app
 from tacit.estimators import load as load_recipe_model
 from tacit.features import Knots
 from tacit.guarantee import Guarantee
-from tacit.ledger import Budget, Ledger
-from tacit.recipe import auto
-from tacit.report.wording import up
+from tacit.ledger import Ledger
+from tacit.recipes.recipe import auto
+from tacit.reports.wording import up
 
 
 def tacit(*words):

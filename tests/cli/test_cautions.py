@@ -5,10 +5,10 @@ import warnings
 
 import pytest
 
-from published_files import CARD, write_published
-from tacit.cli.cautions import large_delta, said_plainly
+from support.published_files import CARD, write_published
 from tacit.datasets.data import private_part
 from tacit.errors import Caution
+from tacit.workflows.cautions import large_delta, said_plainly
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 PUBLISHED = private_part(284_807)
@@ -22,7 +22,7 @@ def warnings_in(run) -> list[str]:
 @pytest.fixture
 def nothing_is_compared(monkeypatch):
     """A comparison ends where its cells would be trained."""
-    monkeypatch.setattr("tacit.cli.comparing.run", lambda *_: False)
+    monkeypatch.setattr("tacit.workflows.comparing.run", lambda *_: False)
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import tacit as library
-from small_images import write_few_images
+from support.small_images import write_few_images
 from tacit.gradients.views import Shifts, Views
-from tacit.networks import tempered_cnn
-from tacit.report.run import read_run
+from tacit.models.networks import tempered_cnn
+from tacit.reports.run import read_run
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from tacit.accounting import Gaussian
-from tacit.cli.held_out import _terms, held_out_score, refuse_unless_charged, release_terms, score_of
-from tacit.cli.networks import Score, network_for, score
 from tacit.datasets.data import Data
 from tacit.errors import OutOfOrder
 from tacit.ledger import Ledger
 from tacit.methods import dpsgd
-from tacit.plan import Schedule
-from tacit.run import PrivateRun
-from tacit.sampling import Poisson
+from tacit.stages.sampling import Poisson
+from tacit.training.plan import Schedule
+from tacit.training.run import PrivateRun
 from tacit.types import Release
+from tacit.workflows.held_out import _terms, held_out_score, refuse_unless_charged, release_terms, score_of
+from tacit.workflows.scoring import Score, network_for, score
 
 
 def data_of(rows: int, share: float, seed: int, classes: int | None = 2) -> Data:

@@ -37,6 +37,8 @@ def names_in_messages() -> set[str]:
     """Every dotted name in a text of the program that is no docstring."""
     found: set[str] = set()
     for path in (ROOT / "src" / "tacit").rglob("*.py"):
+        if path.name == "_old_names.py":  # a table of names in saved files, which nobody is shown
+            continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docstrings = {
             id(node.body[0].value)
@@ -65,7 +67,7 @@ def is_module(name: str) -> bool:
 def test_every_name_in_a_message_or_in_the_docs_is_there_after_import_tacit():
     messages, docs = names_in_messages(), names_in_docs()
     assert {"tacit.load", "tacit.gradients.replace_batch_norm"} <= messages
-    assert {"tacit.load", "tacit.errors.Caution", "tacit.tuning"} <= docs
+    assert {"tacit.load", "tacit.errors.Caution", "tacit.training.tuning"} <= docs
     # What one name imports may bring another along: only those that are listed are there by themselves.
     assert {name.split(".")[1] for name in messages | docs} <= set(library.__all__)
     ran = fresh(RESOLVE.format(names=sorted(messages | docs)))

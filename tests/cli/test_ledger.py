@@ -6,7 +6,8 @@ import re
 import pytest
 
 from tacit.accounting import Adjacency, EpsilonDelta, Gaussian, Unproven, curve
-from tacit.ledger import Block, Booking, Budget, Course, Ledger
+from tacit.budget import Budget
+from tacit.ledger import Block, Booking, Course, Ledger
 
 RUN = Gaussian(1.1).sampled(0.01) * 100
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.accounting import Adjacency, Gaussian
-from tacit.cli.plan import Plan
+from tacit.workflows.numbers import Plan
 
 RUN = Gaussian(2.0).sampled(0.1) * 20
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tacit.accounting import Gaussian, curve
 from tacit.cli import app
-from tacit.recipe import auto
+from tacit.recipes.recipe import auto
 
 
 def plan(*words):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from small_images import write_few_images
+from support.small_images import write_few_images
 from tacit.errors import InvalidArgument
 from tacit.experiments import Records, Target
 from tacit.experiments.order import read_order

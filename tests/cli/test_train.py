@@ -180,7 +180,7 @@ def test_a_second_ctrl_c_stops_at_once_and_its_steps_are_paid_for(tacit, tmp_pat
     ],
 )
 def test_a_ctrl_c_before_the_first_step_says_that_nothing_was_spent(tacit, tmp_path, monkeypatch, line, part):
-    monkeypatch.setattr(f"tacit.cli.{part}", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(f"tacit.workflows.{part}", lambda *_: signal.raise_signal(signal.SIGINT))
     stopped = tacit(line)
     assert (stopped.code, stopped.out) == (130, "")
     assert stopped.err == "Stopped before the first step: nothing was released, and nothing was spent.\n"
@@ -190,7 +190,7 @@ def test_a_ctrl_c_before_the_first_step_says_that_nothing_was_spent(tacit, tmp_p
 def test_a_ctrl_c_before_a_resumed_run_steps_says_that_nothing_more_was_spent(tacit, monkeypatch, interrupted_at):
     interrupted_at(step=1)
     assert tacit("train iris --multiplier 3 --steps 10 --out first").code == 130
-    monkeypatch.setattr("tacit.cli.training.read_scores", lambda _: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr("tacit.workflows.training.read_scores", lambda _: signal.raise_signal(signal.SIGINT))
     stopped = tacit("train --resume first")
     assert stopped.code == 130
     assert stopped.err == "Stopped before the first step: nothing more was released, and nothing more was spent.\n"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tacit.accounting import Gaussian, curve
-from tacit.ledger import Budget, Ledger
-from tacit.run import PrivateRun
+from tacit.budget import Budget
+from tacit.ledger import Ledger
+from tacit.training.run import PrivateRun
 
 LINE = "train iris --multiplier 8 --delta 1e-5 --lot-size 119 --steps 6 --ledger iris.ledger"
 STEP = Gaussian(8.0).sampled(1.0)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tacit import checkpoint
 from tacit.accounting import Gaussian, curve
-from tacit.bounds import Whiten
 from tacit.guarantee import Guarantee, Status
 from tacit.methods.registry import METHODS
-from tacit.noise import Laplace
+from tacit.stages.bounds import Whiten
+from tacit.stages.noise import Laplace
+from tacit.training import checkpoint
 
 GRADIENT = [one for one in METHODS if one.kind == "gradient"]
 SHORT = "train iris --steps 40 --lot-size 10 --seed 1"

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.cli.held_out import _sensitivity, _terms, held_out_score
-from tacit.cli.networks import network_for, outputs_of
-from tacit.cli.settings import Settings
 from tacit.datasets.data import Data
 from tacit.datasets.own import load_table
 from tacit.guarantee import Guarantee
 from tacit.methods import dpsgd, encoded
-from tacit.run import PrivateRun
-from tacit.sampling import Poisson
+from tacit.stages.sampling import Poisson
+from tacit.training.run import PrivateRun
+from tacit.workflows.held_out import _sensitivity, _terms, held_out_score
+from tacit.workflows.scoring import network_for, outputs_of
+from tacit.workflows.settings import Settings
 
 BOUNDS = """
 rows = 300

@@ -7,8 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from tacit.accounting import EpsilonDelta
+from tacit.budget import Budget
 from tacit.guarantee import Guarantee
-from tacit.ledger import Budget, Ledger
+from tacit.ledger import Ledger
 
 LINE = "tune iris --epsilon 3 --delta 1e-5 --lot-size 119 --steps 3,6 --clip-norm 0.5,1 --trials 3"
 TABLE = """age,weight,outcome

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
-from slow_gradients import SlowGradients
+from support.slow_gradients import SlowGradients
 from tacit.accounting import Gaussian
-from tacit.bounds import (
+from tacit.randomness import Purpose, SeededSource
+from tacit.stages.bounds import (
     AdaClip,
     Clip,
     DrawnVectors,
@@ -20,8 +21,7 @@ from tacit.bounds import (
     ShapedClip,
     Whiten,
 )
-from tacit.noise import GaussianNoise, PrunedNoise
-from tacit.randomness import Purpose, SeededSource
+from tacit.stages.noise import GaussianNoise, PrunedNoise
 
 BOUNDS = [
     Clip(1.0),

@@ -16,30 +16,30 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
-import tacit.cli.trials
-from emissions import singles, watch
-from small_runs import N, small_model, small_run, train
+import tacit.workflows.trials
+from support.emissions import singles, watch
+from support.small_runs import N, small_model, small_run, train
 from tacit.accounting import Adjacency, EpsilonDelta, Event, ShuffledReports, curve, from_json
 from tacit.accounting.selection import BestOf, TruncatedNegativeBinomial
-from tacit.bounds import QuantileClip
-from tacit.charging import refuse_unless_reserved
+from tacit.budget import Budget
 from tacit.cli import app
-from tacit.cli.held_out import release_terms, with_score
-from tacit.cli.networks import Score
-from tacit.convex import NoisyDescent, NoisyLots, NoisyPass, NoisySnapshots
+from tacit.erm import NoisyDescent, NoisyLots, NoisyPass, NoisySnapshots, Reporting
 from tacit.errors import OutOfOrder
 from tacit.estimators import PrivateClassifier, PrivateLogisticRegression
-from tacit.estimators.recipes import RecipePlan
 from tacit.features import PrivateCentring, PrivateWhitening, PrivateWordWeights
-from tacit.inputs import Reporting
-from tacit.ledger import Budget, Ledger
-from tacit.mechanism import Mechanism
+from tacit.ledger import Ledger
 from tacit.methods import dpsgd, encoded, gradient_perturbation, objective_perturbation, output_perturbation
 from tacit.methods.objective_perturbation import _Plan
-from tacit.noise import GaussianNoise
-from tacit.recipe import auto
-from tacit.tuning import Choices, LogUniform, Search, Trial, tune
+from tacit.recipes.recipe import auto
+from tacit.recipes.run import RecipePlan
+from tacit.stages.bounds import QuantileClip
+from tacit.stages.mechanism import Mechanism
+from tacit.stages.noise import GaussianNoise
+from tacit.training.charging import refuse_unless_reserved
+from tacit.training.tuning import Choices, LogUniform, Search, Trial, tune
 from tacit.types import Release
+from tacit.workflows.held_out import release_terms, with_score
+from tacit.workflows.scoring import Score
 
 # What is imported here draws; `watch` replaces draws in what is there already.
 DRAWING = (gradient_perturbation, objective_perturbation, output_perturbation)
@@ -222,7 +222,7 @@ def scoring(emissions, monkeypatch):
         pairs.append((before, drawn))
         return found
 
-    monkeypatch.setattr("tacit.cli.held_out.release_terms", scored)
+    monkeypatch.setattr("tacit.workflows.held_out.release_terms", scored)
     return pairs
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from tacit.accounting import Adjacency
-from tacit.convex import (
+from tacit.erm import (
     FilteredDescent,
     FullDescent,
     Logistic,
@@ -17,11 +17,11 @@ from tacit.convex import (
     NoisyPass,
     NoisySnapshots,
     PermutedDescent,
+    Reporting,
     individual_descent,
 )
 from tacit.errors import InvalidArgument
 from tacit.guarantee import FIXED_SEED, Guarantee
-from tacit.inputs import Reporting
 from tacit.methods.data_perturbation import data_perturbation
 from tacit.methods.gradient_perturbation import gradient_perturbation
 from tacit.methods.influence_perturbation import influence_perturbation

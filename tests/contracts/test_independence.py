@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import tacit
-from odd_models import ODD as ENTRIES
-from odd_models import ActNorm, Apply, around, vectors
-from slow_gradients import SlowGradients
+from support.odd_models import ODD as ENTRIES
+from support.odd_models import ActNorm, Apply, around, vectors
+from support.slow_gradients import SlowGradients
 from tacit.audit.neighbours import measure_movement, neighbour_test
 from tacit.errors import InvalidArgument, MixesExamples, OutOfOrder
 

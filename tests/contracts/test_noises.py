@@ -8,9 +8,10 @@ import torch
 from scipy import stats
 
 from tacit.accounting import Event, Gaussian, ProductNoise, Unproven, curve
-from tacit.bounds import Encode
 from tacit.errors import InvalidArgument, NotProven
-from tacit.noise import (
+from tacit.randomness import Purpose, SecureSource, SeededSource
+from tacit.stages.bounds import Encode
+from tacit.stages.noise import (
     BoxNoise,
     Cauchy,
     DirectionalNoise,
@@ -23,7 +24,6 @@ from tacit.noise import (
     StudentT,
     VarianceGamma,
 )
-from tacit.randomness import Purpose, SecureSource, SeededSource
 from tacit.types import BoundedSum
 
 BOX = Encode().box

@@ -4,12 +4,12 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from slow_gradients import SlowGradients
-from tacit.bounds import Clip
-from tacit.mechanism import Mechanism
-from tacit.noise import GaussianNoise
-from tacit.post import KSDenoise, LaplacianSmoothing, TopK
+from support.slow_gradients import SlowGradients
 from tacit.randomness import Purpose, SeededSource
+from tacit.stages.bounds import Clip
+from tacit.stages.mechanism import Mechanism
+from tacit.stages.noise import GaussianNoise
+from tacit.stages.post import KSDenoise, LaplacianSmoothing, TopK
 
 POSTS = [
     LaplacianSmoothing(),

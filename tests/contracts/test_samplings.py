@@ -7,7 +7,7 @@ from scipy import stats
 from tacit.accounting import Adjacency, Gaussian, Laplace, curve
 from tacit.errors import InvalidArgument, NotAccountable
 from tacit.randomness import Purpose, SeededSource
-from tacit.sampling import FullBatch, Poisson, Shuffled
+from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 
 POPULATION = 1000
 SAMPLINGS = [Poisson(50, POPULATION), Poisson(2.5, POPULATION), FullBatch(POPULATION), Shuffled(64, POPULATION)]

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from published_files import PUBLISHED, write_published
+from support.published_files import PUBLISHED, write_published
 from tacit.datasets import load, load_table
 from tacit.datasets.bounds import Bounds
 from tacit.errors import InvalidArgument

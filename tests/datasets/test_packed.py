@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from published_files import PUBLISHED
+from support.published_files import PUBLISHED
 from tacit.datasets import is_kept, load
 from tacit.datasets.files import members
 from tacit.errors import InvalidArgument

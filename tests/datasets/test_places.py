@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from published_files import CARD, PUBLISHED, write_published
+from support.published_files import CARD, PUBLISHED, write_published
 from tacit.datasets import _READERS, NAMES, is_kept, load, load_words, read_from, reviews
 from tacit.datasets.bundled import BUNDLED
 from tacit.errors import InvalidArgument

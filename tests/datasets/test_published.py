@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from published_files import PUBLISHED, idx, write_published
+from support.published_files import PUBLISHED, idx, write_published
 from tacit.datasets import load
 from tacit.errors import InvalidArgument
 

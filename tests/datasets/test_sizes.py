@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from published_files import PUBLISHED, write_published
+from support.published_files import PUBLISHED, write_published
 from tacit.datasets import Data, load, load_table
 from tacit.datasets.bounds import Bounds
 from tacit.datasets.data import private_part

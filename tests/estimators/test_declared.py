@@ -8,13 +8,13 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 from tacit.accounting import Adjacency
-from tacit.convex import FullDescent, NoisyLots, NoisySnapshots, PermutedDescent
+from tacit.budget import Budget
+from tacit.erm import FullDescent, InfluenceRule, NoisyLots, NoisySnapshots, PermutedDescent
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.estimators import PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression, PrivateRegressor
 from tacit.estimators.declared import estimated_norm
 from tacit.guarantee import FIXED_SEED, Status
-from tacit.inputs import InfluenceRule
-from tacit.ledger import Budget, Ledger
+from tacit.ledger import Ledger
 
 X, Y = load_breast_cancer(return_X_y=True)
 X = X / X.max(axis=0)

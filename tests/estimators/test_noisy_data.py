@@ -9,12 +9,12 @@ from sklearn.datasets import load_breast_cancer, load_iris
 
 from tacit import methods
 from tacit.accounting import Adjacency
-from tacit.convex import Multinomial, Squared
+from tacit.budget import Budget
+from tacit.erm import Descent, InfluenceRule, InputRule, Multinomial, Reporting, Squared
 from tacit.errors import BudgetExceeded, InvalidArgument, NotProven
 from tacit.estimators import PrivateClassifier, PrivateRegressor
 from tacit.guarantee import FIXED_SEED, Status
-from tacit.inputs import Descent, InfluenceRule, InputRule, Reporting
-from tacit.ledger import Budget, Ledger
+from tacit.ledger import Ledger
 
 X, Y = load_breast_cancer(return_X_y=True)
 X = X / X.max(axis=0)

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from small_images import write_few_images
+from support.small_images import write_few_images
 from tacit import datasets
 from tacit.cli import app
 from tacit.errors import InvalidArgument

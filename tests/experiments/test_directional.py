@@ -9,12 +9,12 @@ import torch
 
 from tacit import Budget, methods
 from tacit.accounting import Gaussian, curve, multiplier_for
-from tacit.bounds.prune import residual_name
 from tacit.experiments import Record
 from tacit.experiments.targets import find_target
-from tacit.mechanism import Settings
 from tacit.methods.directional import TauRule, tau
 from tacit.randomness import Stream
+from tacit.stages.bounds.prune import residual_name
+from tacit.stages.mechanism import Settings
 from tacit.types import BoundedSum
 
 FOLDER = Path(__file__).parents[2] / "experiments"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from small_images import write_few_images
+from support.small_images import write_few_images
 from tacit import methods
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "methods_on_mnist" / "experiment.py"

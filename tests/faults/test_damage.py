@@ -14,11 +14,12 @@ from safetensors.torch import save, save_file
 from torch.nn.functional import cross_entropy
 
 import tacit
-from tacit import checkpoint, methods
+from tacit import methods
 from tacit.accounting import EpsilonDelta, Gaussian, Laplace, StudentT, curve, from_json
 from tacit.accounting.events import Event
 from tacit.errors import CannotResume, TacitError
-from tacit.journal import lost_steps
+from tacit.training import checkpoint
+from tacit.training.journal import lost_steps
 
 N, STEPS = 40, 8
 DATA = (torch.randn(N, 3, generator=torch.Generator().manual_seed(0)), torch.arange(N) % 2)
@@ -161,7 +162,9 @@ def forged(folder, tree) -> None:
     save_file({}, folder / "run.safetensors", metadata=metadata)
 
 
-TEXTS = st.sampled_from(["dict", "list", "tuple", "stage", "event", "enum", "tensor", "tacit.plan:Plan", "os:system"])
+TEXTS = st.sampled_from(
+    ["dict", "list", "tuple", "stage", "event", "enum", "tensor", "tacit.training.plan:Plan", "os:system"]
+)
 LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=True) | TEXTS
 TREES = st.recursive(
     LEAVES,
@@ -183,7 +186,15 @@ def test_a_forged_save_is_refused(folder, tree):
 
 @pytest.mark.parametrize(
     "name",
-    ["tacit.__main__:main", "tacit.nowhere:Thing", "tacit.run:PrivateRun", "subprocess:Popen", "tacit:x", ":", ""],
+    [
+        "tacit.__main__:main",
+        "tacit.nowhere:Thing",
+        "tacit.training.run:PrivateRun",
+        "subprocess:Popen",
+        "tacit:x",
+        ":",
+        "",
+    ],
 )
 def test_a_forged_save_loads_nothing_but_values(folder, name):
     forged(folder, {"$": "stage", "class": name, "settings": {"$": "dict", "pairs": []}})

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tacit import checkpoint
 from tacit.accounting import Gaussian
 from tacit.errors import TacitError
-from tacit.journal import Journal, lost_steps
 from tacit.ledger import Block, Booking, Course, Ledger
+from tacit.training import checkpoint
+from tacit.training.journal import Journal, lost_steps
 
-SCRIPT = Path(__file__).with_name("fill_disk.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "fill_disk.py"
 
 
 @contextmanager

@@ -20,11 +20,12 @@ from torch.nn.functional import cross_entropy
 import tacit
 from tacit import datasets, methods
 from tacit.accounting import Gaussian
+from tacit.budget import Budget
 from tacit.cli import main
 from tacit.datasets.bounds import Bounds
 from tacit.errors import TacitError
 from tacit.guarantee import Assumption, Guarantee
-from tacit.ledger import Budget, Ledger
+from tacit.ledger import Ledger
 
 FIXTURES = [HealthCheck.function_scoped_fixture]
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).with_name("kill_many.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "kill_many.py"
 
 
 def test_five_kills_lose_nothing():

@@ -1,21 +1,13 @@
 """Every backend on every kind of model agrees with a loop of single-example backward passes."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from support import zoo
 from tacit.errors import InvalidArgument, MixesExamples
 from tacit.gradients import LotGradients, per_example_gradients, replace_batch_norm
-
-_spec = importlib.util.spec_from_file_location("zoo", Path(__file__).with_name("zoo.py"))
-assert _spec is not None
-assert _spec.loader is not None
-zoo = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(zoo)
 
 # torch creates the first state of a recurrent cell inside the model, where torch.func cannot see the examples.
 NOT_BY_VMAP = {name for name in zoo.MODELS if "lstm" in name or "gru" in name or "rnn" in name}

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from slow_gradients import slow_gradients
+from support.slow_gradients import slow_gradients
 from tacit.gradients import per_example_gradients
 from tacit.gradients.entropy import losses_and_gradients
 from tacit.gradients.losses import whole_losses

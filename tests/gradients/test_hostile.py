@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tacit.bounds import Clip, NormalisedClip
 from tacit.errors import InvalidArgument, MixesExamples
 from tacit.gradients import per_example_gradients
+from tacit.stages.bounds import Clip, NormalisedClip
 
 X, Y = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 

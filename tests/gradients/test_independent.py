@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import _pop_mode_temporarily
 
-from gradients.operation_samples import ELSEWHERE, MIXING, SAMPLES, SIZE, WRITTEN, Sample
+from support.operation_samples import ELSEWHERE, MIXING, SAMPLES, SIZE, WRITTEN, Sample
 from tacit.errors import MixesExamples
 from tacit.gradients import per_example_gradients
 from tacit.gradients.engine import Unclear

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slow_gradients import slow_gradients
+from support.slow_gradients import slow_gradients
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
 

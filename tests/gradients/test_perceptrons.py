@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from slow_gradients import slow_gradients
+from support.slow_gradients import slow_gradients
 from tacit.gradients import per_example_gradients
 
 SIZE, FEATURES, CLASSES = 40, 6, 3

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tacit.gradients.recurrences as recurrences
-from slow_gradients import slow_gradients
-from tacit.bounds import Clip
+from support.slow_gradients import slow_gradients
 from tacit.errors import MixesExamples
 from tacit.gradients import LotGradients, per_example_gradients
 from tacit.gradients.pieces import GramPiece
+from tacit.stages.bounds import Clip
 
 KINDS = [nn.LSTM, nn.GRU, nn.RNN]
 USES = ("all states", "last output", "last states", "first times")

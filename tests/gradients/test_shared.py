@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slow_gradients import slow_gradients
-from tacit.bounds import Clip
+from support.slow_gradients import slow_gradients
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
+from tacit.stages.bounds import Clip
 
 SIZE, WIDTH, TOKENS = 8, 16, 5
 

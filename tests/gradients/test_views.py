@@ -5,10 +5,10 @@ import torch
 from torch.nn import functional as F
 
 import tacit
-from tacit.bounds import Clip
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
 from tacit.gradients.views import Shifts, Views
+from tacit.stages.bounds import Clip
 
 torch.manual_seed(0)
 MODEL = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(48, 2))

@@ -18,8 +18,9 @@ from tacit.accounting import (
     gdp,
 )
 from tacit.accounting.rdp import RenyiProfile
+from tacit.budget import Budget, Terms
 from tacit.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument, NotProven
-from tacit.ledger import Account, Budget, Charge, Course, Terms
+from tacit.ledger import Account, Charge, Course
 from tacit.ledger.account import largest
 from tacit.ledger.adjacency import stated
 

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from tacit.accounting import EpsilonDelta, Gaussian, curve
+from tacit.budget import Budget
 from tacit.errors import BadLedger, BudgetExceeded, InvalidArgument, OutOfOrder, TacitError
-from tacit.ledger import Block, Booking, Budget, Course, Ledger
+from tacit.ledger import Block, Booking, Course, Ledger
 from tacit.ledger.booking import ledger_of
 
 STEP = Gaussian(20.0)

@@ -11,15 +11,16 @@ import pytest
 import torch
 
 import tacit
-from guesses import guesses, neighbours, shown
+from support.guesses import guesses, neighbours, shown
 from tacit.accounting import Gaussian
+from tacit.budget import Budget
 from tacit.cli import main
 from tacit.errors import BadLedger, InvalidArgument
 from tacit.estimators import PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression
 from tacit.features import HashedWords
-from tacit.ledger import Block, Booking, Budget, Course, Ledger, fingerprint
-from tacit.recipe import auto
-from tacit.tuning import Choices, Search, Trial, tune
+from tacit.ledger import Block, Booking, Course, Ledger, fingerprint
+from tacit.recipes.recipe import auto
+from tacit.training.tuning import Choices, Search, Trial, tune
 
 RNG = np.random.default_rng(0)
 N = 60

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting import Gaussian, Repeated, curve
+from tacit.budget import Budget
 from tacit.errors import BudgetExceeded, OutOfOrder
-from tacit.ledger import Block, Booking, Budget, Course, Ledger
+from tacit.ledger import Block, Booking, Course, Ledger
 
 STEP, STEPS, ALLOWED = Gaussian(30.0), 6, 14
 ACTIONS = st.lists(

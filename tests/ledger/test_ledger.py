@@ -11,8 +11,9 @@ import pytest
 
 import tacit
 from tacit.accounting import Adjacency, Gaussian, Unproven
+from tacit.budget import Budget
 from tacit.errors import BudgetExceeded, InvalidArgument, NotProven
-from tacit.ledger import Block, Budget, Course, Ledger, fingerprint
+from tacit.ledger import Block, Course, Ledger, fingerprint
 
 STEP = Gaussian(20.0)
 COURSE = Course((Block(STEP, 12),))

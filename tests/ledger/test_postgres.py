@@ -11,8 +11,9 @@ import time
 import pytest
 
 from tacit.accounting import Gaussian, curve
+from tacit.budget import Budget
 from tacit.errors import BadLedger, InvalidArgument, OutOfOrder, TacitError
-from tacit.ledger import Block, Booking, Budget, Course, Ledger
+from tacit.ledger import Block, Booking, Course, Ledger
 from tacit.ledger.booking import ledger_of
 
 STEP = Gaussian(20.0)

@@ -6,8 +6,9 @@ import sys
 import warnings
 
 from tacit.accounting import Gaussian, curve
+from tacit.budget import Budget
 from tacit.errors import OutOfOrder
-from tacit.ledger import Block, Booking, Budget, Course, Ledger
+from tacit.ledger import Block, Booking, Course, Ledger
 
 EACH = Gaussian(30.0)
 

@@ -10,10 +10,11 @@ from torch.nn.functional import cross_entropy
 import tacit
 from tacit import methods
 from tacit.accounting import Gaussian, curve
+from tacit.budget import Budget
 from tacit.errors import BadLedger, BudgetExceeded, CannotResume, InvalidArgument, OutOfOrder
-from tacit.ledger import Budget, Ledger
-from tacit.mechanism import Mechanism
-from tacit.noise import GaussianNoise
+from tacit.ledger import Ledger
+from tacit.stages.mechanism import Mechanism
+from tacit.stages.noise import GaussianNoise
 
 N, STEPS = 100, 12
 DATA = (torch.randn(N, 3, generator=torch.Generator().manual_seed(0)), torch.arange(N) % 2)
@@ -293,8 +294,8 @@ def test_a_data_set_that_is_fetched_has_the_name_that_it_is_given(ledger):
 
 
 def test_arrays_of_odd_types_have_fingerprints(ledger):
-    from tacit.charging import fingerprint_of
-    from tacit.lots import TensorExamples
+    from tacit.training.charging import fingerprint_of
+    from tacit.training.lots import TensorExamples
 
     inputs, targets = DATA
     found = {fingerprint_of(TensorExamples(inputs.to(kind), targets)) for kind in (torch.float32, torch.bfloat16)}

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger import version_1
+from support import version_1
 from tacit.accounting import Gaussian, Laplace, curve
+from tacit.budget import Budget, Terms
 from tacit.errors import BadLedger, InvalidArgument, TacitError
-from tacit.ledger import Block, Booking, Budget, Course, Ledger, Terms
+from tacit.ledger import Block, Booking, Course, Ledger
 
 STEP = Gaussian(1.1).sampled(0.01)
 

@@ -6,9 +6,9 @@ from torch.nn.functional import cross_entropy
 
 from tacit import Budget, Poisson, PrivateRun
 from tacit.accounting import Gaussian, curve
-from tacit.bounds import AdaClip
 from tacit.guarantee import Status
 from tacit.methods import adaclip
+from tacit.stages.bounds import AdaClip
 
 
 def run_of(mechanism, steps=20):

@@ -13,13 +13,13 @@ from torch.nn.functional import cross_entropy
 
 from tacit import Budget, FullBatch, Poisson, PrivateRun, Schedule, methods
 from tacit.accounting import Gaussian, Unproven, curve, gdp, multiplier_for
-from tacit.bounds import Clip, ShapedClip, Whiten
 from tacit.errors import InvalidArgument, NotAchievable
 from tacit.guarantee import FIXED_SEED, Status
-from tacit.mechanism import Mechanism
 from tacit.methods.directional import TauRule, directional, tau
-from tacit.noise import GaussianNoise, NoisyMean
-from tacit.plan import Plan
+from tacit.stages.bounds import Clip, ShapedClip, Whiten
+from tacit.stages.mechanism import Mechanism
+from tacit.stages.noise import GaussianNoise, NoisyMean
+from tacit.training.plan import Plan
 
 MNIST = Poisson(lot_size=512, population=55_000), 6445
 SVHN = Poisson(lot_size=256, population=73_257), 8585

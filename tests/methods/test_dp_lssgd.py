@@ -11,9 +11,9 @@ from tacit.accounting import Gaussian, curve, multiplier_for
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee, Status
 from tacit.methods.dp_lssgd import VarianceRule, conditions_hold, dp_lssgd
-from tacit.plan import Plan
-from tacit.post import LaplacianSmoothing
-from tacit.spending import Spent, guarantee_of
+from tacit.stages.post import LaplacianSmoothing
+from tacit.training.plan import Plan
+from tacit.training.spending import Spent, guarantee_of
 
 POISSON = Poisson(lot_size=128, population=50_000)
 STEPS = 2000

@@ -8,10 +8,10 @@ from torch.nn.functional import cross_entropy
 
 from tacit import Budget, Poisson, PrivateRun, methods
 from tacit.accounting import Gaussian, curve, multiplier_for
-from tacit.bounds import Clip, Counted
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
-from tacit.plan import Plan
+from tacit.stages.bounds import Clip, Counted
+from tacit.training.plan import Plan
 
 POISSON = Poisson(lot_size=256, population=60_000)
 SETTING = {"epsilon": 2.0, "delta": 1e-5, "rate": POISSON.rate, "steps": 3516}

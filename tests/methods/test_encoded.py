@@ -13,15 +13,15 @@ from torch.nn.functional import cross_entropy
 from tacit import Budget, Poisson, PrivateRun, Schedule
 from tacit.accounting import Gaussian, curve
 from tacit.accounting.losses import shifted
-from tacit.bounds import DrawnVectors, Encode, GivenVectors, Profile
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee, Status
 from tacit.methods.encoded import RenyiOverVectors, encoded, sampled_divergences, vector_moments
-from tacit.noise import FAMILIES, BoxNoise, Normal, StudentT
-from tacit.noise.product import product_event
-from tacit.plan import Plan
-from tacit.post import KSDenoise
-from tacit.spending import Spent, guarantee_of
+from tacit.stages.bounds import DrawnVectors, Encode, GivenVectors, Profile
+from tacit.stages.noise import FAMILIES, BoxNoise, Normal, StudentT
+from tacit.stages.noise.product import product_event
+from tacit.stages.post import KSDenoise
+from tacit.training.plan import Plan
+from tacit.training.spending import Spent, guarantee_of
 
 POISSON = Poisson(lot_size=256, population=60_000)
 PAIR = GivenVectors(((0.6, 0.8),))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tacit.convex import Logistic, NoisyDescent, NoisyLots, NoisyPass, NoisySnapshots
+from tacit.erm import Logistic, NoisyDescent, NoisyLots, NoisyPass, NoisySnapshots
 from tacit.guarantee import Status
 from tacit.methods.gradient_perturbation import gradient_perturbation
 from tacit.methods.registry import METHODS

@@ -8,14 +8,14 @@ from torch.nn.functional import cross_entropy
 
 from tacit import Budget, Poisson, PrivateRun
 from tacit.accounting import Unproven, curve
-from tacit.bounds import Clip, FeedbackClip, MaskedClip
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee, Status
 from tacit.methods.dpsgd import dpsgd
 from tacit.methods.pruned import pruned
-from tacit.noise import GaussianNoise, PrunedNoise
-from tacit.plan import Plan
-from tacit.post import TopK
+from tacit.stages.bounds import Clip, FeedbackClip, MaskedClip
+from tacit.stages.noise import GaussianNoise, PrunedNoise
+from tacit.stages.post import TopK
+from tacit.training.plan import Plan
 
 SAMPLING = Poisson(lot_size=20, population=200)
 

@@ -9,9 +9,9 @@ import pytest
 from tacit import Poisson, methods
 from tacit.accounting import curve
 from tacit.errors import InvalidArgument
-from tacit.mechanism import Mechanism
 from tacit.methods.registry import METHODS, entry, gradient_names
-from tacit.plan import Plan
+from tacit.stages.mechanism import Mechanism
+from tacit.training.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 GRADIENT = [one for one in METHODS if one.kind == "gradient"]

@@ -1,7 +1,7 @@
 """The line as it should be: it passes the type checker."""
 
-from tacit.mechanism import Mechanism
 from tacit.randomness import Stream
+from tacit.stages.mechanism import Mechanism
 from tacit.types import Bound, Noise, PerExampleGradients, Post, State, Tensors
 
 

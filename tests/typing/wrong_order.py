@@ -1,7 +1,7 @@
 """What must not pass the type checker. Every line marked `wrong` has to be reported, and no other."""
 
-from tacit.mechanism import Mechanism, MechanismState
 from tacit.randomness import Stream
+from tacit.stages.mechanism import Mechanism, MechanismState
 from tacit.types import Bound, BoundedSum, Noise, PerExampleGradients, Post, Release, State, Tensors
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.curve import AccountantName, curve
 from tacit.accounting.events import Adjacency, Event, Gaussian
@@ -30,14 +30,14 @@ def calibrate(
     The answer is certified by the accountant's upper bound, and larger than the smallest such x by
     at most 0.01 % (where the bounds are as tight as for Poisson-sampled Gaussians).
     """
-    epsilon = arguments.positive("epsilon", epsilon)
-    delta = arguments.open_unit("delta", delta)
+    epsilon = _validate.positive("epsilon", epsilon)
+    delta = _validate.open_unit("delta", delta)
     _refuse_asymptotic(by, allow_asymptotic)
 
     def spent(x: float) -> float:
         return curve(event_of(x), by).epsilon(delta)
 
-    guess = arguments.positive("guess", guess)
+    guess = _validate.positive("guess", guess)
     if by == "pld":
         found = _by_delta(event_of, epsilon, delta, guess)
         if found is not None:
@@ -98,8 +98,8 @@ def multiplier_for(
     >>> round(multiplier_for(epsilon=3, delta=1e-5, rate=256 / 60_000, steps=14_062), 3)
     0.968
     """
-    rate, steps = arguments.rate("rate", rate), arguments.count("steps", steps)
-    epsilon, delta = arguments.positive("epsilon", epsilon), arguments.open_unit("delta", delta)
+    rate, steps = _validate.rate("rate", rate), _validate.count("steps", steps)
+    epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
     mu = float(gdp.mu(epsilon, delta))
     if rate == 1 and by == "pld":
         return math.sqrt(steps) / mu * (1 + 1e-11)
@@ -130,8 +130,8 @@ def steps_for(
     >>> steps_for(epsilon=3, delta=1e-5, rate=256 / 60_000, multiplier=1.1)
     21364
     """
-    rate, multiplier = arguments.rate("rate", rate), arguments.positive("multiplier", multiplier)
-    epsilon, delta = arguments.positive("epsilon", epsilon), arguments.open_unit("delta", delta)
+    rate, multiplier = _validate.rate("rate", rate), _validate.positive("multiplier", multiplier)
+    epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
     _refuse_asymptotic(by, allow_asymptotic)
     step = Gaussian(multiplier, adjacency).sampled(rate)
 
@@ -171,9 +171,9 @@ def lot_size_for(
     >>> lot_size_for(epsilon=3, delta=1e-5, population=60_000, steps=14_062, multiplier=1.1)
     314
     """
-    population, steps = arguments.count("population", population), arguments.count("steps", steps)
-    multiplier = arguments.positive("multiplier", multiplier)
-    epsilon, delta = arguments.positive("epsilon", epsilon), arguments.open_unit("delta", delta)
+    population, steps = _validate.count("population", population), _validate.count("steps", steps)
+    multiplier = _validate.positive("multiplier", multiplier)
+    epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
     _refuse_asymptotic(by, allow_asymptotic)
     noise = Gaussian(multiplier, adjacency)
 

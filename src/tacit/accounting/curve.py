@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.bounds import Bounds
 from tacit.accounting.clt import CentralLimitProfile, central_limit_mu
@@ -147,12 +147,12 @@ class PrivacyCurve:
 
         Infinite where no epsilon will do.
         """
-        return self._profile.epsilon(arguments.open_unit("delta", delta)).upper
+        return self._profile.epsilon(_validate.open_unit("delta", delta)).upper
 
     def epsilon_bounds(self, delta: float) -> tuple[float, float]:
         """(lower, upper): the true epsilon lies between them."""
         self._refuse_asymptotic_bounds()
-        delta = arguments.open_unit("delta", delta)
+        delta = _validate.open_unit("delta", delta)
         # Whoever tells of a guarantee asks for the same few numbers again and again.
         if delta not in self._answers:
             bounds = self._profile.epsilon(delta)
@@ -165,35 +165,35 @@ class PrivacyCurve:
 
     def epsilon_estimate(self, delta: float) -> float:
         """The best single number for epsilon: for comparing, not for promising."""
-        return self._profile.epsilon(arguments.open_unit("delta", delta)).estimate
+        return self._profile.epsilon(_validate.open_unit("delta", delta)).estimate
 
     def delta(self, epsilon: float) -> float:
         """Smallest delta for which the event is (epsilon, delta)-DP: a certified upper bound."""
-        return self._profile.delta(arguments.non_negative("epsilon", epsilon)).upper
+        return self._profile.delta(_validate.non_negative("epsilon", epsilon)).upper
 
     def delta_bounds(self, epsilon: float) -> tuple[float, float]:
         """(lower, upper): the true delta lies between them."""
         self._refuse_asymptotic_bounds()
-        bounds = self._profile.delta(arguments.non_negative("epsilon", epsilon))
+        bounds = self._profile.delta(_validate.non_negative("epsilon", epsilon))
         return bounds.lower, bounds.upper
 
     def delta_estimate(self, epsilon: float) -> float:
         """The best single number for delta: for comparing, not for promising."""
-        return self._profile.delta(arguments.non_negative("epsilon", epsilon)).estimate
+        return self._profile.delta(_validate.non_negative("epsilon", epsilon)).estimate
 
     def tradeoff(self, alpha: float | Floats) -> float | Floats:
         """Smallest type II error of an attacker whose false alarms have probability `alpha`: no attack does better.
 
         This is the symmetric curve of Gaussian DP's authors, the worse of adding and removing the example.
         """
-        alphas = arguments.units("alpha", alpha)
+        alphas = _validate.units("alpha", alpha)
         table = self._table
         return _same_shape(alpha, _largest(alphas, table.epsilons, table.upper))
 
     def tradeoff_bounds(self, alpha: float | Floats) -> tuple[float | Floats, float | Floats]:
         """(lower, upper): the smallest type II error lies between them."""
         self._refuse_asymptotic_bounds()
-        alphas = arguments.units("alpha", alpha)
+        alphas = _validate.units("alpha", alpha)
         table = self._table
         # Between two tabulated epsilons, delta is at least its value at the right, e^epsilon that at the left.
         later = np.append(table.lower[1:], 0.0)
@@ -202,7 +202,7 @@ class PrivacyCurve:
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
         """The largest share of members that an attacker can find at this rate of false alarms."""
-        rate = arguments.unit("false_positive_rate", false_positive_rate)
+        rate = _validate.unit("false_positive_rate", false_positive_rate)
         return 1 - float(self.tradeoff(rate))
 
     def advantage(self) -> float:
@@ -211,7 +211,7 @@ class PrivacyCurve:
 
     def group(self, size: int) -> PrivacyCurve:
         """The guarantee for `size` examples together: exact for Gaussian noise, sampled or not; else by chaining."""
-        return replace(self, group_size=self.group_size * arguments.count("size", size))
+        return replace(self, group_size=self.group_size * _validate.count("size", size))
 
     def mu(self, regret: float = 0.0) -> float:
         """The smallest mu for which the trade-off curve is certified to lie above that of mu-GDP, less `regret`.
@@ -220,7 +220,7 @@ class PrivacyCurve:
         outcomes of a sampled Gaussian are as bad as without sampling. A regret of 1e-6, say, asks
         for the curve as far as anyone can see it, and gives a mu that describes the mechanism.
         """
-        regret = arguments.non_negative("regret", regret)
+        regret = _validate.non_negative("regret", regret)
         if regret < _LEAST_DELTA:
             return self._whole_mu()
         table = self._table

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tacit import arguments
+from tacit import _validate
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class _Scaled:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", arguments.positive("scale", self.scale))
+        object.__setattr__(self, "scale", _validate.positive("scale", self.scale))
 
     @property
     def typical_scale(self) -> float:
@@ -104,8 +104,8 @@ class StudentTDensity:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dof", arguments.positive("dof", self.dof))
-        object.__setattr__(self, "scale", arguments.positive("scale", self.scale))
+        object.__setattr__(self, "dof", _validate.positive("dof", self.dof))
+        object.__setattr__(self, "scale", _validate.positive("scale", self.scale))
 
     @property
     def typical_scale(self) -> float:

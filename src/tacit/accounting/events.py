@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, final
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.densities import FAMILIES, Density, LaplaceDensity, StudentTDensity
 from tacit.errors import AdjacencyMismatch, InvalidArgument
 
@@ -80,7 +80,7 @@ class Gaussian(Event):
     adjacency: Adjacency = Adjacency.ADD_REMOVE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "multiplier", arguments.positive("multiplier", self.multiplier))
+        object.__setattr__(self, "multiplier", _validate.positive("multiplier", self.multiplier))
 
 
 @final
@@ -97,7 +97,7 @@ class ProductNoise(Event):
     adjacency: Adjacency = Adjacency.ADD_REMOVE
 
     def __post_init__(self) -> None:
-        shifts = tuple(abs(shift) for shift in arguments.reals("shifts", self.shifts).ravel().tolist())
+        shifts = tuple(abs(shift) for shift in _validate.reals("shifts", self.shifts).ravel().tolist())
         if not shifts:
             raise InvalidArgument("shifts must hold at least one number: how far one example moves each coordinate.")
         if not isinstance(self.density, Density):
@@ -110,7 +110,7 @@ class ProductNoise(Event):
 
 def Laplace(multiplier: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> ProductNoise:  # noqa: N802 - reads as an event
     """A number released with Laplace noise whose scale is `multiplier` times the L1 sensitivity: 1/multiplier-DP."""
-    return ProductNoise(LaplaceDensity(arguments.positive("multiplier", multiplier)), (1.0,), adjacency)
+    return ProductNoise(LaplaceDensity(_validate.positive("multiplier", multiplier)), (1.0,), adjacency)
 
 
 def StudentT(  # noqa: N802 - reads as an event
@@ -133,8 +133,8 @@ class RandomizedResponse(Event):
     adjacency: Adjacency = Adjacency.REPLACE_ONE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", arguments.positive("epsilon", self.epsilon))
-        object.__setattr__(self, "choices", arguments.count("choices", self.choices, at_least=2))
+        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        object.__setattr__(self, "choices", _validate.count("choices", self.choices, at_least=2))
 
 
 @final
@@ -147,8 +147,8 @@ class EpsilonDelta(Event):
     adjacency: Adjacency = Adjacency.ADD_REMOVE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", arguments.non_negative("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", arguments.unit("delta", self.delta))
+        object.__setattr__(self, "epsilon", _validate.non_negative("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _validate.unit("delta", self.delta))
 
 
 @final
@@ -198,7 +198,7 @@ class Sampled(_Around):
     rate: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", arguments.rate("rate", self.rate))
+        object.__setattr__(self, "rate", _validate.rate("rate", self.rate))
 
 
 @final
@@ -214,7 +214,7 @@ class ShuffledReports(_Around):
     population: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "population", arguments.count("population", self.population))
+        object.__setattr__(self, "population", _validate.count("population", self.population))
         if self.inside.adjacency is not Adjacency.REPLACE_ONE:
             raise AdjacencyMismatch(
                 "A report is made from one example and compares any two values of it, so what is inside shuffled "
@@ -230,7 +230,7 @@ class Repeated(_Around):
     times: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "times", arguments.count("times", self.times, at_least=0))
+        object.__setattr__(self, "times", _validate.count("times", self.times, at_least=0))
 
 
 @final

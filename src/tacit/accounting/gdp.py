@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, erfinv, ndtr, ndtri
 
-from tacit import arguments
+from tacit import _validate
+from tacit._validate import Array
 from tacit.accounting.tradeoffs import Tradeoff as Tradeoff
 from tacit.accounting.tradeoffs import Values, root, shaped, smallest
 from tacit.accounting.tradeoffs import subsampled_tradeoff as subsampled_tradeoff
 from tacit.accounting.tradeoffs import symmetrized as symmetrized
-from tacit.arguments import Array
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
@@ -50,8 +50,8 @@ def epsilon(delta: float, mu: float) -> float:
     >>> f"{epsilon(1e-5, mu=1.0):.7f}"
     '4.3771781'
     """
-    delta = arguments.open_unit("delta", delta)
-    mu = arguments.non_negative("mu", mu, infinite=True)
+    delta = _validate.open_unit("delta", delta)
+    mu = _validate.non_negative("mu", mu, infinite=True)
     if mu == 0 or math.isinf(mu):
         return mu
     goal = math.log(delta)
@@ -68,8 +68,8 @@ def mu(epsilon: float, delta: float) -> float:
     >>> f"{mu(1.0, delta=1e-5):.8f}"
     '0.26805112'
     """
-    epsilon = arguments.non_negative("epsilon", epsilon, infinite=True)
-    delta = arguments.open_unit("delta", delta)
+    epsilon = _validate.non_negative("epsilon", epsilon, infinite=True)
+    delta = _validate.open_unit("delta", delta)
     if math.isinf(epsilon):
         return math.inf
     at_zero = 2 * math.sqrt(2) * float(erfinv(delta))
@@ -93,7 +93,7 @@ def compose(*mus: float) -> float:
     >>> compose(0.3, 0.4)
     0.5
     """
-    return math.hypot(*(arguments.non_negative("mu", m, infinite=True) for m in mus))
+    return math.hypot(*(_validate.non_negative("mu", m, infinite=True) for m in mus))
 
 
 def clt_mu(multiplier: float, rate: float, steps: int) -> float:
@@ -105,9 +105,9 @@ def clt_mu(multiplier: float, rate: float, steps: int) -> float:
     >>> f"{clt_mu(1.1, 256 / 60_000, 14_062):.4f}"
     '0.5736'
     """
-    multiplier = arguments.positive("multiplier", multiplier)
-    rate = arguments.rate("rate", rate)
-    steps = arguments.count("steps", steps)
+    multiplier = _validate.positive("multiplier", multiplier)
+    rate = _validate.rate("rate", rate)
+    steps = _validate.count("steps", steps)
     half = 0.5 / multiplier / multiplier
     with np.errstate(over="ignore"):
         return float(rate * math.sqrt(steps) * np.exp(half) * math.sqrt(-math.expm1(-2 * half)))
@@ -119,7 +119,7 @@ def smallest_error_sum(mu: float) -> float:
     >>> f"{smallest_error_sum(0.5736):.8f}"
     '0.77426546'
     """
-    return 2 * float(ndtr(-arguments.non_negative("mu", mu, infinite=True) / 2))
+    return 2 * float(ndtr(-_validate.non_negative("mu", mu, infinite=True) / 2))
 
 
 def tradeoff(alpha: Values, mu: float) -> Values:
@@ -128,8 +128,8 @@ def tradeoff(alpha: Values, mu: float) -> Values:
     >>> f"{tradeoff(0.05, mu=1.0):.8f}"
     '0.74048898'
     """
-    alphas = arguments.units("alpha", alpha)
-    mu = arguments.non_negative("mu", mu, infinite=True)
+    alphas = _validate.units("alpha", alpha)
+    mu = _validate.non_negative("mu", mu, infinite=True)
     if mu == 0:
         return shaped(1 - alphas, alpha)
     if math.isinf(mu):
@@ -143,9 +143,9 @@ def epsilon_delta_tradeoff(alpha: Values, epsilon: float, delta: float) -> Value
     >>> f"{epsilon_delta_tradeoff(0.05, epsilon=1.0, delta=1e-5):.8f}"
     '0.86407591'
     """
-    alphas = arguments.units("alpha", alpha)
-    epsilon = arguments.non_negative("epsilon", epsilon, infinite=True)
-    delta = arguments.unit("delta", delta)
+    alphas = _validate.units("alpha", alpha)
+    epsilon = _validate.non_negative("epsilon", epsilon, infinite=True)
+    delta = _validate.unit("delta", delta)
     if math.isinf(epsilon):
         return shaped(np.zeros_like(alphas), alpha)
     # e^epsilon may overflow while e^epsilon * alpha does not; beyond 1400 both bounds are 0 for every float.
@@ -165,9 +165,9 @@ def subsampled_gaussian_tradeoff(alpha: Values, mu: float, rate: float) -> Value
     >>> f"{subsampled_gaussian_tradeoff(0.05, mu=1.0, rate=0.01):.8f}"
     '0.94790489'
     """
-    alphas = np.atleast_1d(arguments.units("alpha", alpha))
-    mu = arguments.non_negative("mu", mu, infinite=True)
-    rate = arguments.rate("rate", rate)
+    alphas = np.atleast_1d(_validate.units("alpha", alpha))
+    mu = _validate.non_negative("mu", mu, infinite=True)
+    rate = _validate.rate("rate", rate)
     if math.isinf(mu):
         return epsilon_delta_tradeoff(alpha, 0.0, rate)
     # The slope of G_mu, and so that of f_p for every rate, is -1 here.
@@ -195,8 +195,8 @@ def _sampled_gaussian_inverse(alpha: Array, mu: float, rate: float) -> Array:
 
 
 def _log_delta(epsilon: float | Array, mu: float) -> Array:
-    epsilons = arguments.reals("epsilon", epsilon, infinite=True)
-    mu = arguments.non_negative("mu", mu, infinite=True)
+    epsilons = _validate.reals("epsilon", epsilon, infinite=True)
+    mu = _validate.non_negative("mu", mu, infinite=True)
     size = np.abs(epsilons)
     with np.errstate(all="ignore"):
         if math.isinf(mu):

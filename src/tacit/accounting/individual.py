@@ -17,10 +17,10 @@ from typing import Any, NoReturn, final
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from tacit import arguments
+from tacit import _validate
+from tacit._validate import Array
 from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Gaussian
-from tacit.arguments import Array
 from tacit.errors import InvalidArgument, NotAchievable
 
 _TABLE_SIZE = 2049
@@ -72,8 +72,8 @@ class GaussianFilter:
     shrink: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mu", arguments.positive("mu", self.mu))
-        object.__setattr__(self, "std", arguments.positive("std", self.std))
+        object.__setattr__(self, "mu", _validate.positive("mu", self.mu))
+        object.__setattr__(self, "std", _validate.positive("std", self.std))
 
     @property
     def budget(self) -> float:
@@ -87,7 +87,7 @@ class GaussianFilter:
 
     def start(self, n: int) -> Spent:
         """Nobody has spent anything."""
-        return Spent(np.zeros(arguments.count("n", n)))
+        return Spent(np.zeros(_validate.count("n", n)))
 
     def cost(self, norms: Array) -> Array:
         """What contributions of these norms cost in one step."""
@@ -110,7 +110,7 @@ class GaussianFilter:
 
     def steps(self, norm: float) -> int:
         """For how many steps an example with contributions of this norm takes part in full."""
-        return math.floor(_OUTWARDS * self.budget / (arguments.positive("norm", norm) / self.std) ** 2)
+        return math.floor(_OUTWARDS * self.budget / (_validate.positive("norm", norm) / self.std) ** 2)
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,10 @@ class RenyiFilter:
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "std", "clip_norm"):
-            object.__setattr__(self, name, arguments.positive(name, getattr(self, name)))
-        object.__setattr__(self, "delta", arguments.open_unit("delta", self.delta))
-        object.__setattr__(self, "order", arguments.count("order", self.order, at_least=2))
-        object.__setattr__(self, "rate", arguments.rate("rate", self.rate))
+            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+        object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
+        object.__setattr__(self, "order", _validate.count("order", self.order, at_least=2))
+        object.__setattr__(self, "rate", _validate.rate("rate", self.rate))
         if self.budget <= 0:
             raise NotAchievable(
                 f"At order {self.order} nothing is left of epsilon {self.epsilon:g} at delta {self.delta:g}. Take a "
@@ -173,7 +173,7 @@ class RenyiFilter:
 
     def start(self, n: int) -> Spent:
         """Nobody has spent anything."""
-        return Spent(np.zeros(arguments.count("n", n)))
+        return Spent(np.zeros(_validate.count("n", n)))
 
     def divergence(self, norms: Array) -> Array:
         """The Rényi divergence of one step for contributions of these norms, exactly (Mironov et al. 2019)."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import arguments
-from tacit.arguments import Array
+from tacit import _validate
+from tacit._validate import Array
 from tacit.errors import InvalidArgument
 
 
@@ -25,7 +25,7 @@ def mutual_information_bound(epsilon: float) -> float:
     >>> f"{mutual_information_bound(1.0):.5f}"
     '0.46212'
     """
-    epsilon = arguments.non_negative("epsilon", epsilon, infinite=True)
+    epsilon = _validate.non_negative("epsilon", epsilon, infinite=True)
     return epsilon * math.tanh(epsilon / 2)
 
 
@@ -37,7 +37,7 @@ def published_mutual_information_bound(epsilon: float) -> float:
     >>> f"{published_mutual_information_bound(1.0):.5f}"
     '0.85914'
     """
-    epsilon = arguments.non_negative("epsilon", epsilon, infinite=True)
+    epsilon = _validate.non_negative("epsilon", epsilon, infinite=True)
     with np.errstate(over="ignore"):
         return float(epsilon * np.expm1(epsilon) / 2)
 
@@ -51,8 +51,8 @@ def gaussian_mutual_information_bound(variances: Sequence[float] | Array, stds: 
     >>> gaussian_mutual_information_bound([1.0, 4.0], [1.0, 2.0])
     1.0
     """
-    variance = arguments.non_negatives("variances", variances)
-    std = arguments.non_negatives("stds", stds)
+    variance = _validate.non_negatives("variances", variances)
+    std = _validate.non_negatives("stds", stds)
     _same_shape("variances", variance, "stds", std)
     with np.errstate(divide="ignore", over="ignore"):
         ratios = np.divide(variance, std * std, out=np.zeros_like(variance), where=variance > 0)
@@ -65,7 +65,7 @@ def example_mutual_information_bound(mu: float) -> float:
     >>> example_mutual_information_bound(1.0)
     0.5
     """
-    mu = arguments.non_negative("mu", mu, infinite=True)
+    mu = _validate.non_negative("mu", mu, infinite=True)
     return mu * mu / 2
 
 
@@ -95,7 +95,7 @@ def distortion_rate(
     '0.0861571 0.0430786 (True, True)'
     """
     log_beta = _log_untold(entropies, weights)
-    level, active = _fill(log_beta, arguments.non_negative("rate (in nats)", rate))
+    level, active = _fill(log_beta, _validate.non_negative("rate (in nats)", rate))
     with np.errstate(over="ignore"):
         shares = np.exp(np.minimum(level, log_beta))
         return DistortionRate(
@@ -108,8 +108,8 @@ def distortion_rate(
 
 def _log_untold(entropies: Sequence[float] | Array, weights: Sequence[float] | Array) -> Array:
     """Logarithm of beta, the weighted squared error of a coordinate that is not told at all."""
-    entropy = arguments.reals("entropies", entropies, infinite=True)
-    weight = arguments.reals("weights", weights)
+    entropy = _validate.reals("entropies", entropies, infinite=True)
+    weight = _validate.reals("weights", weights)
     _same_shape("entropies", entropy, "weights", weight)
     if np.any(entropy == math.inf):
         raise InvalidArgument(

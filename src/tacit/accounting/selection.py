@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from scipy import optimize
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.curve import PrivacyCurve, curve
 from tacit.accounting.events import EpsilonDelta, Event
 from tacit.accounting.rdp import RenyiProfile
@@ -48,8 +48,8 @@ class TruncatedNegativeBinomial:
     gamma: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", arguments.open_unit("gamma", self.gamma))
-        shape = float(arguments.reals("shape", self.shape))
+        object.__setattr__(self, "gamma", _validate.open_unit("gamma", self.gamma))
+        shape = float(_validate.reals("shape", self.shape))
         if shape <= -1:
             raise InvalidArgument(f"shape must be a finite number above -1. Got {self.shape!r}. 1 is geometric.")
         object.__setattr__(self, "shape", shape)
@@ -80,7 +80,7 @@ class TruncatedNegativeBinomial:
 
     def probability(self, times: int) -> float:
         """The probability of exactly so many runs."""
-        times = arguments.count("times", times, at_least=0)
+        times = _validate.count("times", times, at_least=0)
         if times == 0:
             return 0.0
         if self.shape == 0:
@@ -102,7 +102,7 @@ class PoissonRepetitions:
 
     def probability(self, times: int) -> float:
         """The probability of exactly so many runs."""
-        times = arguments.count("times", times, at_least=0)
+        times = _validate.count("times", times, at_least=0)
         return math.exp(times * math.log(self.mean) - self.mean - math.lgamma(times + 1))
 
 
@@ -112,7 +112,7 @@ def draw(repetitions: Repetitions, uniform: float) -> int:
     >>> [draw(TruncatedNegativeBinomial(1, 0.5), u) for u in (0.0, 0.49, 0.51, 0.9)]
     [1, 1, 2, 4]
     """
-    left = arguments.unit("uniform", uniform)
+    left = _validate.unit("uniform", uniform)
     times = 0
     while True:
         left -= repetitions.probability(times)
@@ -188,7 +188,7 @@ class BestOf:
 
     def epsilon_by_divergence(self, delta: float) -> float:
         """Through Rényi divergences, and the conversion of Canonne, Kamath and Steinke 2020."""
-        log_delta = math.log(arguments.open_unit("delta", delta))
+        log_delta = math.log(_validate.open_unit("delta", delta))
 
         def at(order: float) -> float:
             c = order - 1
@@ -207,7 +207,7 @@ class BestOf:
         (2 + shape) epsilon of Papernot and Steinke (3 epsilon of Liu and Talwar 2019 for shape 1), or less. Compare
         Koskela, Redberg and Wang 2024.
         """
-        delta = arguments.open_unit("delta", delta)
+        delta = _validate.open_unit("delta", delta)
         if isinstance(self.repetitions, PoissonRepetitions):
             return math.inf
         alone = max(one.epsilon(delta / self.repetitions.mean) for one in self._curves)
@@ -233,14 +233,14 @@ class BestOf:
 
 
 def _more_than_one(name: str, value: float) -> float:
-    number = arguments.positive(name, value)
+    number = _validate.positive(name, value)
     if number <= 1:
         raise InvalidArgument(f"{name} must be a finite number above 1. Got {value!r}.")
     return number
 
 
 def _at_least_one(name: str, value: float) -> float:
-    number = arguments.positive(name, value)
+    number = _validate.positive(name, value)
     if number < 1:
         raise InvalidArgument(f"{name} must be a finite number of at least 1. Got {value!r}.")
     return number

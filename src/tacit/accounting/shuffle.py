@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.densities import Floats, GaussianDensity
 from tacit.accounting.events import EpsilonDelta, Event, ProductNoise, RandomizedResponse, ShuffledReports
@@ -47,9 +47,9 @@ def clone_delta(epsilon: float, *, local_epsilon: float, population: int) -> flo
     >>> clone_delta(0.0608, local_epsilon=2.0, population=45_222) < 5e-6
     True
     """
-    epsilon = arguments.non_negative("epsilon", epsilon)
-    local_epsilon = arguments.positive("local_epsilon", local_epsilon)
-    return _clone_delta(epsilon, local_epsilon, arguments.count("population", population))
+    epsilon = _validate.non_negative("epsilon", epsilon)
+    local_epsilon = _validate.positive("local_epsilon", local_epsilon)
+    return _clone_delta(epsilon, local_epsilon, _validate.count("population", population))
 
 
 def clone_epsilon(delta: float, *, local_epsilon: float, population: int) -> float:
@@ -58,9 +58,9 @@ def clone_epsilon(delta: float, *, local_epsilon: float, population: int) -> flo
     >>> round(clone_epsilon(5e-6, local_epsilon=2.0, population=45_222), 4)
     0.0608
     """
-    delta = arguments.open_unit("delta", delta)
-    local_epsilon = arguments.positive("local_epsilon", local_epsilon)
-    population = arguments.count("population", population)
+    delta = _validate.open_unit("delta", delta)
+    local_epsilon = _validate.positive("local_epsilon", local_epsilon)
+    population = _validate.count("population", population)
     return _least_epsilon(lambda epsilon: _clone_delta(epsilon, local_epsilon, population), delta, local_epsilon)
 
 
@@ -73,9 +73,9 @@ def closed_form_epsilon(delta: float, *, local_epsilon: float, population: int) 
     >>> round(closed_form_epsilon(5e-6, local_epsilon=2.0, population=45_222), 6)
     0.253189
     """
-    delta = arguments.open_unit("delta", delta)
-    local_epsilon = arguments.positive("local_epsilon", local_epsilon)
-    population = arguments.count("population", population)
+    delta = _validate.open_unit("delta", delta)
+    local_epsilon = _validate.positive("local_epsilon", local_epsilon)
+    population = _validate.count("population", population)
     if local_epsilon > math.log(population / (16 * math.log(2 / delta))):
         return local_epsilon
     growth = math.exp(local_epsilon)
@@ -88,9 +88,9 @@ def optimistic_epsilon(delta: float, *, local_epsilon: float, population: int) -
 
     Its authors' erratum says that a lemma behind it is wrong, so it holds for some local randomizers only.
     """
-    delta = arguments.open_unit("delta", delta)
-    local_epsilon = arguments.positive("local_epsilon", local_epsilon)
-    population = arguments.count("population", population)
+    delta = _validate.open_unit("delta", delta)
+    local_epsilon = _validate.positive("local_epsilon", local_epsilon)
+    population = _validate.count("population", population)
     growth = math.exp(local_epsilon)
     spread = 4 * math.sqrt(2 * math.log(4 / delta) / ((growth + 1) * population)) + 4 / population
     return math.log1p((growth - 1) * spread)

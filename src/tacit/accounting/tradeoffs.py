@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from tacit import arguments
-from tacit.arguments import Array
+from tacit import _validate
+from tacit._validate import Array
 from tacit.errors import InvalidArgument
 
 Values = TypeVar("Values", float, Array)
@@ -36,7 +36,7 @@ class _Sampled:
     rate: float
 
     def __call__(self, alpha: Values, /) -> Values:
-        alphas = np.atleast_1d(arguments.units("alpha", alpha))
+        alphas = np.atleast_1d(_validate.units("alpha", alpha))
         return shaped(self.rate * self.f(alphas) + (1 - self.rate) * (1 - alphas), alpha)
 
 
@@ -49,7 +49,7 @@ def subsampled_tradeoff(f: Callable[[Array], Array], rate: float) -> Tradeoff:
     >>> f"{subsampled_tradeoff(lambda alpha: tradeoff(alpha, 1.0), rate=0.01)(0.05):.8f}"
     '0.94790489'
     """
-    return _Sampled(f, arguments.rate("rate", rate))
+    return _Sampled(f, _validate.rate("rate", rate))
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Inverse:
     f: Callable[[Array], Array]
 
     def __call__(self, alpha: Values, /) -> Values:
-        alphas = np.atleast_1d(arguments.units("alpha", alpha))
+        alphas = np.atleast_1d(_validate.units("alpha", alpha))
         return shaped(smallest(lambda t: self.f(t) <= alphas, alphas.shape), alpha)
 
 
@@ -79,7 +79,7 @@ class _Hull:
     arcs: tuple[_Arc, ...]
 
     def __call__(self, alpha: Values, /) -> Values:
-        alphas = np.atleast_1d(arguments.units("alpha", alpha))
+        alphas = np.atleast_1d(_validate.units("alpha", alpha))
         corners = [corner for arc in self.arcs for corner in (arc.start, arc.end)]
         at, height = zip(*corners, strict=True)
         miss = np.interp(alphas, at, height)

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import arguments
+from tacit import _validate
+from tacit._files import write_whole
 from tacit.accounting.curve import PrivacyCurve
 from tacit.accounting.events import Adjacency
 from tacit.audit.canaries import InputCanaries
@@ -30,7 +31,6 @@ from tacit.audit.released import minus_loss, released_numbers
 from tacit.audit.runs import each, load, runs_in
 from tacit.audit.statistics import Discriminant, distinguish, error_points
 from tacit.errors import InvalidArgument
-from tacit.files import write_whole
 
 Data = tuple[NDArray[Any], NDArray[Any]]
 Train = Callable[[Any], Any]
@@ -62,7 +62,7 @@ class Canaries:
     ) -> Finding:
         """Train once; guess the coins."""
         rng = np.random.default_rng(self.seed)
-        canaries = InputCanaries.draw(*data, count=arguments.count("count", self.count, at_least=2), rng=rng)
+        canaries = InputCanaries.draw(*data, count=_validate.count("count", self.count, at_least=2), rng=rng)
         released = train(canaries.join(*data))
         numbers = (self.score or minus_loss)(released, canaries.inputs, canaries.targets)
         found = np.nan_to_num(np.asarray(numbers, dtype=np.float64).ravel())
@@ -102,7 +102,7 @@ class ManyRuns:
         self, train: Train, data: Data, *, delta: float, confidence: float, proven: PrivacyCurve | None
     ) -> Finding:
         """Train until there are enough runs; tell the two data sets apart."""
-        count = arguments.count("runs", self.runs, at_least=16)
+        count = _validate.count("runs", self.runs, at_least=16)
         worlds = self._worlds(data)
         vector = self.features or released_numbers
         with runs_in(self.folder, self.workers, self.seed) as runs:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.curve import PrivacyCurve
 from tacit.accounting.curve import curve as curve_of
 from tacit.audit.attacks import Attack, Canaries, Train
@@ -45,8 +45,8 @@ def audit(
     ('claim broken', True)
     """
     inputs, targets = (np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in _pair(data))
-    delta, confidence = arguments.open_unit("delta", delta), arguments.open_unit("confidence", confidence)
-    claimed = None if claim is None else arguments.non_negative("claim", claim)
+    delta, confidence = _validate.open_unit("delta", delta), _validate.open_unit("confidence", confidence)
+    claimed = None if claim is None else _validate.non_negative("claim", claim)
     curve = _curve(proven)
     found = (attack or Canaries()).attack(train, (inputs, targets), delta=delta, confidence=confidence, proven=curve)
     return AuditReport(found, claimed, math.inf if curve is None else curve.epsilon(delta), curve)

@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit import arguments
+from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
 from tacit.gradients.losses import Loss
-from tacit.lots import Examples, NoGradients, examples_from, on_device
-from tacit.mechanism import Mechanism
-from tacit.run import PrivateRun
+from tacit.stages.mechanism import Mechanism
+from tacit.training.lots import Examples, NoGradients, examples_from, on_device
+from tacit.training.run import PrivateRun
 from tacit.types import Bound, BoundedSum, PerExampleGradients, State, Tensors
 
 # Coordinates in which a direction is not zero: enough that two directions hardly overlap, few enough to keep thousands.
@@ -201,8 +201,8 @@ class CanaryGame:
     it is a public number, and canaries are examples like all others.
 
     >>> from tacit.methods import dpsgd
-    >>> from tacit.run import PrivateRun
-    >>> from tacit.sampling import Poisson
+    >>> from tacit.training.run import PrivateRun
+    >>> from tacit.stages.sampling import Poisson
     >>> model = torch.nn.Linear(5, 2)
     >>> data = (torch.randn(100, 5), torch.randint(2, (100,)))
     >>> game = CanaryGame.draw(model, data, count=20, length=10.0, seed=0)
@@ -231,11 +231,11 @@ class CanaryGame:
         """
         rng = np.random.default_rng(seed)
         like = {name: value for name, value in model.named_parameters() if value.requires_grad}
-        directions = Directions.draw(like, arguments.count("count", count, at_least=2), rng)
+        directions = Directions.draw(like, _validate.count("count", count, at_least=2), rng)
         dtype = next(iter(like.values())).dtype
         examples = examples_from(data, workers=0, dtype=dtype)
         coins = rng.integers(0, 2, len(directions)).astype(bool)
-        return CanaryGame(examples, directions, coins, arguments.positive("length", length))
+        return CanaryGame(examples, directions, coins, _validate.positive("length", length))
 
     @property
     def data(self) -> tuple[Tensor, Tensor]:

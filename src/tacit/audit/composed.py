@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.composition import Composition
 from tacit.accounting.losses import LossAtoms, thin
 from tacit.accounting.search import JUMPS, draw, search, settle
@@ -31,7 +31,7 @@ def composed_epsilon(p: Floats, q: Floats, times: int, delta: float) -> float:
 
     Masses may sum up to less than one: what is left out could only help the attacker.
     """
-    times, delta = arguments.count("times", times), arguments.open_unit("delta", delta)
+    times, delta = _validate.count("times", times), _validate.open_unit("delta", delta)
     keep = (p > 0) & (q > 0)
     forward = LossAtoms(np.log(p[keep] / q[keep]), p[keep], q[keep])
     return max(_one_way(atoms, times, delta) for atoms in (forward, forward.reversed()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting import gdp
 
 
@@ -44,10 +44,10 @@ class LowerBound:
     assuming: str = ""
 
     def __post_init__(self) -> None:
-        epsilon = arguments.non_negative("epsilon", self.epsilon, infinite=True)
+        epsilon = _validate.non_negative("epsilon", self.epsilon, infinite=True)
         object.__setattr__(self, "epsilon", epsilon)
-        object.__setattr__(self, "delta", arguments.open_unit("delta", self.delta))
-        object.__setattr__(self, "confidence", arguments.rate("confidence", self.confidence))
+        object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
+        object.__setattr__(self, "confidence", _validate.rate("confidence", self.confidence))
 
     @classmethod
     def of_gap(cls, gap: float, delta: float) -> Self:
@@ -56,7 +56,7 @@ class LowerBound:
         >>> LowerBound.of_gap(0.1, delta=1e-5).epsilon
         inf
         """
-        gap = arguments.unit("gap", gap)
+        gap = _validate.unit("gap", gap)
         kind = Kind.EXACT if gap == 1 else Kind.PROBABILITY_GAP
         return cls(math.inf if gap > delta else 0.0, delta, kind=kind, gap=gap)
 

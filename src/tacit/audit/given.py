@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.accounting.events import Event
-from tacit.mechanism import Mechanism
 from tacit.randomness import Purpose, SeededSource, making
+from tacit.stages.mechanism import Mechanism
 from tacit.types import Bound, BoundedSum, Sampling, State, Tensors
 
 NAME = "weights"
@@ -80,7 +80,7 @@ class Releases:
 
     >>> from tacit.accounting import Gaussian
     >>> from tacit.methods import dpsgd
-    >>> from tacit.sampling import FullBatch
+    >>> from tacit.stages.sampling import FullBatch
     >>> releases = Releases(dpsgd(1.0, 2.0), FullBatch(population=3), steps=4)
     >>> releases((np.eye(3), np.zeros(3))).shape, releases.event(3) == Gaussian(2.0) * 4
     (torch.Size([4, 3]), True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.curve import PrivacyCurve
 from tacit.audit.evidence import Kind, LowerBound
@@ -51,13 +51,13 @@ def guess(scores: Any, included: Any, share: float = 0.1) -> Guesses:
     >>> guess([3.0, 1.0, 2.0, 0.0], [True, True, False, False], share=0.5)
     Guesses(canaries=4, made=2, right=2)
     """
-    scores = arguments.reals("scores", scores, infinite=True).ravel()
+    scores = _validate.reals("scores", scores, infinite=True).ravel()
     coins = np.asarray(included, dtype=bool).ravel()
     if scores.size != coins.size or scores.size < 2:
         raise InvalidArgument(
             f"scores and included must have one entry per canary, for two or more. Got {scores.size} and {coins.size}."
         )
-    each = max(int(arguments.rate("share", share) * scores.size / 2), 1)
+    each = max(int(_validate.rate("share", share) * scores.size / 2), 1)
     order = np.argsort(scores, kind="stable")
     right = np.sum(~coins[order[:each]]) + np.sum(coins[order[scores.size - each :]])
     return Guesses(scores.size, 2 * each, int(right))
@@ -174,7 +174,7 @@ def one_run(
     guesses are counted. With `log_odds` scores are logs of how much likelier the run is with the canary than without,
     and `bound` weighs all guesses by them, if delta leaves room for that: canaries * delta <= 1 - confidence.
     """
-    confidence, delta = arguments.open_unit("confidence", confidence), arguments.open_unit("delta", delta)
+    confidence, delta = _validate.open_unit("confidence", confidence), _validate.open_unit("delta", delta)
     guesses = guess(scores, included, share)
     mu = curve_mu(guesses, confidence=confidence)
 

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit import arguments
+from tacit import _validate
 from tacit.audit.runs import Runs, load
 from tacit.audit.separation import Roc, roc
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
 from tacit.gradients.losses import Loss, per_example_losses
-from tacit.lots import examples_from, on_device
+from tacit.training.lots import examples_from, on_device
 
 Floats = NDArray[np.float64]
 ScoreName = Literal["loss", "entropy", "confidence", "gradient norm"]
@@ -129,7 +129,7 @@ class Shadows:
         Normal distributions are fitted to each example's scores with and without it. An example that was on one side
         only of every model has a ratio of 0: nothing is known of it.
         """
-        target = arguments.reals("target", target).ravel()
+        target = _validate.reals("target", target).ravel()
         (inside, wide_inside), (outside, wide_outside) = (
             _fitted(self.scores, side) for side in (self.inside, ~self.inside)
         )
@@ -183,7 +183,7 @@ def train_shadows(
     Coins come in pairs of opposite ones, so that every example is inside as often as outside. Results are kept in
     the folder of `runs`, coins included: an interrupted call goes on with the same ones.
     """
-    count = arguments.count("count", count, at_least=2)
+    count = _validate.count("count", count, at_least=2)
     coins = _coins(runs, count, len(data[1]))
     paths = runs.results("shadow-models", _ShadowJob(train, loss, data, coins, name), count)
     return Shadows(load(paths), coins)

@@ -22,13 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from tacit import arguments
+from tacit import _validate
 from tacit.errors import InvalidArgument, MixesExamples, OutOfOrder
 from tacit.gradients import per_example_gradients
 from tacit.gradients.losses import Loss
 from tacit.methods import dpsgd
-from tacit.run import GradientsOf, PrivateRun
-from tacit.sampling import FullBatch
+from tacit.stages.sampling import FullBatch
+from tacit.training.run import GradientsOf, PrivateRun
 
 Make = Callable[[], tuple[nn.Module, Loss]]
 Kind = Literal["removed", "made NaN", "replaced"]
@@ -182,8 +182,8 @@ def measure_movement(
     be made NaN and gets those of another example, is `replaced`: that may move the sum by two clip norms, so
     half of its movement is counted. `gradients` is as for `PrivateRun`.
     """
-    arguments.count("lot", lot)
-    arguments.positive("clip_norm", clip_norm)
+    _validate.count("lot", lot)
+    _validate.positive("clip_norm", clip_norm)
     rows = _drawn(_rows_of(data, _count(data) if _is_pair(data) else lot), lot, seed)
     trial = _Trial(make, clip_norm, steps, seed, micro_batch, lot, gradients)
     try:

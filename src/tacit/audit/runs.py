@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tacit import arguments
+from tacit import _validate
 from tacit.errors import InvalidArgument
 
 Job = Callable[[int], Any]
@@ -145,7 +145,7 @@ def each(paths: list[Path]) -> Iterator[NDArray[np.float64]]:
 @contextmanager
 def runs_in(folder: str | os.PathLike[str] | None, workers: int, seed: int | None) -> Iterator[Runs]:
     """`Runs` in this folder, or in one that is gone afterwards."""
-    workers = arguments.count("workers", workers)
+    workers = _validate.count("workers", workers)
     if folder is not None:
         yield Runs(Path(folder), workers, seed)
         return

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
-from tacit import arguments
+from tacit import _validate
 from tacit.audit.statistics import Floats, least_share, most_share
 from tacit.errors import InvalidArgument
 
@@ -58,7 +58,7 @@ def roc(members: Any, others: Any, *, confidence: float = 0.95) -> Roc:
     '0.9375'
     """
     members, others = _finite("members", members), _finite("others", others)
-    confidence = arguments.open_unit("confidence", confidence)
+    confidence = _validate.open_unit("confidence", confidence)
     cuts = np.unique(np.concatenate([members, others]))[::-1]
     found = 1 - np.searchsorted(np.sort(members), cuts, side="left") / members.size
     alarms = 1 - np.searchsorted(np.sort(others), cuts, side="left") / others.size
@@ -110,7 +110,7 @@ def _area(members: Floats, others: Floats, confidence: float) -> Interval:
 
 
 def _finite(name: str, values: Any) -> Floats:
-    scores = arguments.reals(name, values).ravel()
+    scores = _validate.reals(name, values).ravel()
     if scores.size < 2:
         raise InvalidArgument(f"{name} must hold at least two scores. Got {scores.size}.")
     return scores

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.curve import PrivacyCurve
 from tacit.audit.evidence import Kind, LowerBound
@@ -194,7 +194,7 @@ def distinguish(
     above about ln(m / 5.3) can be shown at 99 %.
     """
     members, others = _scores("members", members), _scores("others", others)
-    confidence, delta = arguments.open_unit("confidence", confidence), arguments.open_unit("delta", delta)
+    confidence, delta = _validate.open_unit("confidence", confidence), _validate.open_unit("delta", delta)
     cut, other_cut = len(members) // 3, len(others) // 3
     choosing = members[:cut], others[:other_cut]
     judged = members[cut:], others[other_cut:]
@@ -223,7 +223,7 @@ def _excess(
 
 
 def _scores(name: str, values: Any) -> Floats:
-    scores = arguments.reals(name, values, infinite=True)
+    scores = _validate.reals(name, values, infinite=True)
     scores = scores.reshape(len(scores), -1) if scores.ndim else scores.reshape(1, 1)
     if len(scores) < 6:
         raise InvalidArgument(

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import arguments
+from tacit import _validate
 from tacit.audit.statistics import Floats
 from tacit.errors import InvalidArgument
 
@@ -62,7 +62,7 @@ def weighed_epsilon(log_odds: Any, included: Any, *, delta: float, confidence: f
 
 
 def _checked(log_odds: Any, included: Any) -> tuple[Floats, NDArray[np.bool_]]:
-    odds = arguments.reals("log_odds", log_odds, infinite=True).ravel()
+    odds = _validate.reals("log_odds", log_odds, infinite=True).ravel()
     coins = np.asarray(included, dtype=bool).ravel()
     if odds.size != coins.size or odds.size < 2:
         raise InvalidArgument(

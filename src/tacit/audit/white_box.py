@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.curve import PrivacyCurve, curve
 from tacit.accounting.events import Event
 from tacit.audit.canaries import CanaryGame, Watch
@@ -31,10 +31,10 @@ from tacit.audit.runs import progress
 from tacit.audit.statistics import error_points
 from tacit.errors import CannotResume, InvalidArgument, NotProven
 from tacit.gradients.losses import Loss
-from tacit.lots import NoGradients
-from tacit.mechanism import Mechanism
-from tacit.plan import Schedule
-from tacit.run import PrivateRun
+from tacit.stages.mechanism import Mechanism
+from tacit.training.lots import NoGradients
+from tacit.training.plan import Schedule
+from tacit.training.run import PrivateRun
 from tacit.types import Sampling
 
 # So much longer than the sensitivity is a canary: whatever does not clip it is found out.
@@ -83,7 +83,7 @@ def audit_training(
     release. With a `folder` the audit can be stopped and called again: `is_stopped` is asked after every step, and
     once it says so all is saved and `KeyboardInterrupt` raised. A `seed` fixes canaries, lots and noise.
     """
-    delta = arguments.open_unit("delta", delta)
+    delta = _validate.open_unit("delta", delta)
     kept = _Kept(folder, canaries, training.steps, seed)
     game = CanaryGame.draw(training.model, training.data, count=canaries, length=_length(training), seed=kept.game_seed)
     optimizer = training.optimizer(training.model)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.accounting.curve import AccountantName
-from tacit.cli.findings import Findings, find
-from tacit.cli.search import Alternative, Search, ask
 from tacit.cli.statement import (
     NAMES,
     NOT_A_GUARANTEE,
@@ -18,7 +16,9 @@ from tacit.cli.statement import (
     certified_sentence,
     relative_excess,
 )
-from tacit.report.wording import neighbours, step_words, up
+from tacit.reports.wording import neighbours, step_words, up
+from tacit.workflows.findings import Findings, find
+from tacit.workflows.search import Alternative, Search, ask
 
 _OTHERS: tuple[AccountantName, ...] = ("pld", "clt", "rdp", "moments")
 _TITLES = {

@@ -9,7 +9,7 @@ from tacit.cli import options
 
 if TYPE_CHECKING:
     from tacit.audit import AuditReport, NeighbourTest, Roc
-    from tacit.cli.auditing import Subject
+    from tacit.workflows.auditing import Subject
 
 _COLUMNS = ("method", "claim", "proven", "audited lower bound", "verdict")
 
@@ -96,19 +96,19 @@ def _refuse_without_run(given: list[str]) -> None:
 def _audit_run(
     folder: Path, numbers: tuple[float | None, ...], data_path: Path | None, plot: Path | None, json: bool
 ) -> None:
-    from tacit import arguments
+    from tacit import _validate
     from tacit.audit import Verdict
     from tacit.audit.claims import report_json
-    from tacit.cli.auditing import roc_json
     from tacit.cli.output import refuse_unless_drawable, say_json, working
-    from tacit.cli.subjects import subject_in
+    from tacit.workflows.auditing import roc_json
+    from tacit.workflows.subjects import subject_in
 
     canaries, steps, shadows, confidence, seed, workers = numbers
     refuse_unless_drawable(plot)
-    wanted = 1000 if canaries is None else arguments.count("canaries", canaries, at_least=0)
-    some_steps = None if steps is None else arguments.count("steps", steps)
-    fixed = None if seed is None else arguments.count("seed", seed, at_least=0)
-    sure = 0.99 if confidence is None else arguments.open_unit("confidence", confidence)
+    wanted = 1000 if canaries is None else _validate.count("canaries", canaries, at_least=0)
+    some_steps = None if steps is None else _validate.count("steps", steps)
+    fixed = None if seed is None else _validate.count("seed", seed, at_least=0)
+    sure = 0.99 if confidence is None else _validate.open_unit("confidence", confidence)
     subject = subject_in(folder, data_path)
     with working("Removing examples, one at a time"):
         test = subject.neighbours()
@@ -116,8 +116,8 @@ def _audit_run(
         _end_without_proof(subject, test, json)
     with working("Asking the model about its examples"):
         rocs = subject.membership()
-    if shadow_count := 0 if shadows is None else arguments.count("shadows", shadows, at_least=0):
-        count = None if workers is None else arguments.count("workers", workers)
+    if shadow_count := 0 if shadows is None else _validate.count("shadows", shadows, at_least=0):
+        count = None if workers is None else _validate.count("workers", workers)
         rocs["likelihood ratio"] = subject.shadows(shadow_count, fixed, count)
     report = subject.canaries(wanted, some_steps, sure, fixed) if wanted else None
     found = {name: roc_json(one) for name, one in rocs.items()}
@@ -137,7 +137,7 @@ def _write(
     subject: "Subject", test: "NeighbourTest | None", audit: dict[str, Any] | None, membership: dict[str, Any]
 ) -> dict[str, Any]:
     """Write what was found to audit.json, and return what this call has found."""
-    from tacit.cli.auditing import write_json
+    from tacit.workflows.auditing import write_json
 
     neighbours = None if test is None else test.to_json()
     said = {
@@ -170,7 +170,7 @@ def _end_without_proof(subject: "Subject", test: "NeighbourTest", json: bool) ->
 
 def _draw(subject: "Subject", report: "AuditReport | None", rocs: "dict[str, Roc]", plot: Path | None) -> list[Path]:
     from tacit.cli.output import save
-    from tacit.report.audits import draw_audit, draw_membership
+    from tacit.reports.audits import draw_audit, draw_membership
 
     paths = [subject.audit_folder / "membership.png"]
     save(draw_membership(rocs), paths[0])

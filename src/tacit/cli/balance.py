@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.accounting import Composed, EpsilonDelta, Event, Gaussian, Repeated, Sampled, curve
+from tacit.budget import Budget
 from tacit.cli.statement import Paragraph
 from tacit.errors import InvalidArgument, NotProven
 from tacit.guarantee import FIXED_SEED
-from tacit.ledger import Account, Budget, Charge, Ledger
+from tacit.ledger import Account, Charge, Ledger
 from tacit.ledger.account import added_up
 from tacit.ledger.adjacency import stated
-from tacit.report.wording import down, neighbours, step_words, up
+from tacit.reports.wording import down, neighbours, step_words, up
 
 _DELTA = 1e-5
 _HEAD = ("run", "since", "who", "what", "state", "epsilon", "so far")

@@ -10,16 +10,16 @@ from typing import Any
 
 import typer
 
-from tacit import arguments
+from tacit import _validate
 from tacit.audit import fixtures as every
 from tacit.audit.claims import put_to_test, report_json
 from tacit.audit.fixtures import Fixture
 from tacit.audit.reports import AuditReport
-from tacit.cli.auditing import write_json
-from tacit.cli.comparing import available_cores
 from tacit.cli.output import note, refuse_unless_drawable, save, say_json
 from tacit.cli.tables import audited, console, epsilon, table
 from tacit.methods.registry import METHODS
+from tacit.workflows.auditing import write_json
+from tacit.workflows.comparing import available_cores
 
 FOLDER = Path("audits") / "claims"
 _MODES = ("paper", "rigorous")
@@ -47,7 +47,7 @@ class Row:
 def audit_claims(out: Path | None, workers: float | None, plot: Path | None, *, json: bool) -> None:
     """Attack everything, and say what broke; ends with 1 if that is not what was expected."""
     refuse_unless_drawable(plot)
-    count = available_cores() if workers is None else arguments.count("workers", workers)
+    count = available_cores() if workers is None else _validate.count("workers", workers)
     folder = out or FOLDER
     try:
         rows = _attacked(folder, count)
@@ -74,7 +74,7 @@ def _attacked(folder: Path, workers: int) -> list[Row]:
 
 
 def _draw(rows: list[Row], path: Path) -> None:
-    from tacit.report.audits import draw_claims
+    from tacit.reports.audits import draw_claims
 
     save(draw_claims([(str(row.fixture), row.fixture.name.replace("_", " "), row.report) for row in rows]), path)
 

@@ -9,10 +9,10 @@ import typer
 from tacit.cli import options
 
 if TYPE_CHECKING:
-    from tacit.cli.comparing import Comparison
-    from tacit.cli.settings import Typed
     from tacit.datasets import Data
-    from tacit.report.facts import Facts
+    from tacit.reports.facts import Facts
+    from tacit.workflows.comparing import Comparison
+    from tacit.workflows.settings import Typed
 
 Modes = Literal["rigorous", "paper", "both"]
 
@@ -60,7 +60,7 @@ def compare(
     tacit compare digits --methods dpsgd,adaclip --mode both
     tacit compare digits --methods dpsgd,directional --set directional.variant=w1
     """
-    from tacit.cli.settings import Typed
+    from tacit.workflows.settings import Typed
 
     typed = Typed(
         data_path=data_path,
@@ -96,10 +96,10 @@ def compare(
 
 
 def _epsilons(text: str) -> tuple[float, ...]:
-    from tacit import arguments
+    from tacit import _validate
     from tacit.cli.options import number
 
-    return tuple(sorted({arguments.positive("epsilon", number(part)) for part in text.split(",") if part.strip()}))
+    return tuple(sorted({_validate.positive("epsilon", number(part)) for part in text.split(",") if part.strip()}))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -117,12 +117,12 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 def _planned(name: str, typed: "Typed", asked: tuple[Any, ...]) -> tuple["Data", "Comparison"]:
     from dataclasses import replace
 
-    from tacit import arguments
-    from tacit.cli.comparing import Comparison, methods_that_fit
-    from tacit.cli.networks import refuse_unless_fitting
+    from tacit import _validate
     from tacit.cli.output import working
-    from tacit.cli.settings import load_typed, settle
     from tacit.errors import InvalidArgument
+    from tacit.workflows.comparing import Comparison, methods_that_fit
+    from tacit.workflows.scoring import refuse_unless_fitting
+    from tacit.workflows.settings import load_typed, settle
 
     epsilons, methods, modes, seeds, chosen = asked
     if not epsilons:
@@ -143,7 +143,7 @@ def _planned(name: str, typed: "Typed", asked: tuple[Any, ...]) -> tuple["Data",
             f"{', '.join(unfit)} is for linear models of features, and does not fit --model {settings.model} on "
             f"{data.name}. Fitting are {', '.join(fitting)}."
         )
-    count = arguments.count("seeds", seeds)
+    count = _validate.count("seeds", seeds)
     choices = _choices(chosen, methods or fitting)
     for method, texts in choices.items():
         for mode in modes:
@@ -172,15 +172,15 @@ def _choices(texts: list[str], methods: tuple[str, ...]) -> dict[str, tuple[str,
 def _compare(data: "Data", comparison: "Comparison", folder: Path, workers: float | None, json: bool) -> None:
     import shlex
 
-    from tacit import arguments
-    from tacit.cli.cautions import cautions
-    from tacit.cli.comparing import available_cores, counted, run
+    from tacit import _validate
     from tacit.cli.output import note, say_json, working
     from tacit.cli.warned import warnings
-    from tacit.report.overview import write_comparison
+    from tacit.reports.overview import write_comparison
+    from tacit.workflows.cautions import cautions
+    from tacit.workflows.comparing import available_cores, counted, run
 
     command = shlex.join(["tacit", *sys.argv[1:]])
-    count = available_cores() if workers is None else arguments.count("workers", workers)
+    count = available_cores() if workers is None else _validate.count("workers", workers)
     comparison.keep(data, folder, command)
     for line in [*cautions(data, comparison.settings), *warnings(comparison)]:
         note(line)
@@ -201,7 +201,7 @@ def _print(facts: "Facts", written: tuple[Path, ...]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from tacit.report.comparison import columns, lines
+    from tacit.reports.comparison import columns, lines
 
     console = Console(highlight=False)
     console = console if console.is_terminal else Console(width=190, highlight=False)

@@ -9,7 +9,7 @@ from tacit.cli import options
 
 if TYPE_CHECKING:
     from tacit.accounting import Event
-    from tacit.cli.plan import Plan
+    from tacit.workflows.numbers import Plan
 
 
 def epsilon(
@@ -39,21 +39,21 @@ def epsilon(
     tacit epsilon --multiplier 1.1 --lot-size 256 --population 60000 \\
                   --steps 14062 --delta 1e-5
     """
-    from tacit import arguments
-    from tacit.cli.findings import find
+    from tacit import _validate
     from tacit.cli.output import refuse_unless_drawable, save, say, say_json, working
-    from tacit.cli.plan import Plan
     from tacit.cli.statement import paragraphs
+    from tacit.workflows.findings import find
+    from tacit.workflows.numbers import Plan
 
     refuse_unless_drawable(plot)
     plan = Plan(multiplier, rate, lot_size, population, steps, epochs, adjacency)
     planned = _planned(plan, event)
-    delta, size = arguments.open_unit("delta", delta), arguments.count("group", group)
+    delta, size = _validate.open_unit("delta", delta), _validate.count("group", group)
     with working("Accounting"):
         findings = find(planned, delta=delta, by=by, group=size)
     if plot is not None:
         with working("Drawing"):
-            from tacit.report.plots import draw_privacy
+            from tacit.reports.plots import draw_privacy
 
             save(draw_privacy(planned, delta=delta, group=size), plot)
     if json:
@@ -63,8 +63,8 @@ def epsilon(
 
 
 def _planned(plan: "Plan", file: Path | None) -> "Event":
-    from tacit.cli.plan import read_event
     from tacit.errors import InvalidArgument
+    from tacit.workflows.numbers import read_event
 
     if file is None:
         return plan.event()

@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import tacit
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting import Adjacency
 from tacit.accounting.curve import AccountantName
-from tacit.bounds.encode import EncodingBox
-from tacit.bounds.vectors import DrawnVectors, Profile, Vectors
-from tacit.cli.plan import Plan
 from tacit.cli.statement import Paragraph
 from tacit.errors import InvalidArgument
-from tacit.noise.compare import FamilyError, Setting, compare_families
-from tacit.report.wording import near, neighbours, step_words, up
+from tacit.reports.wording import near, neighbours, step_words, up
+from tacit.stages.bounds.encode import EncodingBox
+from tacit.stages.bounds.vectors import DrawnVectors, Profile, Vectors
+from tacit.stages.noise.compare import FamilyError, Setting, compare_families
+from tacit.workflows.numbers import Plan
 
 # More numbers do not fit into memory one by one, and say nothing new.
 _MOST_NUMBERS = 1_000_000
@@ -45,7 +45,7 @@ def setting_for(plan: Plan, by: AccountantName, *, dimension: float | None, enco
         )
     if dimension is None:
         raise InvalidArgument("How many numbers does a release have? Give --dimension, such as the weights of a model.")
-    size = arguments.count("dimension", dimension)
+    size = _validate.count("dimension", dimension)
     if size > _MOST_NUMBERS:
         raise InvalidArgument(
             f"--dimension must be at most {_MOST_NUMBERS:,}. Got {size:,}. Beyond that multipliers stay as they are: "

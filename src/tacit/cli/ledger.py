@@ -9,8 +9,8 @@ from tacit.cli import options
 
 if TYPE_CHECKING:
     from tacit.accounting import Event
-    from tacit.cli.plan import Plan
     from tacit.ledger import Ledger
+    from tacit.workflows.numbers import Plan
 
 ledger = typer.Typer(
     help="What was ever released from a data set, and what may still be.", rich_markup_mode=None, no_args_is_help=True
@@ -73,10 +73,11 @@ def budget(
     tacit ledger budget adult.ledger adult --epsilon 3 --delta 1e-5
     """
     from tacit.accounting import Adjacency
+    from tacit.budget import Budget
     from tacit.cli.output import say
-    from tacit.cli.plan import read_event
     from tacit.errors import InvalidArgument
-    from tacit.ledger import Budget, Ledger
+    from tacit.ledger import Ledger
+    from tacit.workflows.numbers import read_event
 
     if like is not None and not adaptive:
         raise InvalidArgument("--like chooses the filter of --adaptive, which was not given. Give both, or neither.")
@@ -119,8 +120,8 @@ def add(
     tacit ledger add adult.ledger adult --multiplier 1.1 --rate 0.01 --steps 500
     """
     from tacit.cli.output import say, working
-    from tacit.cli.plan import Plan
     from tacit.errors import BudgetExceeded
+    from tacit.workflows.numbers import Plan
 
     plan = Plan(multiplier, rate, lot_size, population, steps, epochs, adjacency)
     with working("Accounting"):
@@ -191,8 +192,8 @@ def _open(file: str) -> "Ledger":
 
 def _planned(plan: "Plan", file: Path | None, epsilon: float | None, delta: float | None) -> "Event":
     from tacit.accounting import EpsilonDelta
-    from tacit.cli.plan import read_event
     from tacit.errors import InvalidArgument
+    from tacit.workflows.numbers import read_event
 
     pair = [name for name, value in (("--epsilon", epsilon), ("--delta", delta)) if value is not None]
     typed = [*(["--event"] if file else []), *pair]

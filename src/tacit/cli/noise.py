@@ -9,7 +9,7 @@ from tacit.cli import options
 
 if TYPE_CHECKING:
     from tacit.accounting.curve import AccountantName
-    from tacit.cli.plan import Plan
+    from tacit.workflows.numbers import Plan
 
 Encoding = Literal["profile", "flat", "drawn"]
 
@@ -58,10 +58,10 @@ def noise(
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
     from tacit.cli.allowance import Allowance
-    from tacit.cli.cautions import large_delta
     from tacit.cli.output import note, refuse_unless_drawable, save, say, say_json, working
-    from tacit.cli.plan import Plan
-    from tacit.cli.search import search_for
+    from tacit.workflows.cautions import large_delta
+    from tacit.workflows.numbers import Plan
+    from tacit.workflows.search import search_for
 
     refuse_unless_drawable(plot)
     _refuse_asymptotic(by, allow_asymptotic)
@@ -78,7 +78,7 @@ def noise(
         note(caution)
     if plot is not None:
         with working("Drawing"):
-            from tacit.report.plots import draw_privacy
+            from tacit.reports.plots import draw_privacy
 
             save(draw_privacy(allowance.findings.event, delta=search.delta, budget=search.epsilon), plot)
     if json:
@@ -106,7 +106,7 @@ def _compare(
         comparison = Comparison.of(setting, encoding or "profile", epsilon=epsilon, delta=delta)
     if plot is not None:
         with working("Drawing"):
-            from tacit.report.families import draw_families
+            from tacit.reports.families import draw_families
 
             save(draw_families(setting, comparison.found, epsilon=epsilon, delta=delta), plot)
     if json:

@@ -11,18 +11,18 @@ from typing import Any
 import tacit
 from tacit.accounting import curve
 from tacit.cli.balance import standing
-from tacit.cli.following import following_words
-from tacit.cli.networks import Score
 from tacit.cli.statement import Paragraph
-from tacit.cli.training import Training
 from tacit.cli.warned import Doubt, is_doubtful
 from tacit.datasets import Data
 from tacit.errors import NotProven
 from tacit.guarantee import Guarantee
 from tacit.ledger import Booking
 from tacit.methods.choices import as_texts
-from tacit.report.scores import how_sure
-from tacit.report.wording import interval, near, neighbours, step_words, up
+from tacit.reports.scores import how_sure
+from tacit.reports.wording import interval, near, neighbours, step_words, up
+from tacit.workflows.following import following_words
+from tacit.workflows.scoring import Score
+from tacit.workflows.training import Training
 
 NOT_FOR_RELEASE = "The seed makes this run repeatable, and its noise removable: what it trains is not for release."
 

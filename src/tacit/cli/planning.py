@@ -26,12 +26,12 @@ def plan(
     tacit plan --population 60000 --epsilon 1
     tacit plan --population 30000 --epsilon 0.5 --kind table --features 150 --classes 2
     """
-    from tacit import arguments
-    from tacit.cli.cautions import large_delta
+    from tacit import _validate
     from tacit.cli.output import note, say, say_json, working
-    from tacit.planning import plans
+    from tacit.recipes.planning import plans
+    from tacit.workflows.cautions import large_delta
 
-    size = arguments.count("population", population)
+    size = _validate.count("population", population)
     chosen = min(1e-5, 0.1 / size) if delta is None else delta
     with working("Accounting"):
         rows = plans(
@@ -39,8 +39,8 @@ def plan(
             population=size,
             epsilon=epsilon,
             delta=chosen,
-            columns=arguments.count("features", features),
-            classes=arguments.count("classes", classes, at_least=2),
+            columns=_validate.count("features", features),
+            classes=_validate.count("classes", classes, at_least=2),
         )
     caution = large_delta(chosen, size)
     if caution is not None:

@@ -8,7 +8,7 @@ import typer
 from tacit.cli import options
 
 if TYPE_CHECKING:
-    from tacit.report.facts import Facts
+    from tacit.reports.facts import Facts
 
 
 def report(
@@ -36,7 +36,7 @@ def report(
     tacit report comparisons/iris --out reports/iris
     """
     from tacit.cli.output import say, say_json
-    from tacit.report.comparison import is_comparison
+    from tacit.reports.comparison import is_comparison
 
     made = _comparison if is_comparison(folder) else _run
     facts, written, headline = made(folder, out or folder, baseline, data_path)
@@ -49,12 +49,12 @@ def report(
 
 
 def _run(folder: Path, out: Path, baseline: bool, data_path: Path | None) -> tuple["Facts", tuple[Path, ...], str]:
-    from tacit.cli.baseline import keep_baseline
     from tacit.cli.output import working
-    from tacit.cli.settings import Settings
-    from tacit.report import page
-    from tacit.report.run import is_run, read_run
-    from tacit.report.wording import up
+    from tacit.reports import page
+    from tacit.reports.run import is_run, read_run
+    from tacit.reports.wording import up
+    from tacit.workflows.baseline import keep_baseline
+    from tacit.workflows.settings import Settings
 
     if is_run(folder):
         # Settings that somebody has edited are refused before anything is made of them.
@@ -74,8 +74,8 @@ def _comparison(
     folder: Path, out: Path, _baseline: bool, _data_path: Path | None
 ) -> tuple["Facts", tuple[Path, ...], str]:
     from tacit.cli.output import working
-    from tacit.report.comparison import progress_words
-    from tacit.report.overview import write_comparison
+    from tacit.reports.comparison import progress_words
+    from tacit.reports.overview import write_comparison
 
     with working("Drawing"):
         facts, written = write_comparison(folder, out)
@@ -85,11 +85,11 @@ def _comparison(
 def _ledger(folder: Path, facts: "Facts") -> str | None:
     """Where the data set stands, if the run was charged to a ledger that can be read."""
     from tacit.cli.balance import find
-    from tacit.cli.settings import Settings
     from tacit.errors import TacitError
     from tacit.ledger import Ledger
     from tacit.ledger.storage import storage_at
-    from tacit.report.wording import neighbours, up
+    from tacit.reports.wording import neighbours, up
+    from tacit.workflows.settings import Settings
 
     settings: Any = Settings.read(folder)
     if settings.ledger is None:

@@ -69,10 +69,10 @@ def _size(quick: bool, reduced: bool) -> "Size":
 
 
 def _reproduced(name: str, folder: Path, size: "Size", out: Path, parts: tuple[str, ...]) -> "Reproduction":
-    from tacit.cli.cautions import said_plainly
     from tacit.cli.output import note
     from tacit.experiments.running import reproduce as run
     from tacit.experiments.targets import find_target
+    from tacit.workflows.cautions import said_plainly
 
     try:
         with said_plainly():

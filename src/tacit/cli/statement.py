@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from tacit.accounting import Adjacency, Event, Gaussian, Repeated, Sampled
-from tacit.cli.findings import MU_REGRET, Answer, Attacker, Findings
-from tacit.report.wording import interval, near, neighbours, percent_near, percent_up, step_words, up
+from tacit.reports.wording import interval, near, neighbours, percent_near, percent_up, step_words, up
+from tacit.workflows.findings import MU_REGRET, Answer, Attacker, Findings
 
 NAMES = {"pld": "PLD", "rdp": "RDP", "moments": "moments accountant", "clt": "central limit theorem"}
 NOT_A_GUARANTEE = "This is not a guarantee: the central limit theorem holds in the limit of many steps only."

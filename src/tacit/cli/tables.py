@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.audit.evidence import LowerBound
-from tacit.report.wording import down
+from tacit.reports.wording import down
 
 
 def console() -> Console:

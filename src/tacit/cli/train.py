@@ -9,9 +9,9 @@ import typer
 from tacit.cli import options
 
 if TYPE_CHECKING:
-    from tacit.cli.settings import Typed
-    from tacit.cli.training import Training
     from tacit.datasets import Data
+    from tacit.workflows.settings import Typed
+    from tacit.workflows.training import Training
 
 Mode = Literal["rigorous", "paper"]
 
@@ -93,7 +93,7 @@ def train(
     tacit train --resume runs/first
     """
     from tacit.cli.output import before_the_first_step
-    from tacit.cli.settings import Typed
+    from tacit.workflows.settings import Typed
 
     typed = Typed(
         data_path,
@@ -124,7 +124,7 @@ def train(
         with before_the_first_step():
             loaded, table = _loaded(data, typed)
 
-            from tacit.cli.by_recipe import takes_recipe, train_as_typed
+            from tacit.workflows.by_recipe import takes_recipe, train_as_typed
 
             is_by_recipe = takes_recipe(recipe, typed, loaded, is_own=table is not None)
         if is_by_recipe:
@@ -142,7 +142,7 @@ def train(
 
 def _loaded(data: str | None, typed: "Typed") -> "tuple[Data, dict[str, str] | None]":
     from tacit.cli.output import working
-    from tacit.cli.settings import load_typed, refuse_unless_free
+    from tacit.workflows.settings import load_typed, refuse_unless_free
 
     refuse_unless_free(typed.out)
     with working("Reading data"):
@@ -151,13 +151,13 @@ def _loaded(data: str | None, typed: "Typed") -> "tuple[Data, dict[str, str] | N
 
 def _begun(loaded: "Data", table: dict[str, str] | None, typed: "Typed") -> "Training":
     from tacit.cli.output import working
-    from tacit.cli.settings import settle
+    from tacit.workflows.settings import settle
 
     with working("Accounting"):
         settings = settle(loaded, typed, table)
 
-        from tacit.cli.networks import refuse_unless_fitting
-        from tacit.cli.training import Training
+        from tacit.workflows.scoring import refuse_unless_fitting
+        from tacit.workflows.training import Training
 
         refuse_unless_fitting(settings.model, loaded)
         return Training.begin(loaded, settings, typed.out)
@@ -165,8 +165,8 @@ def _begun(loaded: "Data", table: dict[str, str] | None, typed: "Typed") -> "Tra
 
 def _goes_on_by_recipe(data: str | None, typed: "Typed", folder: Path, json: bool) -> bool:
     """Go on with the run in the folder, if it is one by recipe."""
-    from tacit.cli.settings import Settings
     from tacit.errors import InvalidArgument
+    from tacit.workflows.settings import Settings
 
     movable = ("--data-path", "--ledger")
     said = [*([data] if data is not None else []), *(name for name in typed.given() if name not in movable)]
@@ -179,7 +179,7 @@ def _goes_on_by_recipe(data: str | None, typed: "Typed", folder: Path, json: boo
     if settings.recipe is None:
         return False
 
-    from tacit.cli.by_recipe import go_on
+    from tacit.workflows.by_recipe import go_on
 
     go_on(folder, settings, typed.data_path, typed.ledger, json)
     return True
@@ -187,15 +187,15 @@ def _goes_on_by_recipe(data: str | None, typed: "Typed", folder: Path, json: boo
 
 def _resumed(typed: "Typed", folder: Path) -> "Training":
     from tacit.cli.output import working
-    from tacit.cli.training import Training
+    from tacit.workflows.training import Training
 
     with working("Reading the saved run"):
         return Training.resume(folder, typed.data_path, typed.ledger)
 
 
 def _caution(training: "Training") -> None:
-    from tacit.cli.cautions import cautions
     from tacit.cli.output import note
+    from tacit.workflows.cautions import cautions
 
     for line in cautions(training.data, training.settings):
         note(line)

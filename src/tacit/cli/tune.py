@@ -8,7 +8,7 @@ import typer
 from tacit.cli import options
 
 if TYPE_CHECKING:
-    from tacit.cli.settings import Typed
+    from tacit.workflows.settings import Typed
 
 
 def _several(meaning: str) -> typer.models.OptionInfo:
@@ -64,7 +64,7 @@ def tune(
     tacit tune digits --epsilon 3 --learning-rate 0.1:10 --clip-norm 0.1,1 --lot-size 128,512 --trials 20
     tacit tune patients.csv --target outcome --bounds bounds.toml --epsilon 1 --ledger patients.ledger
     """
-    from tacit.cli.settings import Typed
+    from tacit.workflows.settings import Typed
 
     typed = Typed(
         data_path=data_path,
@@ -99,16 +99,16 @@ def tune(
 
 
 def _tune(data: str, typed: "Typed", varied: dict[str, str], often: tuple[float, float], json: bool) -> None:
-    from tacit.cli.cautions import cautions
     from tacit.cli.output import before_the_first_step, note, say, say_json, working
-    from tacit.cli.settings import load_typed, refuse_unless_free
+    from tacit.workflows.cautions import cautions
+    from tacit.workflows.settings import load_typed, refuse_unless_free
 
     with before_the_first_step():
         refuse_unless_free(typed.out)
         with working("Reading data"):
             loaded, table = load_typed(data, typed)
         with working("Accounting"):
-            from tacit.cli.trials import Trials
+            from tacit.workflows.trials import Trials
 
             trials = Trials.planned(loaded, typed, table, varied, often)
         for line in cautions(loaded, trials.base):

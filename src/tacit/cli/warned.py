@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tacit.accounting.events import Unproven
-from tacit.cli.training import mechanism_of
 from tacit.guarantee import Status
 from tacit.methods.choices import read_choices
 from tacit.methods.registry import entry
+from tacit.workflows.training import mechanism_of
 
 if TYPE_CHECKING:
-    from tacit.cli.comparing import Comparison
-    from tacit.mechanism import Method
+    from tacit.stages.mechanism import Method
+    from tacit.workflows.comparing import Comparison
 
 _DOUBTFUL = (Status.REFUTED.value, Status.UNPROVEN.value)
 

@@ -15,7 +15,7 @@ from tacit.cli.progress import Every, bar_on
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
 
-    from tacit.cli.cells import Job
+    from tacit.workflows.cells import Job
 
 _SECONDS_BETWEEN_LINES = 10.0
 

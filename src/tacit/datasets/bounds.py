@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit import arguments
+from tacit import _validate
 from tacit.datasets.codebook import Category, CodeBook, Column, Number, labels_of
 from tacit.datasets.data import Array
 from tacit.errors import InvalidArgument
@@ -81,7 +81,7 @@ class Bounds:
         rows, test = values.get("rows"), values.get("test")
         return Bounds(
             {name: _column(name, declared) for name, declared in columns.items()},
-            None if rows is None else arguments.count("rows", rows),
+            None if rows is None else _validate.count("rows", rows),
             _held_out(values),
             None if test is None else _text("test", test),
             _text("example", values.get("example", "row")),
@@ -120,7 +120,7 @@ class Bounds:
 
 def _held_out(values: Mapping[str, Any]) -> float:
     """The share of rows to test on; none where a file of others is named."""
-    share = arguments.unit("held_out", values.get("held_out", 0.0 if "test" in values else 0.2))
+    share = _validate.unit("held_out", values.get("held_out", 0.0 if "test" in values else 0.2))
     if share == 1:
         raise InvalidArgument("held_out is 1, so that no row is left to train on. Declare a share below 1.")
     if share > 0 and "test" in values:

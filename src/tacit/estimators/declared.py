@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import arguments
+from tacit import _validate
+from tacit._validate import Array
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
-from tacit.arguments import Array
-from tacit.convex.noise import k_norm
+from tacit.erm.noise import k_norm
 from tacit.errors import AdjacencyMismatch, InvalidArgument
 from tacit.estimators.preprocessing import assumptions_about_x
 from tacit.guarantee import Assumption, Guarantee
@@ -92,7 +92,7 @@ def scaled_targets(y: Array, target_bound: float | None) -> tuple[Array, float]:
             "target_bound is missing. Targets are clipped to [-target_bound, target_bound], and the noise is made for "
             "that, so it must be known without looking at them. Declare one, as in target_bound=100.0."
         )
-    bound = arguments.positive("target_bound", target_bound)
+    bound = _validate.positive("target_bound", target_bound)
     return np.clip(y / bound, -1.0, 1.0), bound
 
 
@@ -111,7 +111,7 @@ def norm_for(data_norm: object, rows: Array, epsilon: float, seed: int | None) -
         cost = ESTIMATE_SHARE * epsilon
         norm, event = estimated_norm(rows, cost, seed)
         return norm, epsilon - cost, event
-    return arguments.positive("data_norm", data_norm), epsilon, None
+    return _validate.positive("data_norm", data_norm), epsilon, None
 
 
 def estimated_norm(rows: Array, epsilon: float, seed: int | None) -> tuple[float, Event]:

@@ -7,7 +7,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from tacit.convex import Loss
+from tacit.erm import Loss
 from tacit.errors import InvalidArgument
 
 # Noise on the objective, the output, the gradients or the data of a model that the function itself trains.

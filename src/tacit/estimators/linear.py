@@ -14,10 +14,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tacit import arguments
+from tacit import _validate
+from tacit._validate import Array
 from tacit.accounting import gdp
-from tacit.arguments import Array
-from tacit.convex import (
+from tacit.erm import (
     Huber,
     Logistic,
     Loss,
@@ -28,18 +28,18 @@ from tacit.convex import (
     Squared,
     probabilities,
 )
+from tacit.erm.reports import Reporting
 from tacit.estimators.declared import charge, classes_of, completed, norm_for, refuse_weights, scaled_targets, seed_of
 from tacit.estimators.functions import called, options_of, perturbation
 from tacit.estimators.preprocessing import bounds_of, scaled
 from tacit.guarantee import Assumption, Guarantee
-from tacit.inputs.local import Reporting
 
 
 def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[Assumption, ...]) -> None:
     """Run the method, charge the ledger, and only then hand the coefficients out."""
     seed = seed_of(estimator.random_state)
     options = {**_usual(estimator, loss), **options_of(estimator.options, perturbation(estimator.method))}
-    epsilon = arguments.positive("epsilon", estimator.epsilon)
+    epsilon = _validate.positive("epsilon", estimator.epsilon)
     joint = np.column_stack([x, np.ones(len(x))]) if estimator.fit_intercept else x
     norm, left, estimate = norm_for(estimator.data_norm, joint, epsilon, seed)
     strength = estimator.regularisation

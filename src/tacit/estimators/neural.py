@@ -16,21 +16,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.nn import functional as F
 
-from tacit import arguments, methods
-from tacit.arguments import Array
-from tacit.convex import Loss as ConvexLoss
-from tacit.convex import Multinomial, Squared
+from tacit import _validate, methods
+from tacit._validate import Array
+from tacit.budget import Budget
+from tacit.erm import Loss as ConvexLoss
+from tacit.erm import Multinomial, Squared
 from tacit.errors import InvalidArgument
+from tacit.estimators.by_recipe import fit_by_recipe, scores_by_recipe
 from tacit.estimators.declared import charge, classes_of, completed, counted, refuse_weights, scaled_targets, seed_of
 from tacit.estimators.functions import DATA_METHODS, options_of
 from tacit.estimators.noisy_data import fit_on_noisy_data, refuse_for_gradients
 from tacit.estimators.preprocessing import Bounds, bounds_of, scaled
-from tacit.estimators.recipes import fit_by_recipe, scores_by_recipe
 from tacit.gradients.losses import Loss
 from tacit.guarantee import Assumption
-from tacit.ledger import Budget
-from tacit.run import PrivateRun
-from tacit.sampling import Poisson
+from tacit.stages.sampling import Poisson
+from tacit.training.run import PrivateRun
 
 _HIDDEN = 32
 # Rows that go through the network at once when predicting.
@@ -124,8 +124,8 @@ def _descend(
     if population is None:
         population = len(x)
         assumptions = (*assumptions, counted(population))
-    population = arguments.count("population", population)
-    lot_size = min(arguments.positive("lot_size", estimator.lot_size), population)
+    population = _validate.count("population", population)
+    lot_size = min(_validate.positive("lot_size", estimator.lot_size), population)
     run = PrivateRun(
         model,
         loss,
@@ -138,8 +138,8 @@ def _descend(
     )
     optimizer = torch.optim.SGD(
         model.parameters(),
-        lr=arguments.positive("learning_rate", estimator.learning_rate),
-        momentum=arguments.unit("momentum", estimator.momentum),
+        lr=_validate.positive("learning_rate", estimator.learning_rate),
+        momentum=_validate.unit("momentum", estimator.momentum),
     )
     for lot in run:
         run.backward(lot)
@@ -173,7 +173,7 @@ def _clipped(x: Array, bound: float | None) -> Array:
     """Features within a public bound, divided by it: scaling by what the data hold would give them away."""
     if bound is None:
         return x
-    bound = arguments.positive("feature_bound", bound)
+    bound = _validate.positive("feature_bound", bound)
     scaled: Array = np.clip(x / bound, -1.0, 1.0)
     return scaled
 
@@ -217,7 +217,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     are declared by their `shape`, and set upright first if `is_handwriting` says so (ink on a ground of 0); texts are
     recognised, and everything else is a table, of which the first `numbers` columns (all, by default) lie in [-1, 1].
     What the recipe sets is then not read: `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum`,
-    `feature_bound`. A `tacit.recipe.Recipe` is for features of norm 1.
+    `feature_bound`. A `tacit.recipes.recipe.Recipe` is for features of norm 1.
 
     After `fit`: `module_`, `classes_`, `bounds_` and `guarantee_`; with noise on the data also `data_norm_`; by a
     recipe `prepared_` and `recipe_`, and no `bounds_`. `random_state`, `ledger` and `dataset` as in

@@ -8,15 +8,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from tacit import arguments
-from tacit.arguments import Array
-from tacit.convex import Loss
+from tacit import _validate
+from tacit._validate import Array
+from tacit.erm import Loss
+from tacit.erm.noisy_data import Descent
+from tacit.erm.reports import Reporting
 from tacit.errors import InvalidArgument
 from tacit.estimators.declared import charge, completed, norm_for
 from tacit.estimators.functions import called, options_of, perturbation
 from tacit.guarantee import Assumption, Guarantee
-from tacit.inputs.local import Reporting
-from tacit.inputs.perturb import Descent
 
 
 def fit_on_noisy_data(
@@ -32,7 +32,7 @@ def fit_on_noisy_data(
     """Run the method of `tacit.methods`, charge the ledger, and only then hand the network out."""
     _refuse_what_is_not_read(estimator)
     options = {**_usual(estimator, len(x)), **options_of(estimator.options, perturbation(estimator.method))}
-    epsilon = arguments.positive("epsilon", estimator.epsilon)
+    epsilon = _validate.positive("epsilon", estimator.epsilon)
     norm, left, estimate = norm_for(estimator.data_norm, x, epsilon, seed)
     strength = 0.0 if estimator.regularisation is None else estimator.regularisation
     with torch.random.fork_rng(devices=[]):
@@ -72,8 +72,8 @@ def _refuse_what_is_not_read(estimator: Any) -> None:
 
 def _usual(estimator: Any, n: int) -> dict[str, Any]:
     """The steps that the estimator was given; and without a delta, noise that is not normal."""
-    lot_size = min(arguments.positive("lot_size", estimator.lot_size), n)
-    learning_rate = arguments.positive("learning_rate", estimator.learning_rate)
+    lot_size = min(_validate.positive("lot_size", estimator.lot_size), n)
+    learning_rate = _validate.positive("learning_rate", estimator.learning_rate)
     descent = Descent(estimator.steps, learning_rate, max(round(lot_size), 1))
     if estimator.method == "influence":
         return {"pretraining": descent}

@@ -13,7 +13,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
-from tacit.arguments import Array
+from tacit._validate import Array
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Assumption
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from tacit.accounting.events import from_json
 from tacit.errors import InvalidArgument
 from tacit.estimators.neural import PrivateClassifier
-from tacit.estimators.prepared import Prepared, features_for, released, restored
 from tacit.guarantee import Guarantee
-from tacit.recipe import Recipe
+from tacit.recipes.preparing import Prepared, features_for, released, restored
+from tacit.recipes.recipe import Recipe
 
 _MODEL = "model.safetensors"
 # Weights are told by this from what was released to prepare.

@@ -15,12 +15,12 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
 from tacit.features.rows import sparse_rows, table_of
-from tacit.noise import GaussianNoise
 from tacit.randomness import Purpose, source_for
+from tacit.stages.noise import GaussianNoise
 from tacit.types import BoundedSum
 
 Row = NDArray[np.float32]
@@ -79,7 +79,7 @@ class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Release the mean, and weights that follow from it."""
-        floor = max(arguments.positive("floor", self.floor), 4 * self.multiplier / self.population)
+        floor = max(_validate.positive("floor", self.floor), 4 * self.multiplier / self.population)
         self.mean_, self.event_ = private_mean(
             X, multiplier=self.multiplier, population=self.population, seed=self.random_state
         )
@@ -104,8 +104,8 @@ class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 def private_mean(x: Any, *, multiplier: float, population: int, seed: int | None = None) -> tuple[Row, Event]:
     """The sum of rows of norm at most 1 (longer ones are scaled down) with noise, over the population; and its cost."""
-    population = arguments.count("population", population)
-    noise = GaussianNoise(arguments.positive("multiplier", multiplier))
+    population = _validate.count("population", population)
+    noise = GaussianNoise(_validate.positive("multiplier", multiplier))
     rows = sparse_rows(x) if sparse.issparse(x) else table_of(x)
     total = np.zeros(rows.shape[1])
     for start in range(0, rows.shape[0], _PIECE):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from torch import Tensor
 
-from tacit import arguments
+from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.features.upright import upright
 
@@ -184,8 +184,8 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Nothing to learn; the settings are checked."""
-        arguments.count("scales", self.scales)
-        arguments.count("directions", self.directions, at_least=2)
+        _validate.count("scales", self.scales)
+        _validate.count("directions", self.directions, at_least=2)
         side, coarse = self.shape[-1], 2**self.scales
         if len(self.shape) not in (2, 3) or self.shape[-2] != side or side % coarse or side <= coarse:
             raise InvalidArgument(

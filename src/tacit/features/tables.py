@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from tacit import arguments
+from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.features.rows import table_of
 
@@ -48,9 +48,9 @@ class Knots(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Nothing to learn; the settings are checked."""
-        arguments.count("numbers", self.numbers, at_least=0)
-        arguments.count("knots", self.knots, at_least=2)
-        arguments.positive("weight", self.weight)
+        _validate.count("numbers", self.numbers, at_least=0)
+        _validate.count("knots", self.knots, at_least=2)
+        _validate.positive("weight", self.weight)
         if self.form not in ("ramps", "hats"):
             raise InvalidArgument(f"form must be 'ramps' or 'hats'. Got {self.form!r}.")
         self.n_features_in_ = _rows(X, self.numbers).shape[1]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from tacit import arguments
+from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.features.rows import sparse_rows
 
@@ -79,7 +79,7 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Nothing to learn; the settings are checked."""
-        arguments.count("places", self.places, at_least=2)
+        _validate.count("places", self.places, at_least=2)
         if self.weighting not in ("presence", "logarithm"):
             raise InvalidArgument(f"weighting must be 'presence' or 'logarithm'. Got {self.weighting!r}.")
         if isinstance(self.vocabulary, str) or isinstance(self.common, str):

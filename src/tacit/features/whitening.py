@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
 from tacit.features.centring import centred, private_mean
 from tacit.features.rows import table_of
-from tacit.noise import GaussianNoise
 from tacit.randomness import Purpose, source_for
+from tacit.stages.noise import GaussianNoise
 from tacit.types import BoundedSum
 
 Matrix = NDArray[np.float64]
@@ -117,7 +117,7 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             for axis, total in totals.items():
                 flat = np.moveaxis(tensor, axis + 1, 0).reshape(len(total), -1)
                 total += flat @ flat.T
-        noise = GaussianNoise(arguments.positive("multiplier", self.multiplier))
+        noise = GaussianNoise(_validate.positive("multiplier", self.multiplier))
         rng = source_for(self.random_state).stream(Purpose.NOISE, _STREAM)
         sums = {str(axis): torch.from_numpy(flattened(total)) for axis, total in totals.items()}
         release = noise.release(BoundedSum(sums, sensitivity=math.sqrt(len(totals)) * _ROUNDED), rng)
@@ -125,7 +125,7 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return found, release.event
 
     def _refuse_other_axes(self, width: int) -> None:
-        entries = math.prod(arguments.count("axes", size) for size in self.axes)
+        entries = math.prod(_validate.count("axes", size) for size in self.axes)
         if self.columns is None:
             fits = entries == width
         else:

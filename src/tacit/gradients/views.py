@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit import arguments
+from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.gradients.backends import lot_size_of
 from tacit.gradients.layout import refuse_mixing_function
@@ -46,7 +46,7 @@ class Shifts:
     pixels: int = 2
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pixels", arguments.count("pixels", self.pixels))
+        object.__setattr__(self, "pixels", _validate.count("pixels", self.pixels))
 
     def __call__(self, images: Tensor) -> Tensor:
         """A new draw for each of the images."""
@@ -77,7 +77,7 @@ class Views:
     count: int = 4
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "count", arguments.count("count", self.count))
+        object.__setattr__(self, "count", _validate.count("count", self.count))
 
     def __call__(self, model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> LotGradients:
         """The gradients of one lot, or of a piece of it."""

@@ -3,9 +3,8 @@
 from tacit.ledger.account import Account, Charge
 from tacit.ledger.book import Entry
 from tacit.ledger.booking import Booking
-from tacit.ledger.budget import Budget, Terms
 from tacit.ledger.course import Block, Course
 from tacit.ledger.fingerprint import fingerprint
 from tacit.ledger.ledger import Ledger
 
-__all__ = ["Account", "Block", "Booking", "Budget", "Charge", "Course", "Entry", "Ledger", "Terms", "fingerprint"]
+__all__ = ["Account", "Block", "Booking", "Charge", "Course", "Entry", "Ledger", "fingerprint"]

@@ -23,10 +23,10 @@ from tacit.accounting.events import (
     Repeated,
     from_json,
 )
+from tacit.budget import Budget, Terms
 from tacit.errors import BadLedger, BudgetExceeded, InvalidArgument, NotAchievable, NotProven
 from tacit.ledger.adjacency import stated
 from tacit.ledger.book import Entry
-from tacit.ledger.budget import Budget, Terms
 from tacit.ledger.course import Course
 from tacit.ledger.scaling import noisier
 

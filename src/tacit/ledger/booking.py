@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
 
+from tacit.budget import Budget
 from tacit.errors import BadLedger, CannotResume, OutOfOrder
 from tacit.ledger.book import Live
-from tacit.ledger.budget import Budget
 from tacit.ledger.course import Course, Range
 from tacit.ledger.ledger import Ledger, Place, taken_over, token
 from tacit.ledger.storage import Marks, storage_at

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.events import Composed, Event, Repeated, from_json
 from tacit.errors import InvalidArgument
 
@@ -27,8 +27,8 @@ class Block:
     length: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "times", arguments.count("times", self.times))
-        object.__setattr__(self, "length", arguments.count("length", self.length))
+        object.__setattr__(self, "times", _validate.count("times", self.times))
+        object.__setattr__(self, "length", _validate.count("length", self.length))
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, final
 
 from tacit.accounting.events import Adjacency, Event
+from tacit.budget import Budget, Terms
 from tacit.errors import BadLedger, InvalidArgument, OutOfOrder
 from tacit.ledger.account import Account, largest
 from tacit.ledger.book import VERSION, Book, Entry, Live, without_fingerprints
-from tacit.ledger.budget import Budget, Terms
 from tacit.ledger.course import Course, Range, added, both
 from tacit.ledger.storage import Storage, storage_at
 

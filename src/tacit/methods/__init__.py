@@ -28,7 +28,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tacit.mechanism import Mechanism
     from tacit.methods.adaclip import adaclip
     from tacit.methods.data_perturbation import data_perturbation
     from tacit.methods.directional import directional
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from tacit.methods.objective_perturbation import objective_perturbation
     from tacit.methods.output_perturbation import output_perturbation
     from tacit.methods.pruned import pruned
+    from tacit.stages.mechanism import Mechanism
 
     # Every gradient method by its name: each takes clip_norm, multiplier and mode.
     GRADIENT_METHODS: dict[str, Callable[..., Mechanism]]

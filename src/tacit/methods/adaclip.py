@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tacit.bounds import AdaClip
-from tacit.claims import ByAccountant
-from tacit.mechanism import Mechanism, Method, Mode
-from tacit.noise import GaussianNoise
+from tacit.stages.bounds import AdaClip
+from tacit.stages.claims import ByAccountant
+from tacit.stages.mechanism import Mechanism, Method, Mode
+from tacit.stages.noise import GaussianNoise
 
 _CLAIMS = ByAccountant("moments", "Pichapati et al. 2019, moments accountant")
 

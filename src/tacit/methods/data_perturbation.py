@@ -12,12 +12,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tacit import arguments
-from tacit.convex.losses import Loss
-from tacit.convex.result import Mode, check_mode
-from tacit.inputs.local import Reporting
-from tacit.inputs.perturb import DataRule, Descent, Noise, check_noise, check_training
-from tacit.inputs.training import (
+from tacit import _validate
+from tacit.erm.losses import Loss
+from tacit.erm.noisy_data import DataRule, Descent, Noise, check_noise, check_training
+from tacit.erm.noisy_training import (
     Result,
     noisy_features_guarantee,
     perturb_features,
@@ -26,6 +24,8 @@ from tacit.inputs.training import (
     train_on_noise,
     train_on_reports,
 )
+from tacit.erm.reports import Reporting
+from tacit.erm.result import Mode, check_mode
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +63,7 @@ def data_perturbation(
     says otherwise, as the paper's theorem wants it.
 
     >>> import numpy as np
-    >>> from tacit.convex import Logistic
+    >>> from tacit.erm import Logistic
     >>> x, y = np.eye(4).repeat(50, axis=0), np.arange(200) % 2
     >>> settings = {"loss": Logistic(), "regularisation": 0.1, "data_norm": 1.0}
     >>> result = data_perturbation(x, y, **settings, epsilon=1.0, delta=1e-5)
@@ -71,8 +71,8 @@ def data_perturbation(
     True
     """
     mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
-    arguments.kind("rule", rule, DataRule, "DataRule(constant=1.0)")
-    arguments.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
+    _validate.kind("rule", rule, DataRule, "DataRule(constant=1.0)")
+    _validate.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
     setup = set_up(
         x,
         y,

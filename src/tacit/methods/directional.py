@@ -11,15 +11,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.events import Event
-from tacit.bounds import Clip, ShapedClip, Whiten
-from tacit.bounds.whiten import Grain, Objective
+from tacit.budget import Budget
 from tacit.errors import InvalidArgument, NotAchievable
 from tacit.guarantee import Claim, Status
-from tacit.ledger import Budget
-from tacit.mechanism import Mechanism, Method, Mode, Settings
-from tacit.noise import DirectionalNoise, GaussianNoise, NoisyMean
+from tacit.stages.bounds import Clip, ShapedClip, Whiten
+from tacit.stages.bounds.whiten import Grain, Objective
+from tacit.stages.mechanism import Mechanism, Method, Mode, Settings
+from tacit.stages.noise import DirectionalNoise, GaussianNoise, NoisyMean
 
 Beta = Literal["integer", "real"]
 Variant = Literal["full", "w1", "minimax", "floored"]
@@ -43,7 +43,7 @@ def tau(epsilon: float, delta: float, steps: int, beta: Beta = "integer") -> flo
     >>> 1 / math.sqrt(tau(1.0, 1e-5, 1))
     4.901514315076063
     """
-    epsilon, delta = arguments.positive("epsilon", epsilon), arguments.open_unit("delta", delta)
+    epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
     log = math.log(1 / delta)
     best = (log + math.sqrt(log**2 + epsilon * log)) / epsilon
     return max(2 * (epsilon - log / b) / (steps * (1 + b)) for b in _moments(best, beta))
@@ -51,7 +51,7 @@ def tau(epsilon: float, delta: float, steps: int, beta: Beta = "integer") -> flo
 
 def epsilon_of(squared_ratio: float, delta: float, beta: Beta = "integer") -> float:
     """The epsilon for which the rule gives this much noise: `squared_ratio` is tau, summed over the steps."""
-    log = math.log(1 / arguments.open_unit("delta", delta))
+    log = math.log(1 / _validate.open_unit("delta", delta))
     return min(squared_ratio * (1 + b) / 2 + log / b for b in _moments(math.sqrt(2 * log / squared_ratio), beta))
 
 
@@ -74,7 +74,7 @@ class TauRule:
     alpha_of: Literal["sum", "average"] = "sum"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "share", arguments.open_unit("share", self.share))
+        object.__setattr__(self, "share", _validate.open_unit("share", self.share))
         for name, allowed in (("beta", ("integer", "real")), ("alpha_of", ("sum", "average"))):
             if getattr(self, name) not in allowed:
                 raise InvalidArgument(f"{name} must be {allowed[0]!r} or {allowed[1]!r}. Got {getattr(self, name)!r}.")

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.events import Event
-from tacit.bounds import Clip
+from tacit.budget import Budget
 from tacit.guarantee import Claim
-from tacit.ledger import Budget
-from tacit.mechanism import Mechanism, Method, Mode, Settings
-from tacit.noise import GaussianNoise
-from tacit.post import LaplacianSmoothing
+from tacit.stages.bounds import Clip
+from tacit.stages.mechanism import Mechanism, Method, Mode, Settings
+from tacit.stages.noise import GaussianNoise
+from tacit.stages.post import LaplacianSmoothing
 
 _THEOREM = "Wang et al. 2019, Theorem 1"
 _CONDITIONS = "The theorem has conditions on noise and sampling rate, which do not hold here."
@@ -59,8 +59,8 @@ class VarianceRule:
 
     def __post_init__(self) -> None:
         if self.share is not None:
-            object.__setattr__(self, "share", arguments.open_unit("share", self.share))
-        object.__setattr__(self, "constant", arguments.positive("constant", self.constant))
+            object.__setattr__(self, "share", _validate.open_unit("share", self.share))
+        object.__setattr__(self, "constant", _validate.positive("constant", self.constant))
 
     def claim(self, settings: Settings, event: Event) -> Claim | None:
         """The formula read backwards, from the noise to epsilon. None for a schedule of different steps."""

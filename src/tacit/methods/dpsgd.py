@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, get_args
 
-from tacit.bounds import Clip, Counted, NormalisedClip, QuantileClip
-from tacit.claims import ByAccountant
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
-from tacit.mechanism import Mechanism, Method, Mode
-from tacit.noise import GaussianNoise, RealisedMeanNoise
+from tacit.stages.bounds import Clip, Counted, NormalisedClip, QuantileClip
+from tacit.stages.claims import ByAccountant
+from tacit.stages.mechanism import Mechanism, Method, Mode
+from tacit.stages.noise import GaussianNoise, RealisedMeanNoise
 from tacit.types import Bound
 
 Denominator = Literal["public", "realised"]

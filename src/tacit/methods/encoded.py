@@ -17,19 +17,19 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Event
 from tacit.accounting.losses import shifted
-from tacit.bounds import DrawnVectors, Encode, Profile
-from tacit.bounds.vectors import Vectors
+from tacit.budget import Budget
 from tacit.errors import InvalidArgument, NotAchievable
 from tacit.guarantee import Claim
-from tacit.ledger import Budget
-from tacit.mechanism import Mechanism, Method, Mode, Settings
-from tacit.noise import BoxNoise, Family, Normal
-from tacit.noise.families import family_named
-from tacit.post import KSDenoise
+from tacit.stages.bounds import DrawnVectors, Encode, Profile
+from tacit.stages.bounds.vectors import Vectors
+from tacit.stages.mechanism import Mechanism, Method, Mode, Settings
+from tacit.stages.noise import BoxNoise, Family, Normal
+from tacit.stages.noise.families import family_named
+from tacit.stages.post import KSDenoise
 from tacit.types import Post
 
 SOURCE = "Nasr et al. 2020, Theorem 1"
@@ -65,7 +65,7 @@ def encoded(
     """
     _refuse_chunks(examples_per_encoding)
     chosen = vectors or (DrawnVectors() if mode == "paper" else Profile())
-    bound = Encode(chosen, arguments.positive("clip_norm", clip_norm), buckets)
+    bound = Encode(chosen, _validate.positive("clip_norm", clip_norm), buckets)
     family = family_named(noise)
     is_denoised = mode == "paper" if denoise is None else denoise
     # Relative to pure noise, so that ordinary learning rates fit; the paper's own steps are shorter.
@@ -79,7 +79,7 @@ def encoded(
 
 
 def _refuse_chunks(examples: int) -> None:
-    if arguments.count("examples_per_encoding", examples) > 1:
+    if _validate.count("examples_per_encoding", examples) > 1:
         raise InvalidArgument(
             f"examples_per_encoding must be 1. Got {examples}. If a lot is cut into micro-batches, one example more or "
             "less moves all later ones to another micro-batch, and the sum of their encodings can move by any multiple "

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.calibrate import calibrate, multiplier_for
 from tacit.accounting.events import Adjacency, Unproven
-from tacit.convex.descent import (
+from tacit.erm.descent import (
     Descent,
     NoisyDescent,
     NoisyLots,
@@ -26,18 +26,18 @@ from tacit.convex.descent import (
     shrinking_steps,
     step_size_for,
 )
-from tacit.convex.losses import Loss
-from tacit.convex.noise import Noisy
-from tacit.convex.problem import Problem, prepare
-from tacit.convex.published import (
+from tacit.erm.losses import Loss
+from tacit.erm.noise import Noisy
+from tacit.erm.problem import Problem, prepare
+from tacit.erm.published import (
     bassily_2014_std,
     singles_descent,
     snapshot_descent,
     wang_2017_least_constant,
     wang_2017_std,
 )
-from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
-from tacit.convex.snapshots import NoisySnapshots
+from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
+from tacit.erm.snapshots import NoisySnapshots
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Assumption, Status
 from tacit.randomness import Source, source_for
@@ -74,7 +74,7 @@ def gradient_perturbation(
     budget, mode = Allowance(epsilon, delta), check_mode(mode)
     if not isinstance(training, Descent):
         raise InvalidArgument(
-            f"training must be NoisyDescent, NoisyLots, NoisyPass or NoisySnapshots of tacit.convex. Got {training!r}."
+            f"training must be NoisyDescent, NoisyLots, NoisyPass or NoisySnapshots of tacit.erm. Got {training!r}."
         )
     problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
     if isinstance(training, NoisyDescent) and budget.delta is not None:
@@ -84,7 +84,7 @@ def gradient_perturbation(
         multiplier = _multiplier(training, problem.n, budget, adjacency)
         outcome = _Outcome(training.run(problem, multiplier, adjacency, source), Published(_NAME))
     else:
-        outcome = _published(training, problem, budget, arguments.positive("constant", constant), source)
+        outcome = _published(training, problem, budget, _validate.positive("constant", constant), source)
     return result_of(
         outcome.noisy.values,
         problem,

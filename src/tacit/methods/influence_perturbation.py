@@ -13,21 +13,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.events import Adjacency, Unproven
-from tacit.convex.individual import FilteredDescent, individual_descent_and_spent
-from tacit.convex.losses import Loss
-from tacit.convex.result import Mode, check_mode
+from tacit.erm.individual import FilteredDescent, individual_descent_and_spent
+from tacit.erm.influence import Influenceable, InfluenceRule, LinearModel, SelectiveRun, selective_descent
+from tacit.erm.losses import Loss
+from tacit.erm.noisy_data import Descent, PerturbedResult
+from tacit.erm.noisy_training import Result, Setup, linear_result, published_budget, published_guarantee, set_up
+from tacit.erm.result import Mode, check_mode
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
-from tacit.inputs.influence import Influenceable, InfluenceRule, LinearModel, SelectiveRun, selective_descent
-from tacit.inputs.perturb import Descent, PerturbedResult
-from tacit.inputs.training import Result, Setup, linear_result, published_budget, published_guarantee, set_up
 
 if TYPE_CHECKING:
     import torch
 
-    from tacit.inputs.networks import NetworkResult
+    from tacit.erm.noisy_networks import NetworkResult
 
 _NAME = "influence_perturbation"
 _REASON = (
@@ -67,7 +67,7 @@ def influence_perturbation(
     ones, `result.curator` tells the curator.
 
     >>> import numpy as np
-    >>> from tacit.convex import Logistic
+    >>> from tacit.erm import Logistic
     >>> x, y = np.eye(4).repeat(50, axis=0), np.arange(200) % 2
     >>> settings = {"loss": Logistic(), "regularisation": 0.1, "data_norm": 1.0}
     >>> result = influence_perturbation(x, y, **settings, epsilon=1.0, delta=1e-5)
@@ -76,9 +76,9 @@ def influence_perturbation(
     """
     mode = check_mode(mode)
     if rule is not None:
-        arguments.kind("rule", rule, InfluenceRule, "InfluenceRule(rounds=2)")
+        _validate.kind("rule", rule, InfluenceRule, "InfluenceRule(rounds=2)")
     if pretraining is not None:
-        arguments.kind("pretraining", pretraining, Descent, "Descent(steps=2000)")
+        _validate.kind("pretraining", pretraining, Descent, "Descent(steps=2000)")
     given: dict[str, Any] = {
         "loss": loss,
         "regularisation": regularisation,
@@ -127,7 +127,7 @@ def _selective_linear(setup: Setup, rule: InfluenceRule) -> PerturbedResult:
 def _selective_network(
     setup: Setup, module: torch.nn.Module, rule: InfluenceRule, pretraining: Descent
 ) -> NetworkResult:
-    from tacit.inputs.networks import NetworkModel, NetworkResult
+    from tacit.erm.noisy_networks import NetworkModel, NetworkResult
 
     model = NetworkModel(module, setup.problem, pretraining, setup.source)
     run = _descent(model, setup, rule)

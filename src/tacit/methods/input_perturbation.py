@@ -13,14 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tacit import arguments
+from tacit import _validate
 from tacit.accounting.events import Event, Gaussian
-from tacit.convex.losses import Logistic, Loss, SmoothHinge
-from tacit.convex.result import Mode, check_mode
-from tacit.guarantee import Claim, Guarantee
-from tacit.inputs.local import Reporting
-from tacit.inputs.perturb import Descent, InputRule, Noise, check_noise, check_training, one_step_event
-from tacit.inputs.training import (
+from tacit.erm.losses import Logistic, Loss, SmoothHinge
+from tacit.erm.noisy_data import Descent, InputRule, Noise, check_noise, check_training, one_step_event
+from tacit.erm.noisy_training import (
     Result,
     Setup,
     noisy_features_guarantee,
@@ -30,6 +27,9 @@ from tacit.inputs.training import (
     train_on_noise,
     train_on_reports,
 )
+from tacit.erm.reports import Reporting
+from tacit.erm.result import Mode, check_mode
+from tacit.guarantee import Claim, Guarantee
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +72,7 @@ def input_perturbation(
     the steps of `training`. Only the model is returned, as in the paper.
 
     >>> import numpy as np
-    >>> from tacit.convex import Logistic
+    >>> from tacit.erm import Logistic
     >>> x, y = np.eye(4).repeat(50, axis=0), np.arange(200) % 2
     >>> settings = {"loss": Logistic(), "regularisation": 0.1, "data_norm": 1.0}
     >>> result = input_perturbation(x, y, **settings, epsilon=1.0, delta=1e-5)
@@ -80,8 +80,8 @@ def input_perturbation(
     True
     """
     mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
-    arguments.kind("rule", rule, InputRule, "InputRule(constant=1.0)")
-    arguments.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
+    _validate.kind("rule", rule, InputRule, "InputRule(constant=1.0)")
+    _validate.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
     setup = set_up(
         x,
         y,

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from tacit import arguments
+from tacit import _validate
+from tacit._validate import Array
 from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
-from tacit.arguments import Array
-from tacit.convex.losses import Loss
-from tacit.convex.noise import Noisy, add_gaussian, add_k_norm, gaussian, k_norm
-from tacit.convex.objective import Setting, added_strength, chaudhuri_2011, kifer_2012
-from tacit.convex.problem import Problem, prepare
-from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
-from tacit.convex.solver import minimise, reachable_tolerance
+from tacit.erm.losses import Loss
+from tacit.erm.noise import Noisy, add_gaussian, add_k_norm, gaussian, k_norm
+from tacit.erm.objective import Setting, added_strength, chaudhuri_2011, kifer_2012
+from tacit.erm.problem import Problem, prepare
+from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
+from tacit.erm.solver import minimise, reachable_tolerance
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim, Status
 from tacit.randomness import Purpose, Source, Stream, source_for
@@ -194,7 +194,7 @@ def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, sou
 
 
 def _share(solver_share: float) -> float:
-    share = arguments.unit("solver_share", solver_share)
+    share = _validate.unit("solver_share", solver_share)
     if share > 0.5:
         raise InvalidArgument(f"solver_share must be at most 0.5: the rest is for the noise proper. Got {share:g}.")
     return share

@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tacit import arguments
+from tacit import _validate
+from tacit._validate import Array
 from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency
-from tacit.arguments import Array
-from tacit.convex import sensitivity
-from tacit.convex.losses import Loss
-from tacit.convex.noise import Noisy, add_gaussian, add_k_norm
-from tacit.convex.problem import Problem, prepare
-from tacit.convex.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
-from tacit.convex.training import FullDescent, Minimiser, PermutedDescent, Training
+from tacit.erm import sensitivity
+from tacit.erm.losses import Loss
+from tacit.erm.noise import Noisy, add_gaussian, add_k_norm
+from tacit.erm.problem import Problem, prepare
+from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
+from tacit.erm.trainers import FullDescent, Minimiser, PermutedDescent, Training
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
 from tacit.randomness import Purpose, Stream, source_for
@@ -57,7 +57,7 @@ def output_perturbation(
     budget, mode = Allowance(epsilon, delta), check_mode(mode)
     if not isinstance(training, Training):
         raise InvalidArgument(
-            f"training must be Minimiser, PermutedDescent or FullDescent of tacit.convex. Got {training!r}."
+            f"training must be Minimiser, PermutedDescent or FullDescent of tacit.erm. Got {training!r}."
         )
     problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
     moved = training.sensitivity(problem)
@@ -114,7 +114,7 @@ def _published(training: Training, problem: Problem, budget: Allowance, constant
         case PermutedDescent():
             return _wu(training, problem, budget, moved)
         case FullDescent():
-            return _zhang(problem, budget, arguments.positive("constant", constant), moved)
+            return _zhang(problem, budget, _validate.positive("constant", constant), moved)
     raise InvalidArgument(f"No paper is known for {training!r}. Use mode='rigorous'.")
 
 

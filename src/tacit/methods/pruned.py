@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tacit.bounds import Clip, FeedbackClip, MaskedClip
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
-from tacit.mechanism import Mechanism, Method, Mode
 from tacit.methods.directional import TauRule, repaired
-from tacit.noise import GaussianNoise, PrunedNoise
-from tacit.post import TopK
+from tacit.stages.bounds import Clip, FeedbackClip, MaskedClip
+from tacit.stages.mechanism import Mechanism, Method, Mode
+from tacit.stages.noise import GaussianNoise, PrunedNoise
+from tacit.stages.post import TopK
 
 Selection = Literal["release", "past"]
 _PAPER = "Xiang et al. 2023"

@@ -1,0 +1,97 @@
+"""What may be spent on a data set, and by which rule that is held."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from tacit import _validate
+from tacit.accounting.curve import curve
+from tacit.accounting.events import Adjacency, Event, Gaussian
+from tacit.accounting.rdp import RenyiProfile
+from tacit.errors import NotAchievable
+
+_ORDERS = np.geomspace(1e-2, 1e5, 400)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The (epsilon, delta) that training may cost at most.
+
+    >>> Budget(epsilon=3, delta=1e-5)
+    Budget(epsilon=3.0, delta=1e-05)
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
+
+    def allows(self, event: Event) -> bool:
+        """Whether the event is certified to stay within the budget. `NotProven` where nothing is proven of it."""
+        found = curve(event)
+        # Either one certifies the pair; rounding may keep one of them from seeing it.
+        return found.delta(self.epsilon) <= self.delta or found.epsilon(self.delta) <= self.epsilon
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A data set's budget, the neighbours that it speaks of, and the rule by which it is held.
+
+    Without an `order`, everything ever released is composed exactly. That takes for granted that nobody chose the
+    noise, the lots or the length of a run by looking at what an earlier one had released. With an `order`, the Rényi
+    filter of that order holds the budget however runs were chosen (Feldman and Zrnic 2021), at the price of some per
+    cent of epsilon.
+
+    >>> from tacit.accounting import Gaussian
+    >>> exact, filtered = Terms(Budget(1, 1e-5)), Terms.adaptive(Budget(1, 1e-5))
+    >>> exact.allows(Gaussian(3.75)), filtered.allows(Gaussian(3.75)), filtered.allows(Gaussian(4.1))
+    (True, False, True)
+    """
+
+    budget: Budget
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    order: float | None = None
+
+    @classmethod
+    def adaptive(cls, budget: Budget, adjacency: Adjacency = Adjacency.ADD_REMOVE, like: Event | None = None) -> Self:
+        """Terms held by a filter of the order at which most runs `like` this one fit (or like one of Gaussian noise).
+
+        The order is fixed here, before anything is released under these terms, as the theorem asks.
+        """
+        profile = RenyiProfile.of(like or Gaussian(1.0, adjacency))
+
+        def runs(order: float) -> float:
+            divergence = profile.divergence(order)
+            return cls(budget, adjacency, order).allowance / divergence if divergence > 0 else 0.0
+
+        best = max((1 + float(c) for c in _ORDERS), key=runs)
+        if runs(best) <= 0:
+            raise NotAchievable(
+                f"No order of the filter leaves room for such a run within epsilon {budget.epsilon:g} at delta "
+                f"{budget.delta:g}. Raise the multiplier or the budget, or let the exact rule hold it."
+            )
+        return cls(budget, adjacency, best)
+
+    def allows(self, event: Event) -> bool:
+        """Whether everything ever released may be this event."""
+        return self.budget.allows(event) if self.order is None else self._divergence(event) <= self.allowance
+
+    @property
+    def allowance(self) -> float:
+        """The Rényi divergence that the filter lets through: one that the budget follows from.
+
+        Canonne, Kamath and Steinke 2020, proposition 12, solved for the divergence.
+        """
+        assert self.order is not None
+        c, log_delta = self.order - 1, math.log(self.budget.delta)
+        return self.budget.epsilon - math.log(c / (c + 1)) + (log_delta + math.log(c + 1)) / c
+
+    def _divergence(self, event: Event) -> float:
+        assert self.order is not None
+        return RenyiProfile.of(event).divergence(self.order)

@@ -1,0 +1,207 @@
+"""Noisy descent in which every example pays for what it contributes, and leaves when its own budget is spent.
+
+Examples that a model already fits have short gradients and last long; those that pull hard are spent first. So the same
+noise allows for more steps than if everyone were charged for the longest gradient that anyone may have. Which examples
+have left is private, and so is what each has spent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tacit import _validate
+from tacit._validate import Array
+from tacit.accounting import gdp
+from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Gaussian
+from tacit.accounting.individual import GaussianFilter, RenyiFilter, Spent, filter_mu
+from tacit.erm.descent import NoisyDescent, clip_norm_for, descend, step_size_for
+from tacit.erm.losses import Loss
+from tacit.erm.noise import add_gaussian
+from tacit.erm.problem import Problem, prepare
+from tacit.erm.result import Allowance, ErmResult, Published, result_of
+from tacit.errors import InvalidArgument
+from tacit.randomness import Purpose, Source, source_for
+
+_NAME = "individual_descent"
+# Whoever asks at the very delta of the budget is to find it kept, whatever rounding does to delta.
+_INWARDS = 1 - 1e-9
+
+
+@dataclass(frozen=True)
+class FilteredDescent:
+    """`steps` noisy gradients, of which examples with gradients as long as `clip_norm` can pay for `full_share`.
+
+    Without `lot_size` every step is over all examples; with it, over a Poisson lot of that size on average. The number
+    of steps is fixed (by default as in `NoisyDescent.planned`): it must not depend on how many examples are left. A
+    smaller share means less noise, and that examples which pull hard leave earlier: below a half that shows.
+    """
+
+    steps: int | None = None
+    full_share: float = 0.7
+    lot_size: float | None = None
+    step_size: float | None = None
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is not None:
+            object.__setattr__(self, "steps", _validate.count("steps", self.steps))
+        object.__setattr__(self, "full_share", _validate.rate("full_share", self.full_share))
+        for name in ("lot_size", "step_size", "clip_norm"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+
+    def steps_for(self, problem: Problem, mu: float) -> int:
+        """How many steps there are."""
+        planned = NoisyDescent(self.steps, self.step_size, self.clip_norm).planned(problem, mu)
+        assert planned.steps is not None
+        return planned.steps
+
+
+def individual_descent(
+    x: Any,
+    y: Any,
+    *,
+    loss: Loss,
+    regularisation: float,
+    epsilon: float,
+    delta: float,
+    data_norm: float,
+    training: FilteredDescent = FilteredDescent(),  # noqa: B008 - a frozen value
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    intercept: bool = True,
+    seed: int | None = None,
+) -> ErmResult:
+    """Coefficients by descent under a filter: (epsilon, delta)-DP, whatever the examples contribute.
+
+    The rigorous form of giving noise to influential examples only: everyone gets the same noise, and who contributes
+    little is charged little. Rows are clipped to `data_norm`.
+    """
+    return individual_descent_and_spent(
+        x,
+        y,
+        loss=loss,
+        regularisation=regularisation,
+        epsilon=epsilon,
+        delta=delta,
+        data_norm=data_norm,
+        training=training,
+        adjacency=adjacency,
+        intercept=intercept,
+        seed=seed,
+    )[0]
+
+
+def individual_descent_and_spent(
+    x: Any,
+    y: Any,
+    *,
+    loss: Loss,
+    regularisation: float,
+    epsilon: float,
+    delta: float,
+    data_norm: float,
+    training: FilteredDescent = FilteredDescent(),  # noqa: B008 - a frozen value
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    intercept: bool = True,
+    seed: int | None = None,
+) -> tuple[ErmResult, Spent]:
+    """As `individual_descent`; and, for the curator's eyes only, what every example has spent."""
+    budget = Allowance(epsilon, _validate.open_unit("delta", delta))
+    if not isinstance(training, FilteredDescent):
+        raise InvalidArgument(f"training must be FilteredDescent of tacit.erm. Got {training!r}.")
+    problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
+    source = source_for(seed)
+    clip_norm = clip_norm_for(problem, training.clip_norm)
+    steps = training.steps_for(problem, gdp.mu(epsilon, delta))
+    full_steps = max(training.full_share * steps, 1.0)
+    judge = _filter_for(problem, training.lot_size, budget, adjacency, clip_norm, full_steps)
+    sizes = np.full(steps, step_size_for(problem, training.step_size))
+    theta, spent = _descent(problem, sizes, judge, clip_norm, source)
+    result = result_of(
+        theta,
+        problem,
+        _restated(judge.event, budget, adjacency),
+        published=Published(_NAME),
+        delta=budget.stated_delta,
+        intercept=intercept,
+        source=source,
+        notes=(
+            "Every example paid for its own contributions. What each has spent is private and stands in no report.",
+        ),
+    )
+    return result, spent
+
+
+def _filter_for(
+    problem: Problem,
+    lot_size: float | None,
+    budget: Allowance,
+    adjacency: Adjacency,
+    clip_norm: float,
+    full_steps: float,
+) -> GaussianFilter | RenyiFilter:
+    """The filter whose noise lets gradients of full length pay for `full_steps`."""
+    assert budget.delta is not None
+    if lot_size is None:
+        mu = filter_mu(budget.epsilon, budget.delta, adjacency)
+        return GaussianFilter(mu, clip_norm * math.sqrt(full_steps) / mu)
+    epsilon, delta = budget.epsilon, _INWARDS * budget.delta
+    if adjacency is Adjacency.REPLACE_ONE:
+        # Two hops, one example removed and another added: (e, d) twice is (2 e, (1 + exp(e)) d).
+        epsilon, delta = epsilon / 2, delta / (1 + math.exp(epsilon / 2))
+    rate = min(lot_size / problem.n, 1.0)
+
+    def with_std(std: float) -> RenyiFilter:
+        return RenyiFilter.best(epsilon=epsilon, delta=delta, std=std, rate=rate, clip_norm=clip_norm)
+
+    low = high = clip_norm
+    while with_std(high).lasts < full_steps:
+        low, high = high, 2 * high
+    while high / low > 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if with_std(middle).lasts >= full_steps else (middle, high)
+    return with_std(high)
+
+
+def _descent(
+    problem: Problem,
+    step_sizes: Array,
+    judge: GaussianFilter | RenyiFilter,
+    clip_norm: float,
+    source: Source,
+) -> tuple[Array, Spent]:
+    rate = judge.rate if isinstance(judge, RenyiFilter) else 1.0
+    rng = source.stream(Purpose.NOISE, 0)
+    spent = judge.start(problem.n)
+
+    def gradient(theta: Array, step: int) -> Array:
+        nonlocal spent
+        slopes = problem.slopes(theta)
+        lengths = np.linalg.norm(slopes, axis=1) * problem.norms
+        clipped = np.minimum(lengths, clip_norm)
+        factors, spent = judge.admit(clipped, spent)
+        weights = factors * clipped / np.maximum(lengths, 1e-300)
+        lot = source.stream(Purpose.LOT, step).coins(problem.n, rate) if rate < 1 else slice(None)
+        total = problem.rows[lot].T @ (slopes[lot] * weights[lot, None])
+        # A step's own event says nothing here, as contributions depend on earlier ones: the filter states the cost.
+        noisy = add_gaussian(total, sensitivity=judge.std, multiplier=1.0, adjacency=Adjacency.ADD_REMOVE, rng=rng)
+        return noisy.values / (rate * problem.n)
+
+    theta = descend(problem, gradient, step_sizes)
+    return theta, spent
+
+
+def _restated(event: Event, budget: Allowance, adjacency: Adjacency) -> Event:
+    """The filter's event, which is about one example added or removed, under the adjacency that was asked for."""
+    if adjacency is Adjacency.ADD_REMOVE:
+        return event
+    if isinstance(event, Gaussian):
+        # mu-GDP for removing one and for adding another is 2 mu-GDP for both.
+        return replace(event, multiplier=event.multiplier / 2, adjacency=adjacency)
+    if isinstance(event, EpsilonDelta) and budget.delta is not None:
+        return EpsilonDelta(budget.epsilon, _INWARDS * budget.delta, adjacency)
+    raise InvalidArgument(f"What {event!r} costs when an example is replaced is not known.")

@@ -1,0 +1,301 @@
+"""Influence functions, and the selective noise of Kang et al. 2021 (algorithm 2) as published.
+
+How far would the model move without an example? By about its contribution: the inverse Hessian times its gradient,
+over n (Koh and Liang 2017). The paper adds noise to examples that contribute much and none to the others. Nothing is
+proven of that: small influence bounds how far a minimiser moves, not how likely an outcome is, and an output
+without noise gives itself away however little it moves. The list of examples without noise is private.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.sparse.linalg import LinearOperator, cg
+
+from tacit import _validate
+from tacit._validate import Array
+from tacit.erm.noise import gaussian
+from tacit.erm.noisy_data import PerturbedData, Unnoised, draw_below, with_rows
+from tacit.erm.problem import Problem
+from tacit.erm.solver import minimise, reachable_tolerance
+from tacit.errors import InvalidArgument, NotConverged
+from tacit.randomness import Purpose, Source
+
+Times = Callable[[Array], Array]
+
+# Up to so many parameters the Hessian is built and factored; beyond, it is only multiplied with.
+_BUILT = 600
+_CG_TOLERANCE = 1e-10
+_PRETRAINED = 1e-12
+# A coefficient of zero has no ratio.
+_LEAST = 1e-12
+_INDEFINITE = (
+    "The Hessian is not positive definite, so influence means nothing here. A network's is so only near a minimum: "
+    "train longer before, raise the regularisation, or add to it: InfluenceRule(damping=...)."
+)
+
+
+class Influenceable(Protocol):
+    """A model with one vector of parameters; the regulariser is part of every example's loss, and of its gradient."""
+
+    @property
+    def problem(self) -> Problem:
+        """Clipped features, targets and loss."""
+
+    def pretrained(self) -> Array:
+        """Parameters near the optimum, from the data as they are."""
+
+    def gradient(self, index: int, x: Array, theta: Array) -> Array:
+        """The gradient of one example's loss, with its features replaced by `x`."""
+
+    def mixed_norm(self, index: int, theta: Array) -> float:
+        """The spectral norm of the second derivative by features and parameters: how noise passes into the gradient."""
+
+    def inverse_hessian(self, theta: Array, damping: float = 0.0) -> Times:
+        """What the inverse of the mean loss's Hessian, with `damping` added to its diagonal, does to a vector."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """A linear model of clipped features; with an intercept, one more row of parameters. Numpy and scipy only."""
+
+    problem: Problem
+    intercept: bool
+
+    @property
+    def whole(self) -> Problem:
+        """The problem with its column of ones."""
+        length = math.sqrt(self.problem.data_norm**2 + self.intercept)
+        return with_rows(self.problem, self.problem.rows, intercept=self.intercept, length=length)
+
+    def pretrained(self) -> Array:
+        """The minimiser of the regularised objective, as exactly as double precision allows."""
+        _need_regularisation(self.problem)
+        whole = self.whole
+        longest = whole.lipschitz_near / whole.regularisation
+        return minimise(whole, max(_PRETRAINED, reachable_tolerance(whole, longest))).theta.ravel()
+
+    def gradient(self, index: int, x: Array, theta: Array) -> Array:
+        row, matrix = self._row(x), self._matrix(theta)
+        _, slopes = self.problem.loss.evaluate(row[None] @ matrix, self.problem.targets[index : index + 1])
+        gradient: Array = np.outer(row, slopes[0]) + self.problem.regularisation * matrix
+        return gradient.ravel()
+
+    def mixed_norm(self, index: int, theta: Array) -> float:
+        return float(np.linalg.norm(self.mixed_derivative(index, theta), 2))
+
+    def mixed_derivative(self, index: int, theta: Array) -> Array:
+        """d/dx d/dtheta of one example's loss, as a matrix [parameters, features]."""
+        x, matrix, loss = self.problem.rows[index], self._matrix(theta), self.problem.loss
+        row, target = self._row(x), self.problem.targets[index : index + 1]
+        scores = row[None] @ matrix
+        slopes = loss.evaluate(scores, target)[1][0]
+        bends = np.concatenate([loss.bend(scores, target, one[None]) for one in np.eye(loss.outputs)])
+        # The gradient is row x slopes: features move the row, and through the scores the slopes.
+        mixed = np.einsum("a,bj->abj", row, bends @ matrix[: x.size].T)
+        own = np.arange(x.size)
+        mixed[own, :, own] += slopes
+        derivative: Array = mixed.reshape(theta.size, x.size)
+        return derivative
+
+    def inverse_hessian(self, theta: Array, damping: float = 0.0) -> Times:
+        # To the Hessian, damping is as much more regularisation.
+        whole, matrix = replace(self.whole, regularisation=self.problem.regularisation + damping), self._matrix(theta)
+        if whole.loss.outputs == 1 and whole.dimension <= _BUILT:
+            return _factored(whole.hessian(matrix))
+        scores = whole.scores(matrix)
+        return invert(lambda vector: whole.hessian_times(scores, vector.reshape(whole.shape)).ravel(), theta.size)
+
+    def _row(self, x: Array) -> Array:
+        return np.append(x, 1.0) if self.intercept else x
+
+    def _matrix(self, theta: Array) -> Array:
+        return theta.reshape(-1, self.problem.loss.outputs)
+
+
+def invert(times: Times, dimension: int) -> Times:
+    """The inverse of a positive definite matrix that is known by its products: factored, or by conjugate gradients."""
+    if dimension <= _BUILT:
+        built = np.stack([times(one) for one in np.eye(dimension)])
+        return _factored((built + built.T) / 2)
+
+    def product(vector: Array) -> Array:
+        found = times(vector)
+        # Conjugate gradients would go on, to a saddle point, and say that they have converged.
+        if not float(vector @ found) > 0:
+            raise NotConverged(_INDEFINITE)
+        return found
+
+    operator = LinearOperator((dimension, dimension), matvec=product, dtype=np.float64)
+
+    def inverse(vector: Array) -> Array:
+        solution, failed = cg(operator, vector, rtol=_CG_TOLERANCE, maxiter=20 * dimension)
+        if failed or not np.all(np.isfinite(solution)):
+            raise NotConverged(_INDEFINITE)
+        found: Array = solution
+        return found
+
+    return inverse
+
+
+def _factored(hessian: Array) -> Times:
+    try:
+        factor = cho_factor(hessian)
+    except LinAlgError as error:
+        raise NotConverged(_INDEFINITE) from error
+
+    def inverse(vector: Array) -> Array:
+        solution: Array = cho_solve(factor, vector)
+        return solution
+
+    return inverse
+
+
+def contributions(model: Influenceable, theta: Array, inverse: Times | None = None) -> Array:
+    """How far the model would move without each example, to first order [examples, parameters]. Private.
+
+    At the optimum they add up to zero.
+    """
+    inverse = model.inverse_hessian(theta) if inverse is None else inverse
+    rows = [
+        inverse(model.gradient(index, model.problem.rows[index], theta)) / model.problem.n
+        for index in range(model.problem.n)
+    ]
+    return np.stack(rows)
+
+
+def ratio(contribution: Array, theta: Array, *, normalise: bool = False) -> float:
+    """The paper's measure |(contribution + theta) / theta|, element by element, then its length.
+
+    For an example without influence that is the square root of the number of parameters, not 1; `normalise` divides by
+    it.
+    """
+    divisor = np.where(np.abs(theta) < _LEAST, np.copysign(_LEAST, theta), theta)
+    length = float(np.linalg.norm((contribution + theta) / divisor))
+    return length / math.sqrt(theta.size) if normalise else length
+
+
+def is_left_alone(measure: float, epsilon: float) -> bool:
+    """The paper's test: a measure between e^-epsilon and e^epsilon gets no noise."""
+    return measure > 0 and abs(math.log(measure)) <= epsilon
+
+
+def kang_2021_example_std(
+    *,
+    n: int,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    mixed_norm: float,
+    lipschitz: float = 1.0,
+    constant: float = 1.0,
+    consistent: bool = False,
+) -> float:
+    """Noise of Kang et al. 2021, theorem 2, for one example whose noise reaches the gradient times `mixed_norm`.
+
+    As published it is divided by the square root of that; `consistent` divides by all of it, which is what the
+    argument needs.
+
+    >>> round(kang_2021_example_std(n=1000, steps=1000, epsilon=0.25, delta=1e-5, mixed_norm=0.5), 8)
+    0.60697085
+    """
+    n, steps = _validate.count("n", n), _validate.count("steps", steps)
+    epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
+    passed = max(_validate.non_negative("mixed_norm", mixed_norm), _LEAST)
+    passed = passed if consistent else math.sqrt(passed)
+    return constant * lipschitz * math.sqrt(steps * -math.log(delta)) / (passed * n * epsilon)
+
+
+@dataclass(frozen=True)
+class InfluenceRule:
+    """Algorithm 2's settings: `rounds` of `local_steps` steps on single examples, and what the paper leaves open.
+
+    With `normalise` the threshold compares with 1, as it seems to be meant; without, literally. The smaller the steps,
+    the nearer the outcome stays to the model that was trained without noise. `damping` is added to the diagonal of the
+    Hessian, for networks, where it need not be positive definite (Koh and Liang 2017).
+    """
+
+    rounds: int = 10
+    local_steps: int = 10
+    step_size: float = 0.1
+    normalise: bool = False
+    consistent: bool = False
+    constant: float = 1.0
+    lipschitz: float | None = None
+    damping: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "damping", _validate.non_negative("damping", self.damping))
+        for name in ("rounds", "local_steps"):
+            object.__setattr__(self, name, _validate.count(name, getattr(self, name)))
+        for name in ("step_size", "constant"):
+            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+
+    @property
+    def steps(self) -> int:
+        """All of them."""
+        return self.rounds * self.local_steps
+
+
+@dataclass(frozen=True, eq=False)
+class SelectiveRun:
+    """What algorithm 2 came to, and the examples whose last use had no noise."""
+
+    theta: Array
+    data: PerturbedData
+    unnoised: Unnoised
+
+
+def selective_descent(
+    model: Influenceable,
+    rule: InfluenceRule,
+    *,
+    epsilon: float,
+    delta: float,
+    lipschitz: float,
+    source: Source,
+) -> SelectiveRun:
+    """Algorithm 2 of Kang et al. 2021: from a model trained without noise, steps on examples, some of them with noise.
+
+    Nothing is proven of what comes out: where the threshold lets all examples pass, it is a function of the data.
+    """
+    start = model.pretrained()
+    inverse = model.inverse_hessian(start, rule.damping)
+    order = draw_below(model.problem.n, rule.steps, source.stream(Purpose.LOT, 0))
+    rng = source.stream(Purpose.NOISE, 0)
+    x, noised = model.problem.rows.copy(), np.zeros(model.problem.n, dtype=bool)
+    shared = local = start
+    for step, index in enumerate(order.tolist()):
+        if step % rule.local_steps == 0:
+            shared = local
+        features = model.problem.rows[index]
+        contribution = inverse(model.gradient(index, features, shared)) / model.problem.n
+        alone = is_left_alone(ratio(contribution, shared, normalise=rule.normalise), epsilon)
+        if not alone:
+            std = kang_2021_example_std(
+                n=model.problem.n,
+                steps=rule.steps,
+                epsilon=epsilon,
+                delta=delta,
+                mixed_norm=model.mixed_norm(index, local),
+                lipschitz=lipschitz,
+                constant=rule.constant,
+                consistent=rule.consistent,
+            )
+            features = features + std * gaussian(rng, features.size)
+        local = local - rule.step_size * model.gradient(index, features, local)
+        x[index], noised[index] = features, not alone
+    return SelectiveRun(local, PerturbedData(x, model.problem.numbers), Unnoised(np.flatnonzero(~noised)))
+
+
+def _need_regularisation(problem: Problem) -> None:
+    if problem.regularisation == 0:
+        raise InvalidArgument(
+            "regularisation must be above 0: influence divides by the Hessian, which has to be positive definite. "
+            "Common values lie between 1e-4 and 1e-1."
+        )

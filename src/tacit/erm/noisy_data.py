@@ -1,0 +1,303 @@
+"""Noise on the training data as Kang et al. publish it: how much, onto whom, and the gradient steps that follow.
+
+Nothing here is a guarantee. Noise per example protects the features of each example by itself, as any Gaussian release
+does, and the labels not at all; one noise vector for all examples protects nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NoReturn, final, get_args
+
+import numpy as np
+
+from tacit import _validate
+from tacit._validate import Array
+from tacit.accounting.events import Adjacency, Gaussian
+from tacit.accounting.individual import Spent
+from tacit.erm.losses import Loss
+from tacit.erm.noise import gaussian
+from tacit.erm.problem import Problem
+from tacit.erm.trainers import FullDescent
+from tacit.errors import InvalidArgument
+from tacit.guarantee import Guarantee
+from tacit.randomness import Indices, Purpose, Source, Stream
+
+Noise = Literal["per_example", "shared"]
+Condition = Literal["strongly_convex", "polyak_lojasiewicz"]
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbedData:
+    """Features [examples, columns] and targets [examples], after noise. As public as the guarantee beside them says."""
+
+    x: Array
+    y: Array
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@final
+class Unnoised:
+    """Which examples went in without noise. Private: for the curator, or for the person whose example it is.
+
+    Neither shown nor saved by accident; `for_curator` hands out the indices.
+    """
+
+    def __init__(self, indices: Indices) -> None:
+        self._indices = indices
+
+    def __repr__(self) -> str:
+        return "Unnoised(private)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "Which examples had no noise is private and is not saved with a result. Ask for_curator() for the indices."
+        )
+
+    def for_curator(self) -> Indices:
+        """The indices. Never to be published."""
+        return self._indices.copy()
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbedResult:
+    """Coefficients [outputs, features], intercepts [outputs], and the perturbed data where the method returns them.
+
+    `curator` holds what is private and part of no report: which examples had no noise, or what each has spent.
+    """
+
+    coef: Array
+    intercept: Array
+    loss: Loss
+    guarantee: Guarantee
+    data: PerturbedData | None = None
+    curator: Unnoised | Spent | None = field(default=None, repr=False)
+
+    def scores(self, x: Any) -> Array:
+        """The scores [examples, outputs] of new examples."""
+        scores: Array = np.asarray(x, dtype=np.float64) @ self.coef.T + self.intercept
+        return scores
+
+
+def kang_2020_std(
+    *,
+    n: int,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    lipschitz: float = 1.0,
+    strong_convexity: float | None = None,
+    constant: float = 1.0,
+) -> float:
+    """Noise of Kang et al. 2020: theorem 1, or theorem 3 (Polyak-Lojasiewicz) without `strong_convexity`.
+
+    >>> round(kang_2020_std(n=1000, steps=20, epsilon=0.25, delta=1e-5, strong_convexity=0.01), 8)
+    0.19203708
+    """
+    n, steps = _validate.count("n", n, at_least=2), _validate.count("steps", steps)
+    epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
+    lipschitz, constant = _validate.positive("lipschitz", lipschitz), _validate.positive("constant", constant)
+    root = 1.0 if strong_convexity is None else math.sqrt(_validate.positive("strong_convexity", strong_convexity))
+    variance = constant * lipschitz**2 * steps * -math.log(delta) / (n * (n - 1) * root * epsilon**2)
+    return math.sqrt(variance)
+
+
+def kang_2020_constant(*, gap: float, epsilon: float, delta: float) -> float:
+    """The constant that the proof of Kang et al. 2020 ends with, if it takes the last optimality gap for a constant.
+
+    8 (1 + 1/order) / sqrt(2 gap) at the moment order 2 log(1/delta) / epsilon. Nothing follows from it.
+    """
+    order = 2 * -math.log(_validate.open_unit("delta", delta)) / _validate.positive("epsilon", epsilon)
+    return 8 * (1 + 1 / order) / math.sqrt(2 * _validate.positive("gap", gap))
+
+
+def kang_2021_std(
+    *, rate: float, steps: int, epsilon: float, delta: float, lipschitz: float = 1.0, constant: float = 1.0
+) -> float:
+    """Noise of Kang et al. 2021, theorem 1, for lots that hold a share of `rate` of the examples.
+
+    >>> round(kang_2021_std(rate=0.01, steps=1000, epsilon=0.25, delta=1e-5), 7)
+    4.2919321
+    """
+    rate, steps = _validate.rate("rate", rate), _validate.count("steps", steps)
+    epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
+    lipschitz, constant = _validate.positive("lipschitz", lipschitz), _validate.positive("constant", constant)
+    return constant * rate * lipschitz * math.sqrt(steps * -math.log(delta)) / epsilon
+
+
+@dataclass(frozen=True)
+class InputRule:
+    """What Kang et al. 2020 leave open: the constant c, which theorem, and G where the loss has none.
+
+    Without a condition it is strongly convex where there is regularisation.
+    """
+
+    constant: float = 1.0
+    condition: Condition | None = None
+    lipschitz: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.condition is not None and self.condition not in get_args(Condition):
+            raise InvalidArgument(
+                f"condition must be {' or '.join(map(repr, get_args(Condition)))}, or None. Got {self.condition!r}."
+            )
+
+    def condition_for(self, problem: Problem) -> Condition:
+        """Which of the two theorems is meant."""
+        return self.condition or ("strongly_convex" if problem.regularisation > 0 else "polyak_lojasiewicz")
+
+    def std(self, problem: Problem, steps: int, epsilon: float, delta: float, lipschitz: float) -> float:
+        """The standard deviation for this problem, with gradients no longer than `lipschitz`."""
+        return kang_2020_std(
+            n=problem.n,
+            steps=steps,
+            epsilon=epsilon,
+            delta=delta,
+            lipschitz=lipschitz,
+            strong_convexity=problem.regularisation if self.condition_for(problem) == "strongly_convex" else None,
+            constant=self.constant,
+        )
+
+
+@dataclass(frozen=True)
+class DataRule:
+    """What Kang et al. 2021 leave open in theorem 1: the constant c, and G where the loss has none."""
+
+    constant: float = 1.0
+    lipschitz: float | None = None
+
+    def std(self, problem: Problem, descent: Descent, epsilon: float, delta: float, lipschitz: float) -> float:
+        """The standard deviation for this problem and these lots, with gradients no longer than `lipschitz`."""
+        return kang_2021_std(
+            rate=descent.lot_size_for(problem.n) / problem.n,
+            steps=descent.steps,
+            epsilon=epsilon,
+            delta=delta,
+            lipschitz=lipschitz,
+            constant=self.constant,
+        )
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Plain gradient steps from zero: over all examples, or over lots of `lot_size` that are drawn without replacement.
+
+    Without a step size it is 1 / smoothness, for rows as long as they are expected to be after noise.
+    """
+
+    steps: int = 100
+    step_size: float | None = None
+    lot_size: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", _validate.count("steps", self.steps))
+        if self.step_size is not None:
+            object.__setattr__(self, "step_size", _validate.positive("step_size", self.step_size))
+        if self.lot_size is not None:
+            object.__setattr__(self, "lot_size", _validate.count("lot_size", self.lot_size))
+
+    def lot_size_for(self, n: int) -> int:
+        """How many examples a step looks at."""
+        size = n if self.lot_size is None else self.lot_size
+        if size > n:
+            raise InvalidArgument(f"lot_size must be at most the number of examples, {n}. Got {size}.")
+        return size
+
+    def step_size_for(self, problem: Problem) -> float:
+        """The size of every step."""
+        return 1 / problem.smoothness if self.step_size is None else self.step_size
+
+    def fit(self, problem: Problem, source: Source) -> Array:
+        """The coefficients after all steps."""
+        size, step_size = self.lot_size_for(problem.n), self.step_size_for(problem)
+        if size == problem.n:
+            return FullDescent(self.steps, step_size).fit(problem)
+        theta = np.zeros(problem.shape)
+        for step in range(self.steps):
+            lot = draw_lot(problem.n, size, source.stream(Purpose.LOT, step))
+            gradient = problem.rows[lot].T @ problem.slopes(theta, lot) / size
+            theta = theta - step_size * (gradient + problem.regularisation * theta)
+        return theta
+
+
+def add_noise(rows: Array, std: float, noise: Noise, rng: Stream) -> Array:
+    """Normal noise of standard deviation `std`: fresh for every row, or one vector for all of them.
+
+    What comes out is not rounded, as nothing in the papers is.
+    """
+    if noise == "shared":
+        return rows + std * gaussian(rng, rows.shape[1])
+    return rows + std * gaussian(rng, rows.size).reshape(rows.shape)
+
+
+def check_noise(noise: str) -> Noise:
+    """`noise` if there is such a one."""
+    if noise == "shared":
+        return "shared"
+    if noise == "per_example":
+        return "per_example"
+    raise InvalidArgument(
+        "noise must be 'per_example' (the reading that protects the features of each example by itself) or 'shared' "
+        f"(the reading that the proofs in the papers are about). Got {noise!r}."
+    )
+
+
+def check_training(training: object) -> Descent | None:
+    """`training` if it is one."""
+    if training is None or isinstance(training, Descent):
+        return training
+    raise InvalidArgument(f"training must be Descent of tacit.erm, or None. Got {training!r}.")
+
+
+def with_rows(problem: Problem, x: Array, *, intercept: bool, length: float | None = None) -> Problem:
+    """The same problem over other rows (with a column of ones for the intercept), of norm `length` at most or so.
+
+    Without a length it is the longest row's: right where the rows are public.
+    """
+    rows = np.concatenate([x, np.ones((len(x), 1))], axis=1) if intercept else x
+    if length is None:
+        length = float(np.sqrt(np.einsum("ij,ij->i", rows, rows).max()))
+    return replace(problem, rows=rows, data_norm=max(length, 1e-300))
+
+
+def expected_length(problem: Problem, std: float, *, intercept: bool) -> float:
+    """How long a row is, at most, in the mean square after normal noise on every feature."""
+    return math.sqrt(problem.data_norm**2 + problem.columns * std**2 + intercept)
+
+
+def one_step_event(n: int, std: float, data_norm: float) -> Gaussian:
+    """The model after one full step from zero with noise per example: exactly Gaussian, for features replaced.
+
+    At zero all slopes have the same size, so the step is a mean of noisy rows, and one row moves it by 2 norms over n.
+    """
+    return Gaussian(std * math.sqrt(n) / (2 * data_norm), Adjacency.REPLACE_ONE)
+
+
+def draw_lot(n: int, size: int, rng: Stream) -> Indices:
+    """`size` different indices below `n`, every set of them equally likely."""
+    keys = _keys(n, rng)
+    return np.argpartition(keys, size - 1)[:size].astype(np.int64)
+
+
+def permutation(n: int, rng: Stream) -> Indices:
+    """The indices below `n` in an order that is uniform and nobody else's."""
+    return np.argsort(_keys(n, rng)).astype(np.int64)
+
+
+def draw_below(n: int, size: int, rng: Stream) -> Indices:
+    """`size` whole numbers below `n`, each uniform to within n / 2^64."""
+    bits = np.empty(size, dtype=np.uint64)
+    rng.fill(bits)
+    return (bits % np.uint64(n)).astype(np.int64)
+
+
+def _keys(n: int, rng: Stream) -> Any:
+    """`n` random numbers, all different."""
+    keys = np.empty(n, dtype=np.uint64)
+    while True:
+        rng.fill(keys)
+        if n < 2 or np.diff(np.sort(keys)).min() > 0:
+            return keys

@@ -1,0 +1,205 @@
+"""The same for networks: gradient steps on perturbed data, and influence by products with the Hessian. Needs torch.
+
+A network takes the place of the linear scores, and the loss stays one of `tacit.erm`: it says what targets are and
+how scores are judged, so guarantees read the same for both.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, jacrev
+
+from tacit._validate import Array
+from tacit.erm.classes import Multinomial, OneVsRest
+from tacit.erm.influence import Times, invert
+from tacit.erm.losses import Huber, Logistic, Loss, SmoothHinge, Squared
+from tacit.erm.noisy_data import Descent, PerturbedData, Unnoised, draw_lot
+from tacit.erm.problem import Problem
+from tacit.errors import InvalidArgument
+from tacit.guarantee import Guarantee
+from tacit.randomness import Purpose, Source
+
+# Networks have no smoothness constant to take a step size from.
+STEP_SIZE = 0.1
+_PIECE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkResult:
+    """A trained copy of the network, and the perturbed data where the method returns them. `curator` is private."""
+
+    module: torch.nn.Module
+    loss: Loss
+    guarantee: Guarantee
+    data: PerturbedData | None = None
+    curator: Unnoised | None = field(default=None, repr=False)
+
+    def scores(self, x: Any) -> Array:
+        """The scores [examples, outputs] of new examples."""
+        with torch.no_grad():
+            scores: Array = _columns(self.module(_tensor(x, self.module))).double().cpu().numpy()
+        return scores
+
+
+def example_losses(loss: Loss, scores: Tensor, targets: Tensor) -> Tensor:
+    """The loss of each example [examples], as `loss.evaluate` gives it, for torch to differentiate."""
+    match loss:
+        case Logistic():
+            return torch.nn.functional.softplus(-targets * scores)[:, 0]
+        case Squared():
+            return 0.5 * (scores - targets)[:, 0] ** 2
+        case Huber(threshold=threshold):
+            return torch.nn.functional.huber_loss(scores, targets, reduction="none", delta=threshold)[:, 0]
+        case SmoothHinge(width=width):
+            missing = 1 - targets * scores
+            share = ((missing + width) / (2 * width)).clamp(0, 1)
+            return torch.where(missing > width, missing, width * share**2)[:, 0]
+        case Multinomial():
+            return torch.nn.functional.cross_entropy(scores, targets[:, 0].long(), reduction="none")
+        case OneVsRest(loss=inner):
+            flat = example_losses(inner, scores.reshape(-1, 1), targets.reshape(-1, 1))
+            return flat.reshape(scores.shape).sum(dim=1)
+    raise InvalidArgument(f"{loss!r} is not known for networks. Use one of tacit.erm's losses.")
+
+
+def descend(
+    module: torch.nn.Module, problem: Problem, data: PerturbedData, targets: Array, descent: Descent, source: Source
+) -> torch.nn.Module:
+    """A copy of the network after plain gradient steps on the data, from where it stands.
+
+    Where it starts must not depend on the private data: what it was trained on before is part of the release.
+    """
+    trained = copy.deepcopy(module).train()
+    x, y = _tensor(data.x, trained), _tensor(targets, trained)
+    size, step_size = descent.lot_size_for(len(data)), descent.step_size or STEP_SIZE
+    parameters = [one for one in trained.parameters() if one.requires_grad]
+    optimizer = torch.optim.SGD(parameters, lr=step_size, weight_decay=problem.regularisation)
+    for step in range(descent.steps):
+        lot: Any = slice(None)
+        if size < len(data):
+            lot = torch.from_numpy(draw_lot(len(data), size, source.stream(Purpose.LOT, step)))
+        optimizer.zero_grad()
+        example_losses(problem.loss, _columns(trained(x[lot])), y[lot]).mean().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return trained.eval()
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkModel:
+    """A network as one vector of parameters, for influence functions. Computes in double precision.
+
+    `training` says how the model is trained on the data as they are before anything else, which is what the paper does.
+    """
+
+    module: torch.nn.Module
+    problem: Problem
+    training: Descent
+    source: Source
+
+    def __post_init__(self) -> None:
+        # The user's own network stays as it is.
+        object.__setattr__(self, "module", copy.deepcopy(self.module).double())
+
+    def pretrained(self) -> Array:
+        data = PerturbedData(self.problem.rows, self.problem.numbers)
+        trained = descend(self.module, self.problem, data, self.problem.targets, self.training, self.source)
+        return flat_parameters(trained)
+
+    def gradient(self, index: int, x: Array, theta: Array) -> Array:
+        found = grad(self._loss_of(index))(torch.from_numpy(theta), torch.from_numpy(x))
+        return _numpy(found)
+
+    def mixed_norm(self, index: int, theta: Array) -> float:
+        # By features first: then there are only as many rows as features.
+        by_features = grad(self._loss_of(index), argnums=1)
+        mixed = jacrev(by_features, argnums=0)(torch.from_numpy(theta), torch.from_numpy(self.problem.rows[index]))
+        return float(torch.linalg.matrix_norm(mixed, 2))
+
+    def inverse_hessian(self, theta: Array, damping: float = 0.0) -> Times:
+        where = torch.from_numpy(theta)
+
+        def times(vector: Array) -> Array:
+            total = torch.zeros_like(where)
+            for start in range(0, self.problem.n, _PIECE):
+                piece = slice(start, min(start + _PIECE, self.problem.n))
+                share = (piece.stop - piece.start) / self.problem.n
+                total += share * _hessian_times(self._mean_loss(piece), where, torch.from_numpy(np.asarray(vector)))
+            return _numpy(total) + damping * vector
+
+        return invert(times, theta.size)
+
+    def with_parameters(self, theta: Array) -> torch.nn.Module:
+        """A copy of the network that has these parameters."""
+        trained = copy.deepcopy(self.module)
+        where = torch.from_numpy(theta)
+        with torch.no_grad():
+            for name, values in _unflat(where, trained).items():
+                trained.get_parameter(name).copy_(values)
+        return trained.eval()
+
+    def _loss_of(self, index: int) -> Callable[[Tensor, Tensor], Tensor]:
+        target = torch.from_numpy(self.problem.targets[index : index + 1])
+
+        def value(theta: Tensor, x: Tensor) -> Tensor:
+            return self._mean(theta, x[None], target)
+
+        return value
+
+    def _mean_loss(self, piece: slice) -> Callable[[Tensor], Tensor]:
+        x, y = torch.from_numpy(self.problem.rows[piece]), torch.from_numpy(self.problem.targets[piece])
+
+        def value(theta: Tensor) -> Tensor:
+            return self._mean(theta, x, y)
+
+        return value
+
+    def _mean(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        scores = _columns(functional_call(self.module, _unflat(theta, self.module), (x,)))
+        fitted = example_losses(self.problem.loss, scores, y).mean()
+        return fitted + 0.5 * self.problem.regularisation * torch.dot(theta, theta)
+
+
+def _hessian_times(value: Callable[[Tensor], Tensor], where: Tensor, vector: Tensor) -> Tensor:
+    """The gradient of (gradient times vector)."""
+
+    def along(theta: Tensor) -> Tensor:
+        return torch.dot(grad(value)(theta), vector)
+
+    product: Tensor = grad(along)(where)
+    return product
+
+
+def flat_parameters(module: torch.nn.Module) -> Array:
+    """All trainable parameters as one vector in double precision."""
+    return _numpy(torch.cat([one.detach().double().reshape(-1) for _, one in _trainable(module)]))
+
+
+def _trainable(module: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
+    return [(name, one) for name, one in module.named_parameters() if one.requires_grad]
+
+
+def _unflat(theta: Tensor, module: torch.nn.Module) -> dict[str, Tensor]:
+    named = _trainable(module)
+    pieces = theta.split_with_sizes([one.numel() for _, one in named])
+    return {name: piece.view_as(one) for (name, one), piece in zip(named, pieces, strict=True)}
+
+
+def _columns(scores: Tensor) -> Tensor:
+    return scores[:, None] if scores.dim() == 1 else scores
+
+
+def _tensor(values: Any, module: torch.nn.Module) -> Tensor:
+    like = next(module.parameters())
+    return torch.as_tensor(np.asarray(values), dtype=like.dtype, device=like.device)
+
+
+def _numpy(values: Tensor) -> Array:
+    found: Array = values.detach().cpu().numpy()
+    return found

@@ -1,0 +1,164 @@
+"""An empirical risk over rows that were clipped to the declared norm: value, gradient and curvature. Private."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tacit import _validate
+from tacit._validate import Array
+from tacit.erm.losses import Logistic, Loss, SmoothHinge
+from tacit.errors import InvalidArgument
+from tacit.randomness import Indices
+
+# Rounding may leave a clipped row longer than allowed by some units in the last place.
+_CLIPPED = 1 - 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """mean of losses + (regularisation / 2) |theta|^2 + linear . theta, over theta [columns, outputs].
+
+    Every row has a norm of at most `data_norm`; where there is an intercept, its column is part of the row, is
+    clipped with it and its coefficient is regularised like the others. `linear` is zero but in objective
+    perturbation.
+    """
+
+    rows: Array
+    targets: Array
+    loss: Loss
+    regularisation: float
+    data_norm: float
+    linear: Array | None = None
+
+    @property
+    def n(self) -> int:
+        """The number of examples, which is public where examples are replaced."""
+        return len(self.rows)
+
+    @property
+    def columns(self) -> int:
+        """The length of a row."""
+        return int(self.rows.shape[1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the coefficients: columns by outputs."""
+        return self.columns, self.loss.outputs
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers are released."""
+        return self.columns * self.loss.outputs
+
+    @property
+    def lipschitz(self) -> float:
+        """The longest gradient of one example's loss, the regulariser apart; infinite where there is none."""
+        return self.loss.slope_bound * self.data_norm
+
+    @property
+    def lipschitz_near(self) -> float:
+        """The longest gradient of one example's loss at a minimiser."""
+        return self.loss.slope_bound_near(self.data_norm, self.regularisation) * self.data_norm
+
+    @property
+    def smoothness(self) -> float:
+        """The largest curvature of one example's loss with the regulariser."""
+        return self.loss.curvature_bound * self.data_norm**2 + self.regularisation
+
+    @property
+    def numbers(self) -> Array:
+        """Targets [examples]: numbers as they are, and which class, from 0 on."""
+        if isinstance(self.loss, Logistic | SmoothHinge):
+            return (self.targets[:, 0] > 0).astype(np.float64)
+        one = self.targets.shape[1] == 1
+        return self.targets[:, 0] if one else np.argmax(self.targets, axis=1).astype(np.float64)
+
+    @cached_property
+    def norms(self) -> Array:
+        """The norm of every row."""
+        return _norms(self.rows)
+
+    def scores(self, theta: Array) -> Array:
+        """Rows times coefficients."""
+        scores: Array = self.rows @ theta
+        return scores
+
+    def objective(self, theta: Array) -> float:
+        """The value at `theta`."""
+        return self.value_and_gradient(theta)[0]
+
+    def value_and_gradient(self, theta: Array) -> tuple[float, Array]:
+        """The value at `theta` and its gradient."""
+        values, slopes = self.loss.evaluate(self.scores(theta), self.targets)
+        value = float(values.mean()) + 0.5 * self.regularisation * float(np.sum(theta**2))
+        gradient = self.rows.T @ slopes / self.n + self.regularisation * theta
+        if self.linear is not None:
+            value += float(np.sum(self.linear * theta))
+            gradient += self.linear
+        return value, gradient
+
+    def hessian(self, theta: Array) -> Array:
+        """The second derivative at `theta`, as a matrix: for one output."""
+        curvatures = self.loss.bend(self.scores(theta), self.targets, np.ones((self.n, 1)))
+        weighted = np.sqrt(curvatures / self.n) * self.rows
+        hessian: Array = weighted.T @ weighted
+        hessian[np.diag_indices_from(hessian)] += self.regularisation
+        return hessian
+
+    def hessian_times(self, scores: Array, direction: Array) -> Array:
+        """The second derivative where the rows have these scores, times a direction."""
+        bent = self.loss.bend(scores, self.targets, self.rows @ direction)
+        product: Array = self.rows.T @ bent / self.n + self.regularisation * direction
+        return product
+
+    def slopes(self, theta: Array, indices: Indices | slice = slice(None)) -> Array:
+        """The slopes of the examples with these indices: the gradient of one is its row times its slopes."""
+        return self.loss.evaluate(self.rows[indices] @ theta, self.targets[indices])[1]
+
+
+def prepare(x: Any, y: Any, *, loss: Loss, regularisation: float, data_norm: float, intercept: bool = True) -> Problem:
+    """The problem of fitting `y` by `x`, every row clipped to `data_norm` (together with its 1 for the intercept).
+
+    Clipping scales a whole row, so the sign of its scores stays what it was. An example with a number that is not
+    finite counts nothing: its row is zero.
+    """
+    if not isinstance(loss, Loss):
+        raise InvalidArgument(f"loss must be one of tacit.erm's losses, such as Logistic(). Got {loss!r}.")
+    data_norm, intercept = _validate.positive("data_norm", data_norm), _validate.flag("intercept", intercept)
+    regularisation = _validate.non_negative("regularisation", regularisation)
+    values, targets = np.asarray(x), loss.encode(y)
+    if values.ndim != 2 or values.dtype.kind not in "biuf":
+        raise InvalidArgument(
+            f"x must be a table of numbers, one row per example. Got shape {values.shape} and type {values.dtype}."
+        )
+    if len(values) != len(targets) or len(values) == 0:
+        raise InvalidArgument(
+            f"x and y must hold the same number of examples, at least one. Got {len(values)} and {len(targets)}."
+        )
+    rows = np.empty((values.shape[0], values.shape[1] + intercept))
+    rows[:, : values.shape[1]] = values
+    if intercept:
+        rows[:, -1] = 1.0
+    _clip(rows, targets, data_norm)
+    return Problem(rows, targets, loss, regularisation, data_norm)
+
+
+def _clip(rows: Array, targets: Array, data_norm: float) -> None:
+    """Scale rows down to the norm, in place; examples that are not finite become zero rows with some target."""
+    norms = _norms(rows)
+    lost = ~(np.isfinite(norms) & np.isfinite(targets).all(axis=1))
+    if np.any(lost):
+        rows[lost], norms[lost] = 0.0, 0.0
+        targets[lost] = 0.0
+    if norms.max() > data_norm:
+        rows *= np.where(norms > data_norm, data_norm * _CLIPPED / np.maximum(norms, data_norm), 1.0)[:, None]
+
+
+def _norms(rows: Array) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms: Array = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return norms

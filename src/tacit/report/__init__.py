@@ -1,1 +1,0 @@
-"""What a guarantee looks like: pictures in `tacit.report.plots`, and the order in which an event spends."""

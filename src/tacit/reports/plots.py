@@ -1,0 +1,190 @@
+"""Pictures of a guarantee: what an attacker can do, and how epsilon grows with the steps.
+
+Every function draws on the axes that it is given, or on a new figure, and returns the axes; none touches pyplot,
+so no display is needed and nothing is left open. Certified bounds are drawn as bands between solid lines, the
+central limit theorem dashed, because it promises nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from tacit.accounting import Event, PrivacyCurve, curve, gdp
+from tacit.accounting.densities import Floats
+from tacit.reports.schedule import Schedule
+from tacit.reports.series import LEAST_ALARMS, POINTS, Numbers, Spending, Tradeoff
+from tacit.reports.wording import near, neighbours, percent_up, step_words, up
+
+# After Okabe and Ito, whose colours every kind of colour vision tells apart (thin lines darker); styles differ as well.
+_BLUE, _ORANGE, _GREEN = "#0072B2", "#D55E00", "#009E73"
+_PURPLE, _YELLOW, _GREY = "#AA4499", "#B8860B", "#777777"
+
+CERTIFIED: dict[str, Any] = {"color": _BLUE, "linewidth": 2.2}
+ASYMPTOTIC: dict[str, Any] = {"color": _ORANGE, "linewidth": 1.8, "linestyle": (0, (5, 2.5))}
+EPSILON_DELTA: dict[str, Any] = {"color": _GREEN, "linewidth": 1.6, "linestyle": (0, (1, 1.5))}
+_OTHERS: dict[str, dict[str, Any]] = {
+    "clt": ASYMPTOTIC,
+    "rdp": {"color": _PURPLE, "linewidth": 1.0},
+    "moments": {"color": _YELLOW, "linewidth": 1.0, "linestyle": (0, (7, 1.5, 1, 1.5))},
+}
+_NAMES = {"clt": "central limit theorem (no guarantee)", "rdp": "RDP", "moments": "moments accountant"}
+_LIMIT: dict[str, Any] = {"color": _GREY, "linewidth": 1.0}
+
+
+def draw_privacy(event: Event, *, delta: float, group: int = 1, budget: float | None = None) -> Figure:
+    """Both pictures side by side: the trade-off curve of `event`, and its epsilon over the steps.
+
+    >>> from tacit.accounting import Gaussian
+    >>> figure = draw_privacy(Gaussian(multiplier=5.0) * 10, delta=1e-5)
+    >>> [axes.get_title(loc="left") for axes in figure.axes]
+    ['What an attacker can do', 'What the steps cost']
+    """
+    figure = Figure(figsize=(11.0, 6.7), layout=ConstrainedLayoutEngine(compress=True, h_pad=0.1))
+    left, right = figure.subplots(1, 2)
+    certified = curve(event).group(group)
+    draw_tradeoff(certified, delta=delta, axes=left)
+    draw_epsilon_over_steps(event, delta=delta, group=group, budget=budget, axes=right)
+    figure.suptitle(_headline(certified, delta), fontsize=13)
+    return figure
+
+
+def draw_tradeoff(curve: PrivacyCurve, *, delta: float | None = None, axes: Axes | None = None) -> Axes:
+    """The smallest share of members that an attacker misses, over the share of false alarms.
+
+    The band holds the true curve for certain. With `delta`, what (epsilon, delta)-DP alone would promise is dotted.
+    An inset shows, on logarithmic scales, how many members are found with few false alarms.
+    """
+    axes = axes if axes is not None else Figure(layout="constrained").subplots()
+    return draw_missed(Tradeoff.of(curve, delta), axes)
+
+
+def draw_missed(found: Tradeoff, axes: Axes) -> Axes:
+    """The same, from its numbers."""
+    inset = axes.inset_axes((0.615, 0.62, 0.34, 0.36))
+    _draw_curves(axes, found, as_found=False)
+    _draw_curves(inset, found, as_found=True)
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false alarms α", ylabel="members missed β")
+    axes.set_title("What an attacker can do", loc="left", fontsize=11)
+    axes.set_box_aspect(1)
+    _percent(axes)
+    _grid(axes)
+    _legend(axes)
+    _finish_inset(inset, found.marked)
+    return axes
+
+
+def _finish_inset(inset: Axes, marked: list[list[float]]) -> None:
+    inset.set(xscale="log", yscale="log", xlim=(LEAST_ALARMS, 1), ylim=(LEAST_ALARMS, 1.5))
+    inset.set_xlabel("false alarms α", fontsize=8, labelpad=1)
+    inset.set_ylabel("members found 1 − β", fontsize=8, labelpad=1)
+    inset.tick_params(labelsize=7)
+    inset.set_xticks([1e-5, 1e-3, 1e-1])
+    inset.minorticks_off()
+    _percent(inset)
+    _grid(inset)
+    inset.plot(*zip(*marked, strict=True), marker="o", markersize=5, **{**CERTIFIED, "linestyle": ""})
+    words = "\n".join(f"{100 * rate:g} % → {percent_up(share)}" for rate, share in marked)
+    # Under the diagonal, where no curve goes.
+    inset.text(0.96, 0.06, words, transform=inset.transAxes, ha="right", fontsize=7.5, color=_BLUE)
+
+
+def _draw_curves(axes: Axes, drawn: Tradeoff, *, as_found: bool) -> None:
+    """Every curve of the picture; as members found instead of missed if `as_found`, without 0, which has no place."""
+    start = 1 if as_found else 0
+    alphas = np.array(drawn.false_alarms[start:])
+
+    def shown(missed: list[float] | Floats) -> Floats:
+        values = np.asarray(missed)[-len(alphas) :]
+        return 1 - values if as_found else values
+
+    lower, upper = shown(drawn.missed_lower), shown(drawn.missed_upper)
+    axes.fill_between(alphas, lower, upper, color=_BLUE, alpha=0.3, linewidth=0)
+    axes.plot(alphas, lower, label="certified: no attack is below", **CERTIFIED)
+    if drawn.central_limit is not None:
+        axes.plot(alphas, shown(drawn.central_limit), label=_NAMES["clt"], **ASYMPTOTIC)
+    if drawn.delta is not None and drawn.epsilon is not None:
+        implied = shown(gdp.epsilon_delta_tradeoff(alphas, drawn.epsilon, drawn.delta))
+        promised = f"what ε = {up(drawn.epsilon)}, δ = {drawn.delta:g} alone promises"
+        axes.plot(alphas, implied, label=promised, **EPSILON_DELTA)
+    axes.plot(alphas, shown(1 - alphas), label="guessing: no privacy lost", **_LIMIT)
+
+
+def draw_epsilon_over_steps(
+    event: Event, *, delta: float, group: int = 1, budget: float | None = None, axes: Axes | None = None
+) -> Axes:
+    """Epsilon at `delta` over the number of steps, up to all of them, by every accountant that has an answer."""
+    axes = axes if axes is not None else Figure(layout="constrained").subplots()
+    return draw_spending(Spending.of(event, delta, group), axes, budget)
+
+
+def draw_spending(spent: Spending, axes: Axes, budget: float | None = None) -> Axes:
+    """The same, from its numbers."""
+    steps, lower, upper = np.array(spent.steps), _drawn(spent.lower), _drawn(spent.upper)
+    axes.fill_between(steps, lower, upper, color=_BLUE, alpha=0.3, linewidth=0)
+    axes.plot(steps, upper, label=f"certified: {_finite(upper[-1])}", marker=_marker(steps), **CERTIFIED)
+    _draw_others(axes, steps, spent.others)
+    if budget is not None:
+        axes.axhline(budget, color="black", linewidth=1.2, linestyle=(0, (1, 1)))
+        axes.annotate(f"budget {budget:g}", (0.02 * steps[-1], budget), xytext=(0, 4), textcoords="offset points")
+    axes.set(xlim=(0, 1.02 * max(steps[-1], 1)), xlabel="steps", ylabel=f"ε at δ = {spent.delta:g}")
+    axes.set_ylim(bottom=0)
+    axes.set_title("What the steps cost", loc="left", fontsize=11)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_box_aspect(1)
+    _grid(axes)
+    _legend(axes)
+    return axes
+
+
+def _draw_others(axes: Axes, steps: Floats, others: dict[str, Numbers | None]) -> None:
+    """The accountants that are not certified on both sides; one that refuses the event is left out."""
+    for by, style in _OTHERS.items():
+        values = others[by]
+        if values is not None and values[-1] is not None:
+            shown = near(values[-1]) if by == "clt" else up(values[-1])
+            axes.plot(steps, _drawn(values), label=f"{_NAMES[by]}: {shown}", marker=_marker(steps), **style)
+
+
+def _drawn(values: Numbers) -> Floats:
+    """What is infinite is not drawn."""
+    return np.array([math.nan if value is None else value for value in values])
+
+
+def _marker(steps: Floats) -> str:
+    """A dot per step where there are so few that each is drawn."""
+    return "." if steps.size < POINTS else ""
+
+
+def _finite(epsilon: float) -> str:
+    return "no finite ε" if math.isnan(epsilon) else up(epsilon)
+
+
+def _headline(curve: PrivacyCurve, delta: float) -> str:
+    epsilon = curve.epsilon(delta)
+    promise = f"ε ≤ {up(epsilon)} at δ = {delta:g}" if math.isfinite(epsilon) else f"No finite ε at δ = {delta:g}"
+    compared = neighbours(curve.adjacency, curve.group_size)
+    return f"{promise}, certified ({compared}, {step_words(Schedule.of(curve.event).steps)})"
+
+
+def _legend(axes: Axes) -> None:
+    """Below the axes, where it covers nothing."""
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.11), frameon=False, fontsize=9.5, handlelength=3.2)
+
+
+def _grid(axes: Axes) -> None:
+    axes.set_axisbelow(True)
+    axes.grid(color="#DDDDDD", linewidth=0.6)
+
+
+def _percent(axes: Axes) -> None:
+    shown = FuncFormatter(lambda value, _: f"{100 * value:g} %")
+    axes.xaxis.set_major_formatter(shown)
+    axes.yaxis.set_major_formatter(shown)

@@ -1,0 +1,1 @@
+"""What a mechanism is made of: bounds, noise, post-processing and sampling."""

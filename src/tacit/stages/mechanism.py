@@ -1,0 +1,232 @@
+"""Mechanism: bound, sum, noise, post. One step of it turns private gradients into a release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeGuard, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.accounting.events import Event
+from tacit.budget import Budget
+from tacit.errors import InvalidArgument
+from tacit.guarantee import Claim, Status
+from tacit.randomness import Stream
+from tacit.stages.bounds.clip import Clip, NormalisedClip
+from tacit.stages.noise.gaussian import GaussianNoise
+from tacit.types import (
+    Bound,
+    BoundedSum,
+    Boxed,
+    Following,
+    Noise,
+    PerExampleGradients,
+    Post,
+    Release,
+    Sampling,
+    State,
+    Steered,
+    Tensors,
+)
+
+Mode = Literal["rigorous", "paper"]
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """The public numbers of a run that a paper's own formula may read.
+
+    `steps` counts those so far (all planned ones, before the first), `is_scheduled` says whether they differ from each
+    other, `dimension` is how many numbers each releases, and `budget` is what the paper claims to keep, if one was
+    given. `gaussian` gives, for any multiplier, what the same steps would cost if each were a Gaussian release on the
+    lots that were drawn.
+    """
+
+    lot_size: float
+    population: int
+    steps: int
+    is_scheduled: bool
+    dimension: int
+    delta: float
+    mechanism: Mechanism
+    budget: Budget | None
+    gaussian: Callable[[float], Event]
+
+    @property
+    def rate(self) -> float:
+        """The share of the population that a lot is expected to hold."""
+        return self.lot_size / self.population
+
+    @property
+    def multiplier(self) -> float | None:
+        """The mechanism's nominal multiplier; None before there is one."""
+        return self.mechanism.noise.multiplier
+
+    @property
+    def nominal(self) -> Event:
+        """What was released, read as Gaussian releases of the nominal multiplier: what most papers account for."""
+        if self.multiplier is None:
+            raise InvalidArgument("There is no multiplier yet, so nothing can be said of what it costs.")
+        return self.gaussian(self.multiplier)
+
+
+class Claims(Protocol):
+    """A paper's own formula, in both directions. Frozen values, so that a saved run can be read back."""
+
+    def claim(self, settings: Settings, event: Event) -> Claim | None:
+        """What the paper says that the releases of `event` cost; None where its formula has no answer."""
+
+    def calibrated(self, settings: Settings, budget: Budget) -> Mechanism:
+        """The mechanism with as much noise as the paper prescribes for the budget. Used in paper mode only."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is published about a mechanism, and how far that is true.
+
+    `claims` is the paper's formula, `status` how well it stands in this `mode`, and `because` says in one sentence why
+    it is not proven (docs/guarantees.md has the argument). What is proven is no matter of the method: it is
+    read off the events that its noise emits, and a noise without a proof emits `Unproven` ones.
+    In paper mode a budget is what the paper claims to keep, and the noise is the paper's. `attained` says whether some
+    example really moves a sum as far as its events say.
+    """
+
+    name: str = "custom"
+    source: str = ""
+    mode: Mode = "rigorous"
+    status: Status = Status.PROVEN
+    claims: Claims | None = None
+    because: str = ""
+    unprotected: tuple[str, ...] = ()
+    violations: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    attained: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("rigorous", "paper"):
+            raise InvalidArgument(f"mode must be 'rigorous' or 'paper'. Got {self.mode!r}.")
+
+
+@dataclass(frozen=True, eq=False)
+class MechanismState:
+    """What the stages remember from one release to the next. Public: `Bound.receive` says why."""
+
+    bound: State
+    post: tuple[State, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """The stages of one step, in the only order that the types allow.
+
+    A `guide` is noise for the mean gradient of all the data, released before each lot to steer the bound: what Xiang
+    et al. 2023 publish. It is paid for in full, without sampling.
+    """
+
+    bound: Bound
+    noise: Noise
+    post: tuple[Post, ...] = ()
+    method: Method = field(default=Method())
+    guide: Noise | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "post", tuple(self.post))
+        stages: list[tuple[object, type]] = [(self.bound, Bound), (self.noise, Noise)]
+        if self.guide is not None:
+            stages += [(self.guide, Noise), (self.bound, Steered)]
+        for stage, kind in [*stages, *((post, Post) for post in self.post)]:
+            if not isinstance(stage, kind):
+                raise InvalidArgument(f"A mechanism needs a {kind.__name__} where {stage!r} stands.")
+        self._refuse_unless_boxed()
+        told = (post.following(self.noise) if isinstance(post, Following) else post for post in self.post)
+        object.__setattr__(self, "post", tuple(told))
+
+    def _refuse_unless_boxed(self) -> None:
+        if not isinstance(self.noise, Boxed):
+            return
+        if not isinstance(self.bound, Boxed) or self.bound.box != self.noise.box:
+            raise InvalidArgument(
+                f"{type(self.noise).__name__} is accounted for on {self.noise.box!r}, but {self.bound!r} does not keep "
+                "examples in it. Use it with a bound that has a box, as in BoxNoise(StudentT(), bound.box)."
+            )
+
+    def init(self, like: Tensors, lot_size: float) -> MechanismState:
+        """The state before the first release, for parameters of these shapes."""
+        return MechanismState(self.bound.init(like, lot_size), tuple(post.init(like) for post in self.post))
+
+    def sum(self, gradients: PerExampleGradients, state: MechanismState) -> BoundedSum:
+        """The bounded sum over a lot, or over a piece of it: pieces add up."""
+        return self.bound.sum(gradients, state.bound)
+
+    def release(self, bounded: BoundedSum, state: MechanismState, rng: Stream) -> tuple[Release, MechanismState]:
+        """Noise, then whatever may see what has noise."""
+        noisy = bounded.rounded(self.noise.add(bounded, rng))
+        std = (self.noise.multiplier or 0.0) * bounded.sensitivity
+        before = _with_known(state.bound, "noise_std", std)
+        event = self.noise.event(bounded.dimension)
+        # Not isinstance(self.noise, Metered): asking a protocol takes as long as all the noise of a small model.
+        meter = getattr(self.noise, "realised", None)
+        realised = None if meter is None else meter(bounded)
+        values, bound_state = self.bound.receive(noisy, before)
+        post_states = []
+        for post, kept in zip(self.post, state.post, strict=True):
+            values, after = post.apply(values, _with_known(kept, "noise_std", std))
+            post_states.append(after)
+        return Release(values, event, realised), MechanismState(bound_state, tuple(post_states))
+
+    def released_mean(
+        self, bounded: BoundedSum, state: MechanismState, rng: Stream, lot_size: float, *, is_ours: bool
+    ) -> tuple[Release, MechanismState]:
+        """The same over the public lot size. A sum that `is_ours` is overwritten where no stage would notice."""
+        if is_ours and not self.post and _is_plain(self.noise) and type(self.bound) in (Clip, NormalisedClip):
+            noisy = self.noise.mean_in_place(bounded, rng, lot_size)
+            return Release(bounded.rounded(noisy), self.noise.event(bounded.dimension)), state
+        release, state = self.release(bounded, state, rng)
+        mean = {name: _over(value, lot_size) for name, value in release.values.items()}
+        return replace(release, values=mean), state
+
+    def guided(self, whole: BoundedSum, state: MechanismState, rng: Stream) -> MechanismState:
+        """The state after the mean gradient of all the data was released. Nothing happens without a guide."""
+        if self.guide is None or not isinstance(self.bound, Steered):
+            return state
+        return replace(state, bound=self.bound.steer(self.guide.add(whole, rng), state.bound))
+
+    def cost(self, event: Event, sampling: Sampling, dimension: int) -> Event:
+        """What a step costs whose noise emitted `event`: amplified, and the guide's release in full."""
+        amplified = sampling.amplify(event)
+        return amplified if self.guide is None else amplified + self.guide.event(dimension)
+
+    def step(
+        self, gradients: PerExampleGradients, state: MechanismState, rng: Stream
+    ) -> tuple[Release, MechanismState]:
+        """A whole lot at once: `sum`, then `release`."""
+        return self.release(self.sum(gradients, state), state, rng)
+
+    def with_multiplier(self, multiplier: float) -> Mechanism:
+        """The same mechanism with another amount of noise."""
+        return replace(self, noise=cast(Noise, replace(cast(Any, self.noise), multiplier=multiplier)))
+
+
+def _is_plain(noise: Noise) -> TypeGuard[GaussianNoise]:
+    """Whether it is Gaussian noise as it is here: a class made from it may add something else."""
+    return type(noise) is GaussianNoise
+
+
+def _over(value: Tensor, lot_size: float) -> Tensor:
+    # Numpy's calls cost half of torch's, which shows where models are small.
+    return torch.from_numpy(np.asarray(np.divide(value.numpy(), lot_size))) if value.is_cpu else value / lot_size
+
+
+def with_lot_size(state: MechanismState, lot_size: float) -> MechanismState:
+    """The state for a lot of another public size, where the bound keeps one."""
+    bound = _with_known(state.bound, "lot_size", lot_size)
+    return state if bound is state.bound else replace(state, bound=bound)
+
+
+def _with_known(state: State, name: str, value: float) -> State:
+    """The state with a public number that the mechanism knows and the bound keeps, if it does."""
+    kept = state.get(name)
+    return state if kept is None else {**state, name: kept.new_tensor(value)}

@@ -1,0 +1,174 @@
+"""How a lot is drawn, and how much that amplifies privacy. One object answers both.
+
+`lot_size` and `population` are declared by whoever trains, and published with the guarantee. They are never
+taken from the data: under add/remove the number of examples is private.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit import _validate
+from tacit.accounting.counting import add_up
+from tacit.accounting.events import Adjacency, Event, Gaussian, Repeated
+from tacit.errors import InvalidArgument, NotAccountable
+from tacit.guarantee import Assumption
+from tacit.randomness import Indices, Stream
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Every example enters a lot on its own, by one toss of a coin with probability lot_size / population.
+
+    `lot_size` is the expected number; the actual one is private and may be zero.
+
+    >>> from tacit.accounting import Gaussian
+    >>> Poisson(lot_size=256, population=60_000).amplify(Gaussian(1.1))  # doctest: +ELLIPSIS
+    Sampled(inside=Gaussian(multiplier=1.1, ...), rate=0.004266666666666667)
+    """
+
+    lot_size: float
+    population: int
+
+    def __post_init__(self) -> None:
+        _check_sizes(self)
+
+    @property
+    def rate(self) -> float:
+        """The probability with which an example enters a lot."""
+        return self.lot_size / self.population
+
+    @property
+    def assumption(self) -> Assumption:
+        """What the guarantee takes for granted about the lots."""
+        return Assumption(
+            "poisson_lots",
+            f"Lots are Poisson samples at rate {self.rate:.6g}, and which examples they held stays secret.",
+        )
+
+    def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
+        """Toss a coin for each of the `n` examples."""
+        return rng.coins(n, self.rate)
+
+    def amplify(self, event: Event) -> Event:
+        """The event on a Poisson lot."""
+        return event.sampled(self.rate)
+
+    def total(self, events: list[Event]) -> Event:
+        """All of them."""
+        return add_up(events)
+
+
+@dataclass(frozen=True)
+class FullBatch:
+    """Every example enters every lot: no amplification, and none claimed."""
+
+    population: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "population", _validate.count("population", self.population))
+
+    @property
+    def lot_size(self) -> float:
+        """The declared population: the actual number of examples is private."""
+        return float(self.population)
+
+    @property
+    def assumption(self) -> Assumption:
+        """What the guarantee takes for granted about the lots."""
+        return Assumption("full_batch", "Every example takes part in every step; nothing is gained from sampling.")
+
+    def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
+        """All `n` examples."""
+        return np.arange(n, dtype=np.int64)
+
+    def amplify(self, event: Event) -> Event:
+        """The event as it is."""
+        return event
+
+    def total(self, events: list[Event]) -> Event:
+        """All of them."""
+        return add_up(events)
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Epochs of lots in shuffled order, as ordinary training has them. No amplification is proven, and none claimed.
+
+    What is proven: an example is in exactly one lot of an epoch, so an epoch costs one unsampled release.
+    This holds where one example is replaced by another (a sum of clipped gradients moves by up to twice the clip
+    norm, so the multiplier counts half). It does not hold where an example is removed, for then all later lots
+    change. The number of examples is public here, and must be the declared population. The order
+    is no secret: the statement holds for every order, so that of `order_seed` will do.
+    """
+
+    lot_size: float
+    population: int
+    order_seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_sizes(self)
+        _validate.count("lot_size", self.lot_size)
+        _validate.count("order_seed", self.order_seed, at_least=0)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of lots in an epoch; the last one may be smaller."""
+        return math.ceil(self.population / self.lot_size)
+
+    @property
+    def assumption(self) -> Assumption:
+        """What the guarantee takes for granted about the lots."""
+        return Assumption(
+            "shuffled_lots",
+            "Lots are consecutive pieces of shuffled epochs, which no proof amplifies: every epoch is charged as one "
+            "release without sampling, for one example replaced by another. The number of examples is public.",
+        )
+
+    def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
+        """The piece of the epoch's order that belongs to `step`."""
+        if n != self.population:
+            raise InvalidArgument(
+                f"Shuffled epochs need the public population to be the number of examples. Got population "
+                f"{self.population} and {n} examples. Declare population={n} (which publishes it), or use Poisson."
+            )
+        epoch, piece = divmod(step, self.steps_per_epoch)
+        order = np.random.default_rng([self.order_seed, epoch]).permutation(n)
+        size = int(self.lot_size)
+        return order[piece * size : (piece + 1) * size]
+
+    def amplify(self, event: Event) -> Event:
+        """The event for one example replaced by another, without sampling."""
+        if not isinstance(event, Gaussian) or event.adjacency is not Adjacency.ADD_REMOVE:
+            raise NotAccountable(
+                f"What {type(event).__name__} noise costs when an example is replaced is known for Gaussian noise "
+                "only. Use Poisson sampling, or Gaussian noise."
+            )
+        return Gaussian(event.multiplier / 2, Adjacency.REPLACE_ONE)
+
+    def total(self, events: list[Event]) -> Event:
+        """One release for each epoch begun: the dearest of its lots, as any of them may hold the example."""
+        epochs = range(0, len(events), self.steps_per_epoch)
+        dearest = [min(events[start : start + self.steps_per_epoch], key=_multiplier) for start in epochs]
+        return add_up(dearest) if dearest else Repeated(Gaussian(1.0, Adjacency.REPLACE_ONE), 0)
+
+
+def _multiplier(event: Event) -> float:
+    assert isinstance(event, Gaussian)
+    return event.multiplier
+
+
+def _check_sizes(sampling: Poisson | Shuffled) -> None:
+    """Refuse what is no sampling rate; store plain numbers."""
+    population = _validate.count("population", sampling.population)
+    lot_size = _validate.positive("lot_size", sampling.lot_size)
+    if lot_size > population:
+        raise InvalidArgument(
+            f"lot_size must be at most the population. Got lot_size {lot_size:g} and population {population}. "
+            "lot_size is the expected number of examples in a lot."
+        )
+    object.__setattr__(sampling, "population", population)
+    object.__setattr__(sampling, "lot_size", lot_size)

@@ -1,0 +1,1 @@
+"""Private training runs: plan, lots, steps, checkpoints and charges."""

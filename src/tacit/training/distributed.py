@@ -1,0 +1,324 @@
+"""One run in several processes: each sums its part of a lot, the first adds the parts up, draws the noise and tells.
+
+Process r of k owns the examples whose index leaves r when divided by k, so no example is in two parts and the
+sensitivity of the whole sum is that of one machine. Every process draws lots for itself, with a key of its own, and
+keeps what it owns: one independent coin for each example, as on one machine. Only the first process ever holds the
+whole sum, charges the ledger and draws noise; the others get what was released, and have no way to make a release of
+their own. Where anything fails, nobody gets a gradient.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, final
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tacit.accounting.events import from_json
+from tacit.errors import InvalidArgument, OutOfOrder, TacitError
+from tacit.gradients.engine import precise
+from tacit.guarantee import Assumption
+from tacit.ledger import Booking
+from tacit.randomness import Indices, SeededSource, Source
+from tacit.stages.mechanism import MechanismState
+from tacit.stages.sampling import FullBatch, Poisson, Shuffled
+from tacit.training import checkpoint
+from tacit.training.charging import Debt, Entered, fingerprint_of, resumed
+from tacit.training.lots import Examples
+from tacit.training.plan import Plan
+from tacit.types import BoundedSum, Release
+
+Released = tuple[Release, MechanismState]
+# Larger than every number that a process says when all is well.
+_FAILED = 2**62
+# May be entered as often as one likes.
+_NOTHING = nullcontext()
+_SAME_EXAMPLES = "Each of {size} processes held the same examples in the same order, and summed those that it owns."
+
+
+@final
+@dataclass(frozen=True)
+class Peers:
+    """The processes that share a run: `rank` of `size`, which speak to each other through tensors on `device`."""
+
+    rank: int = 0
+    size: int = 1
+    device: str = "cpu"
+
+    @staticmethod
+    def found() -> Peers:
+        """The processes of torch's default group; this one alone if there is none."""
+        if distributed.is_available() and distributed.is_initialized():
+            is_nccl = distributed.get_backend() == "nccl"
+            device = f"cuda:{torch.cuda.current_device()}" if is_nccl else "cpu"
+            return Peers(distributed.get_rank(), distributed.get_world_size(), device)
+        started = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+        if started > 1:
+            raise InvalidArgument(
+                f"torchrun has started {started} processes, and they do not know each other: each would release a run "
+                "of its own. Call torch.distributed.init_process_group('gloo') first ('nccl' on GPUs)."
+            )
+        return Peers()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process adds up, charges, draws the noise and saves."""
+        return self.rank == 0
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What the guarantee takes for granted about them."""
+        return (Assumption("same_examples_everywhere", _SAME_EXAMPLES.format(size=self.size)),) if self.size > 1 else ()
+
+    def join(self, model: nn.Module, plan: Plan, examples: Examples, *, adds_up: bool) -> None:
+        """Give every process the first one's weights; refuse what would not be one run on one data set.
+
+        Called by all processes at once. `adds_up` says whether parts of a lot may be summed apart.
+        """
+        if isinstance(model, DistributedDataParallel):
+            raise InvalidArgument(
+                "Give the model itself and not its DistributedDataParallel, which would add up gradients without noise "
+                "(model.module). Weights stay equal on all processes, as every one gets the same release."
+            )
+        if self.size == 1:
+            return
+        if plan.mechanism.guide is not None:
+            raise InvalidArgument(
+                f"{plan.mechanism.method.name} releases a mean of all the data before each lot, which is done in one "
+                "process only. Start it without torchrun."
+            )
+        if not isinstance(plan.sampling, (Poisson, FullBatch, Shuffled)):
+            raise InvalidArgument(
+                f"Whether lots of {type(plan.sampling).__name__} are what they should be when every process draws its "
+                "own part is not known. Use Poisson, FullBatch or Shuffled, or start without torchrun."
+            )
+        if not adds_up:
+            raise InvalidArgument(
+                f"{plan.mechanism.method.name} sums a lot in buckets that hang together, so it cannot be summed in "
+                "parts. Start it without torchrun, or with buckets of one example."
+            )
+        self._refuse_unless_alike("the settings of the run", json.dumps(checkpoint.packed(plan)))
+        self._refuse_unless_alike("the examples or their order", f"{len(examples)} {fingerprint_of(examples)}")
+        self._refuse_unless_alike("the names and shapes of the weights", _layout(model.state_dict()))
+        for value in model.state_dict().values():
+            shared = value.detach().to(self.device, copy=True)
+            with _together("share the first weights"):
+                distributed.broadcast(shared, src=0)
+            with torch.no_grad():
+                value.copy_(shared)
+
+    def part(self, lot: Indices) -> Indices:
+        """Those of the lot that this process owns."""
+        return lot if self.size == 1 else lot[lot % self.size == self.rank]
+
+    def by_itself(self, source: Source, step: int) -> AbstractContextManager[None]:
+        """What each process does with its part. If one fails, the others, who wait for its part of the sum, fail too.
+
+        With a seed, what torch draws in here (dropout) depends on seed, process and step only.
+        """
+        return _NOTHING if self.size == 1 else self._by_itself(source, step)
+
+    @contextmanager
+    def _by_itself(self, source: Source, step: int) -> Iterator[None]:
+        seed = _number(f"{source.seed} {self.rank} {step}") if isinstance(source, SeededSource) else None
+        try:
+            with nullcontext() if seed is None else _reseeded(seed):
+                yield
+        except Exception:
+            # In place of what all compare before they add up.
+            with suppress(TacitError):
+                self._compared("the step", [_FAILED, _FAILED])
+            raise
+
+    def seeds(self, source: Source, first: int, what: str = "lot") -> Iterator[int] | None:
+        """With a seed, one for the random transforms of each lot from `first` on, in this process."""
+        if not isinstance(source, SeededSource):
+            return None
+        return (_number(f"{what} {source.seed} {self.rank} {step}") for step in count(first))
+
+    def total(self, bounded: BoundedSum, step: int) -> BoundedSum:
+        """On the first process, the sum over all parts of the lot. Elsewhere nothing is learnt about other parts."""
+        if self.size == 1:
+            return bounded
+        # Parts without an example, or without use for a parameter, hold zeros of the model's own precision.
+        bounded = replace(bounded, values={name: v.to(precise(v.dtype)) for name, v in bounded.values.items()})
+        self._refuse_unless_alike("the step", f"{step} {_layout(bounded.values)} {bounded.sensitivity!r}")
+        values = list(bounded.values.values())
+        # In double precision, as over the pieces of a lot.
+        flat = _flat(values).double().to(self.device)
+        with _together(f"add up the lot of step {step}"):
+            distributed.reduce(flat, dst=0)
+        return replace(bounded, values=_unflat(flat, bounded.values)) if self.is_first else bounded
+
+    def telling(self) -> AbstractContextManager[None]:
+        """If the first process fails in here, the others are told, who are waiting for a release."""
+        return self._telling() if self.is_first and self.size > 1 else _NOTHING
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            with suppress(TacitError):
+                self._tell({"error": f"{error}"})
+            raise
+
+    def released(self, make: Callable[[], Released], bounded: BoundedSum) -> Released:
+        """What `make` releases of the sum; only the first process makes it, and all get the same."""
+        if self.size == 1:
+            return make()
+        if self.is_first:
+            release, state = make()
+            realised = None if release.realised is None else release.realised.to_json()
+            about: dict[str, Any] = {"event": release.event.to_json(), "realised": realised, "posts": len(state.post)}
+            self._tell(about | {"layout": _shapes(release.values)}, _named(state))
+            self._share(_flat(list(release.values.values())))
+            return release, state
+        about, tensors = self._told()
+        here = next(iter(bounded.values.values())).device
+        like = {name: torch.empty(shape, dtype=_DTYPES[kind], device=here) for name, shape, kind in about["layout"]}
+        values = _unflat(self._share(_flat(list(like.values()))), like)
+        met = None if about["realised"] is None else from_json(about["realised"])
+        tensors = {name: value.to(here) for name, value in tensors.items()}
+        posts = tuple(_under(f"post/{i}/", tensors) for i in range(about["posts"]))
+        return Release(values, from_json(about["event"]), met), MechanismState(_under("bound/", tensors), posts)
+
+    def first(self, make: Callable[[], Booking | None]) -> Booking | None:
+        """What the first process makes, and None elsewhere; its refusal is everybody's."""
+        if self.size == 1:
+            return make()
+        if not self.is_first:
+            self._told()
+            return None
+        with self.telling():
+            made = make()
+        self._tell({})
+        return made
+
+    def resumed(self, entered: Entered | None, debt: Debt, nothing_left: bool) -> tuple[Booking | None, Debt]:
+        """Go on with a run: the first process takes it over in its ledger, and all know what is left of the plan."""
+        after = debt
+
+        def take_over() -> Booking | None:
+            nonlocal after
+            booking, after = resumed(entered, debt, nothing_left)
+            return booking
+
+        booking = self.first(take_over)
+        if self.size == 1:
+            return booking, after
+        if self.is_first:
+            self._tell({"steps": after.plan.steps, "lost": sorted(after.lost.items()), "forgiven": after.forgiven})
+            return booking, after
+        known, _ = self._told()
+        plan = replace(debt.plan, steps=known["steps"])
+        return None, Debt(plan, debt.done, Counter(dict(known["lost"])), known["forgiven"])
+
+    def _refuse_unless_alike(self, what: str, said: str) -> None:
+        mine = _number(said)
+        most, least = self._compared(what, [mine, -mine])
+        if _FAILED in (most, least):
+            raise OutOfOrder(
+                "Another process of this run has failed on its part of the lot, so there is no whole sum, and nothing "
+                "was released for this step. Its own error says why."
+            )
+        if most != -least:
+            raise OutOfOrder(
+                f"The processes of this run differ in {what} and so would not make one run. Start all of them with the "
+                "same script, data and settings, and let all of them resume from the same save."
+            )
+
+    def _compared(self, what: str, numbers: list[int]) -> list[int]:
+        """The largest that any process says, for each number."""
+        ends = torch.tensor(numbers, dtype=torch.int64, device=self.device)
+        with _together(f"compare {what}"):
+            distributed.all_reduce(ends, op=distributed.ReduceOp.MAX)
+        largest: list[int] = ends.tolist()
+        return largest
+
+    def _tell(self, about: dict[str, Any], tensors: dict[str, Tensor] | None = None) -> None:
+        plain = {name: value.detach().cpu().clone().contiguous() for name, value in (tensors or {}).items()}
+        text = torch.frombuffer(bytearray(save(plain, metadata={"about": json.dumps(about)})), dtype=torch.uint8)
+        self._share(torch.tensor([len(text)]))
+        self._share(text)
+
+    def _told(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        length = int(self._share(torch.zeros(1, dtype=torch.int64)))
+        content = bytes(self._share(torch.zeros(length, dtype=torch.uint8)).cpu().numpy())
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        about: dict[str, Any] = json.loads(header["__metadata__"]["about"])
+        if "error" in about:
+            raise OutOfOrder(f"The first process, which draws the noise for all, has stopped: {about['error']}")
+        return about, load(content)
+
+    def _share(self, tensor: Tensor) -> Tensor:
+        shared = tensor.to(self.device)
+        with _together("hear from the first"):
+            distributed.broadcast(shared, src=0)
+        return shared
+
+
+@contextmanager
+def _together(what: str) -> Iterator[None]:
+    """What all processes do at once: an error, in words, if one of them is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise TacitError(
+            f"The processes of this run could not {what}, so one of them may be gone: {' '.join(str(error).split())}. "
+            "Nothing was handed out for this step. Start all of them again and resume from the last save."
+        ) from error
+
+
+def _number(text: str) -> int:
+    """56 bits that say whether two texts are the same."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+
+
+@contextmanager
+def _reseeded(seed: int) -> Iterator[None]:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+_DTYPES = {str(kind): kind for kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16)}
+
+
+def _shapes(values: Any) -> list[tuple[str, list[int], str]]:
+    return [(name, list(value.shape), str(value.dtype)) for name, value in values.items()]
+
+
+def _layout(values: Any) -> str:
+    return json.dumps(_shapes(values))
+
+
+def _flat(values: list[Tensor]) -> Tensor:
+    """All numbers in one row, in the widest of their types."""
+    wide = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
+    return torch.cat([value.detach().reshape(-1).to(wide) for value in values])
+
+
+def _unflat(flat: Tensor, like: Any) -> dict[str, Tensor]:
+    sizes = [value.numel() for value in like.values()]
+    pieces = zip(like.items(), flat.split_with_sizes(sizes), strict=True)
+    return {name: piece.view(value.shape).to(value.device, value.dtype) for (name, value), piece in pieces}
+
+
+def _named(state: MechanismState) -> dict[str, Tensor]:
+    posts = {f"post/{i}/{name}": value for i, post in enumerate(state.post) for name, value in post.items()}
+    return {f"bound/{name}": value for name, value in state.bound.items()} | posts
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

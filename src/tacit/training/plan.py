@@ -1,0 +1,236 @@
+"""A plan: every privacy parameter of a run, fixed before the first lot is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+from tacit import _validate
+from tacit.accounting import gdp
+from tacit.accounting.calibrate import calibrate
+from tacit.accounting.counting import add_up
+from tacit.accounting.curve import curve
+from tacit.accounting.events import Event, Gaussian
+from tacit.budget import Budget
+from tacit.errors import BudgetExceeded, InvalidArgument
+from tacit.stages.mechanism import Mechanism, Settings
+from tacit.stages.sampling import Poisson
+from tacit.types import Sampling
+
+Factors = Sequence[float] | Callable[[int], float] | None
+_MOST_STEPS = 10**8
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """By which factor each step's multiplier and lot size differ from the mechanism's and the sampling's.
+
+    A list with one factor per step, or a function of the step, which is asked for all steps in
+    advance: a schedule chosen from what was released would need a filter to be accounted for.
+    Accounting takes time for every different value, so let a schedule have some dozen, not thousands.
+
+    >>> Schedule(multiplier=lambda step: 1.0 if step < 500 else 0.8, lot_size=None).over(1000).multiplier[499:501]
+    (1.0, 0.8)
+    """
+
+    multiplier: Factors = None
+    lot_size: Factors = None
+
+    def over(self, steps: int) -> FixedSchedule:
+        """The factors of every step, as numbers."""
+        return FixedSchedule(_factors("multiplier", self.multiplier, steps), _factors("lot_size", self.lot_size, steps))
+
+
+@dataclass(frozen=True)
+class FixedSchedule:
+    """The factors of every step; none where they are all 1."""
+
+    multiplier: tuple[float, ...] = ()
+    lot_size: tuple[float, ...] = ()
+
+
+def _factors(name: str, factors: Factors, steps: int) -> tuple[float, ...]:
+    if factors is None:
+        return ()
+    values = [factors(step) for step in range(steps)] if callable(factors) else factors
+    if len(values) != steps:
+        raise InvalidArgument(
+            f"The schedule of {name} must hold one factor per step. Got {len(values)} for {steps} steps."
+        )
+    return tuple(_validate.positive(f"the schedule's factor of {name}", value) for value in values)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be released, step by step. `dimension` is how many numbers each release holds."""
+
+    mechanism: Mechanism
+    sampling: Sampling
+    steps: int
+    dimension: int
+    budget: Budget | None = None
+    schedule: FixedSchedule = FixedSchedule()
+
+    def __post_init__(self) -> None:
+        if self.steps > _MOST_STEPS:
+            raise InvalidArgument(
+                f"steps must be at most {_MOST_STEPS:,}: each is planned before the first. Got {self.steps:,}. Larger "
+                "lots need fewer steps."
+            )
+        if self.schedule.lot_size and not isinstance(self.sampling, Poisson):
+            raise InvalidArgument(
+                f"Lot sizes can follow a schedule with Poisson sampling only. Got {type(self.sampling).__name__}."
+            )
+
+    @property
+    def delta(self) -> float:
+        """The budget's delta, or else 1e-5, but always below a tenth of 1 / population."""
+        return self.budget.delta if self.budget else min(1e-5, 0.1 / self.sampling.population)
+
+    def sampling_at(self, step: int) -> Sampling:
+        """How the lot of a step is drawn."""
+        if not self.schedule.lot_size:
+            return self.sampling
+        lot_size = self.sampling.lot_size * self.schedule.lot_size[step]
+        return cast(Sampling, replace(cast(Any, self.sampling), lot_size=lot_size))
+
+    def mechanism_at(self, step: int) -> Mechanism:
+        """The mechanism of a step."""
+        multiplier = self.mechanism.noise.multiplier
+        if not self.schedule.multiplier or multiplier is None:
+            return self.mechanism
+        return self.mechanism.with_multiplier(multiplier * self.schedule.multiplier[step])
+
+    def event_at(self, step: int) -> Event:
+        """What the step costs. A shortened plan still knows the steps it was cut by: lost ones are charged."""
+        return self.events[step] if step < self.steps else self._event(step)
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """What every step costs; equal steps share one object."""
+        constant = not (self.schedule.multiplier or self.schedule.lot_size)
+        return [self._event(0)] * self.steps if constant else [self._event(step) for step in range(self.steps)]
+
+    def _event(self, step: int) -> Event:
+        mechanism = self.mechanism_at(step)
+        return mechanism.cost(mechanism.noise.event(self.dimension), self.sampling_at(step), self.dimension)
+
+    def settings(self, done: int | None = None, lost: Sequence[int] = ()) -> Settings:
+        """What a paper's formula may read: of the first `done` steps and those `lost`, or of all that is planned."""
+
+        def gaussian(multiplier: float) -> Event:
+            steps = range(self.steps if done is None else done)
+            return total(self.sampling, self._gaussians(multiplier, steps), self._gaussians(multiplier, lost))
+
+        return Settings(
+            lot_size=self.sampling.lot_size,
+            population=self.sampling.population,
+            steps=self.steps if done is None else done + len(lost),
+            is_scheduled=bool(self.schedule.multiplier or self.schedule.lot_size),
+            dimension=self.dimension,
+            delta=self.delta,
+            mechanism=self.mechanism,
+            budget=self.budget,
+            gaussian=gaussian,
+        )
+
+    def _gaussians(self, multiplier: float, steps: Sequence[int]) -> list[Event]:
+        factors = self.schedule.multiplier
+        return [self.sampling_at(i).amplify(Gaussian(multiplier * (factors[i] if factors else 1))) for i in steps]
+
+    def total(self, steps: int, lost: Sequence[Event] = ()) -> Event:
+        """What the first `steps` steps cost, and those that were lost on the way."""
+        return total(self.sampling, self.events[:steps], lost)
+
+    def settled(self) -> Plan:
+        """This plan with a multiplier that keeps the budget. Found if none was given, else checked."""
+        given = self.mechanism.noise.multiplier
+        if self.budget is None:
+            if given is None:
+                raise InvalidArgument(
+                    "How much noise? Give the mechanism a multiplier, as in dpsgd(clip_norm=1.0, multiplier=1.1), or "
+                    "give a budget, as in budget=Budget(epsilon=3, delta=1e-5), to find it from."
+                )
+            return self._checked()
+        if self.mechanism.method.mode == "paper":
+            return self._claimed(self.budget)
+        if given is None:
+            return self._with(self._calibrated(self.budget))
+        if self._epsilon(given) > self.budget.epsilon:
+            raise BudgetExceeded(
+                f"{self.steps} steps with multiplier {given:g} cost epsilon {self._epsilon(given):.4g} at delta "
+                f"{self.budget.delta:g}; the budget is {self.budget.epsilon:g}. Raise the multiplier to "
+                f"{self._calibrated(self.budget):.4g}, or leave it out to have it found."
+            )
+        return self
+
+    def _claimed(self, budget: Budget) -> Plan:
+        """This plan with the noise that the method's paper prescribes: the budget is what the paper claims to keep."""
+        claims, given = self.mechanism.method.claims, self.mechanism.noise.multiplier
+        if given is not None:
+            claim = None if claims is None else claims.claim(self.settings(), self._checked().total(self.steps))
+            if claim is not None and claim.epsilon > budget.epsilon:
+                raise BudgetExceeded(
+                    f"By its own paper, {self.steps} steps with multiplier {given:g} cost epsilon {claim.epsilon:.4g} "
+                    f"at delta {budget.delta:g}; the budget is {budget.epsilon:g}. Leave the multiplier out to have it "
+                    "found."
+                )
+            return self._checked()
+        if claims is None:
+            raise InvalidArgument(
+                f"The paper of {self.mechanism.method.name} has no rule for the noise. Give a multiplier instead."
+            )
+        return replace(self, mechanism=claims.calibrated(self.settings(), budget))._checked()
+
+    def _checked(self) -> Plan:
+        """This plan, refused now if any of its steps means nothing."""
+        self.events  # noqa: B018 - a wrong lot size at step 1000 is better known before step 1
+        return self
+
+    def shortened(self, done: int, lost: Sequence[Event]) -> Plan:
+        """The plan with as many steps as the budget still pays for, at least those `done`, after `lost` ones."""
+        budget = self.budget
+        # What a paper claims to keep says nothing about how many steps it still pays for.
+        if budget is None or not lost or self.mechanism.method.mode == "paper":
+            return self
+
+        def fits(steps: int) -> bool:
+            return curve(self.total(steps, lost)).epsilon(budget.delta) <= budget.epsilon
+
+        if fits(self.steps):
+            return self
+        low, high = done, self.steps
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return replace(self, steps=low)
+
+    def _with(self, multiplier: float) -> Plan:
+        return replace(self, mechanism=self.mechanism.with_multiplier(multiplier))
+
+    def _epsilon(self, multiplier: float) -> float:
+        assert self.budget is not None
+        return curve(self._with(multiplier).total(self.steps)).epsilon(self.budget.delta)
+
+    def _calibrated(self, budget: Budget) -> float:
+        return calibrate(
+            lambda multiplier: self._with(multiplier).total(self.steps),
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            guess=self._guess(float(gdp.mu(budget.epsilon, budget.delta))),
+        )
+
+    def _guess(self, mu: float) -> float:
+        """The central limit theorem, solved for the multiplier."""
+        if not isinstance(self.sampling, Poisson):
+            return math.sqrt(self.steps) / mu
+        return 1 / math.sqrt(math.log1p((mu / self.sampling.rate) ** 2 / self.steps))
+
+
+def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = ()) -> Event:
+    """What `events` from the first step on cost, and `lost` ones each in full."""
+    spent = sampling.total(events)
+    return spent + add_up(lost) if lost else spent

@@ -1,0 +1,1 @@
+"""What the commands do, callable from Python: train, compare, tune, audit, report."""

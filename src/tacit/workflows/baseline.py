@@ -1,0 +1,166 @@
+"""The same model without privacy: what the noise has cost. On public data only, for it tells about every example.
+
+What is cheap with noise, few steps and large lots, is a poor choice without. So this model goes its own way: it is
+trained until it is good, by one rule for all data and models, whatever was chosen for the private one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor, nn
+
+from tacit.cli.output import working
+from tacit.reports.run import BASELINE
+from tacit.workflows.defaults import recipe_for
+from tacit.workflows.descent import running_mean
+from tacit.workflows.scoring import Score, accuracy_of, loss_for, network_for, outputs_of, score
+from tacit.workflows.settings import Settings
+
+if TYPE_CHECKING:
+    from tacit.datasets import Data
+    from tacit.gradients.losses import Loss
+
+HOW = (
+    "Without privacy: the same model, without clipping and without noise, trained by Adam until it is good, whatever "
+    "the number of private steps. It makes as many epochs as did best on fifths of the training examples that were "
+    "left out in turn (on one fifth, if there are 5,000 examples or more), then as many on all of them, and keeps the "
+    "running mean of its weights. Test examples had no say in it. It protects nobody."
+)
+_WORKING = "Training the same model without privacy"
+# For a linear model over rows of norm 1.
+_RECIPE_RATE = 0.02
+_PARTS, _FEW = 5, 5_000
+_EPOCHS_OF_MEAN = 2
+_MOST_EPOCHS, _LEAST_EPOCHS = 100, 8
+# A bound on time: how many examples are looked at, eight epochs of MNIST.
+_MOST_LOOKS = 500_000
+
+
+def keep_baseline(folder: Path, data_path: Path | None) -> None:
+    """Train a model without privacy beside the run in the folder, unless it is there or the data are not public."""
+    settings = Settings.read(folder)
+    if (folder / BASELINE).is_file() or settings.table is not None:
+        return
+    found = _of_recipe(folder, data_path) if settings.recipe is not None else _of_network(settings, data_path)
+    (folder / BASELINE).write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def _of_network(settings: Settings, data_path: Path | None) -> dict[str, Any]:
+    with working("Reading data"):
+        data = settings.load(data_path)
+    with working(_WORKING):
+        return baseline(data, settings.model, seed=0)
+
+
+def _of_recipe(folder: Path, data_path: Path | None) -> dict[str, Any]:
+    """The same linear model over the same features, prepared by what the run released."""
+    from tacit.workflows.subjects import subject_in
+
+    subject = subject_in(folder, data_path)
+    inputs, labels = subject.others
+    torch.manual_seed(0)
+    with working(_WORKING):
+        plain = Plain(subject.repeated().model, subject.loss, subject.members, _RECIPE_RATE)
+        return plain.scored(lambda model: accuracy_of(model, inputs.numpy(), labels.numpy()))
+
+
+def baseline(data: Data, model_name: str, seed: int) -> dict[str, Any]:
+    """The score on the test examples of a model that was trained without privacy."""
+    torch.manual_seed(seed)
+    train = (torch.from_numpy(data.train[0]), torch.from_numpy(data.train[1]))
+    rate = recipe_for(data, model_name).adam_rate
+    plain = Plain(network_for(model_name, data), loss_for(data), train, rate)
+    return plain.scored(lambda model: score(model, data))
+
+
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """A model to be trained by Adam, as if there were nothing to hide; `model` itself stays as it is."""
+
+    model: nn.Module
+    loss: Loss
+    train: tuple[Tensor, Tensor]
+    rate: float
+
+    def scored(self, score: Callable[[nn.Module], Score]) -> dict[str, Any]:
+        """How well the trained model does on test examples, and how it came about."""
+        began = time.process_time()
+        found = score(self.trained())
+        return {
+            "measure": found.name,
+            "final": found.value,
+            "interval": found.interval,
+            "how": HOW,
+            "seconds": time.process_time() - began,
+        }
+
+    def trained(self) -> nn.Module:
+        """The model after as many epochs on all examples as did best on those that were left out."""
+        everything = torch.arange(len(self.train[1]))
+        learner = _Learner(self, everything)
+        for _ in range(self.epochs()):
+            learner.epoch()
+        return learner.answering
+
+    def epochs(self) -> int:
+        """After how many epochs the loss on examples that were left out is least; the search ends soon after."""
+        count = len(self.train[1])
+        if count < 2:
+            return 1
+        parts = torch.randperm(count).chunk(min(_PARTS, count))
+        pairs = [
+            (_Learner(self, torch.cat([*parts[:place], *parts[place + 1 :]])), left_out)
+            for place, left_out in enumerate(parts[: None if count < _FEW else 1])
+        ]
+        most = min(_MOST_EPOCHS, max(_LEAST_EPOCHS, _MOST_LOOKS // count))
+        least, best, done = math.inf, 1, 0
+        while done < most and done <= 1.25 * best + 5:
+            done += 1
+            for learner, _ in pairs:
+                learner.epoch()
+            now = sum(len(left_out) * self._loss_of(learner.answering, left_out) for learner, left_out in pairs)
+            if now < least:
+                least, best = now, done
+        return best
+
+    def _loss_of(self, model: nn.Module, rows: Tensor) -> float:
+        inputs, targets = self.train
+        return float(self.loss(outputs_of(model, inputs[rows].numpy()), targets[rows]))
+
+
+@final
+class _Learner:
+    """A copy of the model that sees some rows only, with a running mean of its weights over a few epochs."""
+
+    def __init__(self, plain: Plain, rows: Tensor) -> None:
+        self._plain, self._rows = plain, rows
+        self._model = copy.deepcopy(plain.model)
+        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=plain.rate, fused=True)
+        # Small lots learn most from an epoch; a thousand of them are enough.
+        self._size = max(1, min(len(rows) // 8, max(128, len(rows) // 1_000)))
+        self._mean = running_mean(self._model, decay=1 - self._size / (_EPOCHS_OF_MEAN * max(1, len(rows))))
+
+    @property
+    def answering(self) -> nn.Module:
+        """The mean, which jumps about less than the last weights."""
+        return self._mean.module
+
+    def epoch(self) -> None:
+        """Look once at every row, in a random order."""
+        inputs, targets = self._plain.train
+        order = self._rows[torch.randperm(len(self._rows))]
+        for start in range(0, len(order), self._size):
+            lot = order[start : start + self._size]
+            self._optimizer.zero_grad()
+            torch.autograd.backward(self._plain.loss(self._model(inputs[lot]), targets[lot]))
+            self._optimizer.step()
+            self._mean.update_parameters(self._model)

@@ -1,0 +1,240 @@
+"""One cell of a comparison: a method at an epsilon with a seed, trained, scored and written to a file of its own.
+
+Importable and free of state beside the data, so that other processes can run it. The seed makes a cell repeatable, and
+its noise removable: nothing that a comparison trains is for release.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+from tacit._files import write_whole
+from tacit.errors import InvalidArgument, TacitError
+from tacit.methods.registry import entry
+from tacit.reports.rows import key_of, read_cell
+from tacit.reports.series import finite
+from tacit.workflows.defaults import ModeName
+
+if TYPE_CHECKING:
+    from tacit.datasets import Data
+    from tacit.guarantee import Guarantee
+    from tacit.workflows.settings import Settings, Typed
+
+NON_PRIVATE = "non_private"
+CELLS = "cells"
+# Published without a delta.
+_PURE = {("output_perturbation", "paper")}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method at an epsilon, with all its seeds: the noise is found once for them."""
+
+    method: str
+    mode: ModeName
+    epsilon: float | None
+    seeds: tuple[int, ...]
+    choices: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.method == NON_PRIVATE:
+            return "without privacy"
+        return f"{self.method}{' (as published)' if self.mode == 'paper' else ''} at {self.epsilon:g}"
+
+    def cells(self) -> list[dict[str, Any]]:
+        """What tells its cells from all others."""
+        return [
+            {"method": self.method, "mode": self.mode, "epsilon": self.epsilon, "seed": seed} for seed in self.seeds
+        ]
+
+    def file(self, seed: int) -> str:
+        """The name of a cell's file."""
+        # With every digit: no two epsilons share a file.
+        at = "" if self.epsilon is None else f"-{self.epsilon}".removesuffix(".0")
+        published = "-paper" if self.mode == "paper" else ""
+        return f"{self.method}{published}{at}-seed{seed}.json"
+
+    def paths(self, folder: Path) -> list[Path]:
+        """Where its cells lie."""
+        return [folder / CELLS / self.file(seed) for seed in self.seeds]
+
+    def missing(self, folder: Path) -> Job:
+        """The same with the seeds only of which there is no file yet, or none that can be read."""
+        found = zip(self.paths(folder), self.cells(), strict=True)
+        return replace(self, seeds=tuple(cell["seed"] for path, cell in found if not _is_there(path, cell)))
+
+
+def _is_there(path: Path, asked: dict[str, Any]) -> bool:
+    try:
+        return path.is_file() and key_of(read_cell(path, remedy="")) == key_of(asked)
+    except InvalidArgument:
+        return False
+
+
+def run_job(job: Job, data: Data, typed: Typed, folder: Path) -> int:
+    """Train every seed of the job; each leaves its file once it is done. How many cells that were."""
+    cells = _cells(job, data, typed)
+    for path, asked in zip(job.paths(folder), job.cells(), strict=True):
+        try:
+            found = cells.train(asked["seed"])
+        except TacitError as error:
+            found = {"refused": " ".join(str(error).split())}
+        if job.choices:
+            asked["choices"] = list(job.choices)
+        # Seeds are known, so that whatever they score on somebody's own rows tells about them.
+        content = json.dumps({**asked, **found}, indent=1, allow_nan=False).encode()
+        write_whole(path, content, is_private=typed.bounds is not None)
+    return len(job.seeds)
+
+
+def _cells(job: Job, data: Data, typed: Typed) -> _Cells:
+    from tacit.workflows.settings import settle
+
+    is_gradient = job.method != NON_PRIVATE and entry(job.method).kind == "gradient"
+    method, epsilon = (job.method, job.epsilon) if is_gradient else ("dpsgd", 1.0)
+    settings = settle(data, replace(typed, method=method, mode=job.mode, epsilon=epsilon, set=job.choices))
+    if job.method == NON_PRIVATE:
+        return _Plain(data, settings)
+    return _Gradient(data, settings) if is_gradient else _Linear(data, settings, job)
+
+
+class _Cells(Protocol):
+    """Trains a cell: its score, and what is known of its guarantee."""
+
+    def train(self, seed: int) -> dict[str, Any]: ...
+
+
+@final
+class _Plain:
+    """Without privacy."""
+
+    def __init__(self, data: Data, settings: Settings) -> None:
+        self._data, self._settings = data, settings
+
+    def train(self, seed: int) -> dict[str, Any]:
+        from tacit.workflows.baseline import baseline
+
+        found = baseline(self._data, self._settings.model, seed)
+        score = _scored(found["measure"], found["final"], found["interval"])
+        return {**score, "seconds": found["seconds"], "how": found["how"]}
+
+
+@final
+class _Gradient:
+    """Noisy gradients of any model. What one seed has found about the noise serves the others."""
+
+    def __init__(self, data: Data, settings: Settings) -> None:
+        self._data, self._settings = data, settings
+        self._multiplier: float | None = None
+        self._guarantee: dict[str, Any] = {}
+
+    def train(self, seed: int) -> dict[str, Any]:
+        import torch
+
+        from tacit.budget import Budget
+        from tacit.stages.sampling import Poisson
+        from tacit.training.run import PrivateRun
+        from tacit.workflows.descent import Descent, gradients_for
+        from tacit.workflows.scoring import loss_for, network_for, score
+        from tacit.workflows.training import mechanism_of
+
+        data, settings = self._data, replace(self._settings, multiplier=self._multiplier)
+        assert settings.epsilon is not None
+        torch.manual_seed(seed)
+        model = network_for(settings.model, data)
+        run = PrivateRun(
+            model,
+            loss_for(data),
+            data=data.train,
+            mechanism=mechanism_of(settings),
+            sampling=Poisson(settings.lot_size, settings.population),
+            steps=settings.steps,
+            budget=Budget(settings.epsilon, settings.delta),
+            micro_batch=settings.micro_batch,
+            gradients=gradients_for(settings),
+            seed=seed,
+        )
+        descent = Descent(model, settings)
+        began = time.process_time()
+        for lot in run:
+            run.backward(lot)
+            descent.step()
+        seconds = time.process_time() - began
+        # A paper's rule may want other noise in every step, or a budget to find it from.
+        self._multiplier = run.multiplier if settings.mode == "rigorous" else None
+        self._guarantee = self._guarantee or _guaranteed(run.guarantee(), run.sampling, data)
+        found = score(descent.answering, data)
+        return {
+            **_scored(found.name, found.value, found.interval),
+            "learning_rate": settings.learning_rate,
+            "multiplier": run.multiplier,
+            "seconds": seconds,
+            **self._guarantee,
+        }
+
+
+@final
+class _Linear:
+    """A linear model with noise on its data, objective, output or gradients.
+
+    These methods make their noise for the longest row, so every row is first scaled to norm 1: by itself, which tells
+    nothing about the others and costs no privacy, and as the papers do.
+    """
+
+    def __init__(self, data: Data, settings: Settings, job: Job) -> None:
+        self._data, self._job, self._delta = data, job, settings.delta
+        self._guarantee: dict[str, Any] = {}
+
+    def train(self, seed: int) -> dict[str, Any]:
+        from tacit.estimators import PrivateLinearRegression, PrivateLogisticRegression
+        from tacit.workflows.scoring import error_of, share_of
+
+        data, job = self._data, self._job
+        (inputs, targets), (test, truth) = ((_unit_rows(x), y) for x, y in (data.train, data.test))
+        shared: dict[str, Any] = {
+            "epsilon": job.epsilon,
+            "delta": None if (job.method, job.mode) in _PURE else self._delta,
+            "method": job.method.removesuffix("_perturbation"),
+            "mode": job.mode,
+            # With the 1 of the intercept.
+            "data_norm": math.sqrt(2),
+            "random_state": seed,
+        }
+        began = time.process_time()
+        if data.classes is None:
+            number = PrivateLinearRegression(**shared, target_bound=1.0).fit(inputs, targets[:, 0])
+            seconds, guarantee = time.process_time() - began, number.guarantee_
+            score = error_of(number.predict(test).reshape(-1) - truth[:, 0], data.unit)
+        else:
+            model = PrivateLogisticRegression(**shared, classes=list(range(data.classes))).fit(inputs, targets)
+            seconds, guarantee = time.process_time() - began, model.guarantee_
+            score = share_of(model.predict(test) == truth)
+        self._guarantee = self._guarantee or _guaranteed(guarantee, None, data)
+        return {**_scored(score.name, score.value, score.interval), "seconds": seconds, **self._guarantee}
+
+
+def _unit_rows(inputs: Any) -> Any:
+    """Every row divided by its own norm; a row of zeros stays."""
+    import numpy as np
+
+    rows = inputs.reshape(len(inputs), -1).astype(np.float64)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+
+
+def _scored(measure: str, value: float, interval: list[float] | None) -> dict[str, Any]:
+    """The score; None if the training diverged, for JSON has finite numbers only."""
+    is_known = interval is not None and all(map(math.isfinite, interval))
+    return {"score": {measure: finite(value)}, "interval": interval if is_known else None}
+
+
+def _guaranteed(guarantee: Guarantee, sampling: Any | None, data: Data) -> dict[str, Any]:
+    """What is proven, and all that a report says of it: found once for all seeds, by the process that trains them."""
+    from tacit.reports.details import details_of
+
+    details = details_of(guarantee, sampling=sampling, is_held_out=data.is_test_private)
+    return {"guarantee": json.loads(guarantee.to_json()), "details": details}

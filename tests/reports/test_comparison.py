@@ -1,0 +1,359 @@
+"""A comparison as facts, words, picture and page: every score is there with what its promise is worth."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from support.report_folders import METHODS, Outline, comparison_of
+from tacit.accounting import curve, gdp
+from tacit.datasets import load
+from tacit.errors import InvalidArgument
+from tacit.guarantee import Guarantee
+from tacit.ledger import fingerprint
+from tacit.methods import registry
+from tacit.methods.registry import gradient_names
+from tacit.reports import comparison, overview, panels, verdicts
+from tacit.reports.spread import scored_words
+from tacit.reports.wording import up
+from tacit.workflows.baseline import HOW
+
+
+@pytest.fixture(scope="module")
+def folder(comparison_folder):
+    return comparison_folder
+
+
+def cells_of(folder, row) -> list[dict]:
+    cells = [json.loads(file.read_text()) for file in (folder / "cells").glob("*.json")]
+    return [each for each in cells if all(each[name] == row[name] for name in ("method", "mode", "epsilon"))]
+
+
+def trained(twin) -> list[dict]:
+    """All rows but those that a method refused."""
+    return [row for row in twin["rows"] if not row["refused"]]
+
+
+def test_there_is_a_row_for_every_method_form_and_epsilon(twin):
+    assert len(twin["rows"]) == 1 + 2 * len(METHODS)
+    assert twin["rows"][0]["label"] == "without privacy"
+
+
+def test_a_row_is_the_mean_of_its_seeds_with_an_interval_of_shares(folder, twin):
+    for row in trained(twin):
+        values = [cell["score"]["accuracy"] for cell in cells_of(folder, row)]
+        assert len(values) == row["seeds"] == 2
+        assert row["mean"] == pytest.approx(sum(values) / 2)
+        assert 0 <= row["interval"][0] <= row["mean"] <= row["interval"][1] <= 1
+        assert row["interval"][1] - row["interval"][0] > 0.02
+
+
+def test_every_rigorous_row_is_certified_for_what_was_asked(folder, twin):
+    for row in twin["rows"]:
+        if row["mode"] == "rigorous" and row["epsilon"] is not None:
+            event = Guarantee.from_json(json.dumps(cells_of(folder, row)[0]["guarantee"])).event
+            assert row["certified"] == curve(event).epsilon(1e-5) <= row["epsilon"] * (1 + 1e-6)
+            assert row["certified"] > 0.9 * row["epsilon"]
+
+
+def test_refuted_methods_are_labelled_in_either_form(twin, html):
+    text = Outline(html).text
+    for method in ("noisy_sgd", "directional", "input_perturbation"):
+        rigorous, published = (
+            [row for row in twin["rows"] if (row["method"], row["mode"]) == (method, mode)]
+            for mode in ("rigorous", "paper")
+        )
+        assert {row["label"] for row in rigorous} == {f"{method} (repaired)"}
+        assert all("as published: refuted" in row["claim_words"] for row in rigorous)
+        assert {row["status"] for row in published} == {"refuted"}
+        assert not any(verdicts.is_proven(row) for row in published)
+        assert f"{method.replace('_', ' ')} (as published)" in text
+    assert "Refuted as published, and repaired so that a proof holds" in text
+
+
+def test_the_page_says_what_the_table_on_the_terminal_says(twin, html):
+    text = Outline(html).text
+    for row in trained(twin):
+        assert row["score_words"] == scored_words(row)
+        assert row["score_words"] in text
+        if row["certified"] is not None:
+            assert up(row["certified"], 4) in text
+    assert f"The models are not for release. {' '.join(twin['release']['warnings'])}" in text
+    assert twin["release"]["warnings"][-1] == "This page itself may be given away, if the data are public."
+    assert "Given to every method that takes them: steps 6." in text
+    assert "None" not in re.findall(r'class="status (\w+)"', html)
+    assert twin["commands"] == ["tacit compare iris --mode both --steps 6"]
+    assert twin["commands"][0] in text
+    for words in twin["words"]:
+        assert " ".join(words.split()) in text
+
+
+def test_no_path_of_whoever_compared_is_on_the_page(folder, tmp_path):
+    part = without(folder, tmp_path / "part", "dpsgd-1-seed1.json")
+    plan = json.loads((part / "comparison.json").read_text())
+    typed = f"tacit compare iris --data-path /home/ann/iris.zip --model=/home/ann/net.py:make --out {part}"
+    plan["plans"][0]["command"] = typed
+    (part / "comparison.json").write_text(json.dumps(plan))
+    facts, (page, twin, _) = overview.write_comparison(part, tmp_path)
+    told = "tacit compare iris --data-path DATA --model=net.py:make --out FOLDER"
+    assert facts["commands"] == [told]
+    assert facts["progress"]["caveat"].endswith(f"Go on with: {told}")
+    assert "DATA is your copy of the data. FOLDER is where the cells are kept." in Outline(page.read_text()).text
+    for text in (page.read_text(), twin.read_text()):
+        assert "/home/ann" not in text
+        assert str(tmp_path) not in text
+    # On the terminal, the way on is the one that was typed.
+    (part / "cells/dpsgd-1-seed0.json").write_text("{}")
+    with pytest.raises(InvalidArgument, match=f"train it again: {re.escape(typed)}$"):
+        comparison.read_comparison(part)
+
+
+def test_the_page_of_a_comparison_is_self_contained(html, twin):
+    outline = Outline(html)
+    assert outline.loaded == []
+    assert len(outline.ids) == len(set(outline.ids))
+    assert set(outline.labels) <= set(outline.ids)
+    curves = sum(row["certified"] is not None for row in twin["rows"])
+    assert html.count("<svg") == 2 + curves > 4
+    assert re.findall(r"url\((?!#)[^)]*\)", html) == []
+
+
+def test_what_has_no_proof_is_drawn_apart_from_every_epsilon(twin):
+    figure = overview.draw_scores(twin)
+    for axes in figure.axes:
+        names = [each.get_text() for each in axes.get_xticklabels()]
+        assert names[-1] == "(1)"
+        assert "1" in names[:-1]
+        assert axes.get_xlabel() == "certified ε;  (asked ε) where none up to 100 is"
+    assert (figure.axes[0].get_title(loc="left"), figure.axes[1].get_title(loc="left")) == (
+        "one example added or removed",
+        "one example replaced",
+    )
+
+
+def test_the_picture_is_written_beside_the_page(folder):
+    assert (folder / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def marks(axes) -> list[tuple[float, float]]:
+    """Where every mark with a bar lies."""
+    return [tuple(point) for bars in axes.containers for point in bars[0].get_xydata()]
+
+
+def test_every_row_of_the_table_is_in_the_picture_whole(twin):
+    figure = overview.draw_scores(twin)
+    drawn = [point for axes in figure.axes for point in marks(axes)]
+    assert sorted(score for _, score in drawn) == pytest.approx(
+        sorted(row["mean"] for row in trained(twin) if row["method"] != "non_private")
+    )
+    for axes in figure.axes:
+        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+        ends = [end for bars in axes.containers for part in bars[2] for end in np.concatenate(part.get_segments())]
+        assert len(ends) == 2 * len(marks(axes))
+        assert all(left < x < right and low <= y <= high for x, y in [*marks(axes), *ends])
+
+
+def test_marks_at_one_epsilon_do_not_hide_each_other(twin):
+    figure = overview.draw_scores(twin)
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    places = sorted(axes.transData.transform(point)[0] for point in marks(axes) if 0.7 < point[0] < 1.4)
+    assert len(places) >= 3
+    # At 100 dots per inch a mark is 7 wide.
+    assert min(np.diff(places)) > 3
+
+
+def test_an_epsilon_of_zero_has_a_place(twin):
+    """A large delta may leave nothing for epsilon; a logarithm has no zero."""
+    rows = [
+        {**row, "certified": 0.0} if (row["method"], row["mode"]) == ("dpsgd", "paper") else row
+        for row in trained(twin)
+    ]
+    axes = overview.draw_scores({**twin, "rows": rows}).axes[0]
+    assert axes.get_xticklabels()[0].get_text() == "≤ 0.001"
+    assert all(np.isfinite(place) for place, _ in marks(axes))
+    assert len(marks(axes)) == len(marks(overview.draw_scores(twin).axes[0]))
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 1e-5])
+def test_the_least_epsilon_is_drawn_without_a_warning(twin, epsilon):
+    """Warnings are errors here; where all marks lie at one place, matplotlib once looked for the axis' ends at zero."""
+    rows = [{**row, "certified": epsilon} for row in trained(twin) if row["method"] == "dpsgd"]
+    plain = [row for row in trained(twin) if row["method"] == "non_private"]
+    facts = {**twin, "rows": [*plain, *rows[:1]]}
+    overview.draw_scores(facts).canvas.draw()
+    assert overview.comparison_page(facts)
+
+
+def test_no_two_methods_look_alike():
+    looks = [panels.look(place) for place in range(len(registry.METHODS))]
+    assert len({(one["color"], one["marker"]) for one in looks}) == len(looks)
+    most = max(sum(one.kind == kind for one in registry.METHODS) for kind in ("gradient", "linear"))
+    assert len({one["color"] for one in looks[: most + 1]}) == most + 1
+
+
+def test_an_accuracy_is_never_drawn_above_all(twin):
+    for axes in overview.draw_scores(twin).axes:
+        assert all(end[1] <= 1 + 1e-9 for bars in axes.containers for end in np.concatenate(bars[2][0].get_segments()))
+
+
+def test_every_row_says_all_about_its_guarantee(folder, twin, html):
+    said = Outline(html).text
+    for row in trained(twin):
+        if row["method"] == "non_private":
+            assert row["details"] is None
+            continue
+        guarantee = row["details"]["guarantee"]
+        event = Guarantee.from_json(json.dumps(cells_of(folder, row)[0]["guarantee"])).event
+        assert guarantee["statement"] in said
+        assert guarantee["sampling"]["implemented"] in said
+        assert guarantee["event"] == json.loads(event.to_json())
+        for words in (*guarantee["unprotected"], *row["details"]["released"], *row["details"]["not_released"]):
+            assert " ".join(words.split()) in said
+        if row["certified"] is None:
+            assert guarantee["attacker"] is None
+            assert guarantee["accountant"] is None
+            continue
+        few, more = guarantee["attacker"]["found"]
+        assert (few["false_alarms"], more["false_alarms"]) == (0.001, 0.01)
+        assert more["members_found"] == curve(event).true_positive_rate(0.01)
+        assert len(guarantee["profile"]) >= 5
+        assert guarantee["epsilon"]["lower"] <= guarantee["epsilon"]["upper"] == row["certified"]
+        assert guarantee["accountant"]["version"] == twin["made"]["tacit"]
+        assert guarantee["sampling"]["assumed"] in said
+
+
+def test_every_certified_row_has_its_trade_off_curve(folder, twin):
+    for row in trained(twin):
+        if row["details"] is None:
+            continue
+        found = row["details"]["tradeoff"]
+        if row["certified"] is None:
+            assert found is None
+            continue
+        event = Guarantee.from_json(json.dumps(cells_of(folder, row)[0]["guarantee"])).event
+        alarms = np.array(found["false_alarms"])
+        assert (alarms[0], alarms[-1]) == (0.0, 1.0)
+        lower, upper = curve(event).tradeoff_bounds(alarms)
+        assert found["missed_lower"] == pytest.approx(lower)
+        assert found["missed_upper"] == pytest.approx(upper)
+        # What epsilon and delta alone promise is never more.
+        promised = gdp.epsilon_delta_tradeoff(alarms, row["certified"], 1e-5)
+        assert np.all(np.array(found["missed_lower"]) >= promised - 1e-9)
+
+
+def test_a_comparison_of_before_there_were_curves_still_has_its_page(folder, tmp_path):
+    old = without(folder, tmp_path / "old", "[!d]*")
+    for file in (old / "cells").glob("*.json"):
+        cell = json.loads(file.read_text())
+        del cell["details"]["tradeoff"]
+        file.write_text(json.dumps(cell))
+    _, (page, _, _) = overview.write_comparison(old, old)
+    assert page.read_text().count("<svg") == 1
+
+
+def test_gradient_methods_say_their_noise_rate_and_steps(twin, html):
+    for row in trained(twin):
+        if row["method"] in gradient_names() and row["mode"] == "rigorous":
+            assert row["multiplier"] > 0
+            assert row["learning_rate"] > 0
+            spent = row["details"]["epsilon_over_steps"]
+            assert spent["steps"][-1] == twin["settings"]["steps"]
+            assert spent["upper"][-1] == row["certified"]
+    assert twin["settings"].get("learning_rate", 0) is not None
+    assert "Noise multiplier" in html
+    assert html.count("<details>") == html.count("<summary>") == sum(row["details"] is not None for row in twin["rows"])
+
+
+def test_the_fingerprint_is_that_of_the_data_with_a_secret(folder, twin, html):
+    plan = json.loads((folder / "comparison.json").read_text())
+    secret = np.frombuffer(bytes.fromhex(plan["salt"]), np.uint8)
+    assert twin["data"]["fingerprint"] == fingerprint(secret, *load("iris").train)
+    assert twin["data"]["fingerprint"] in html
+    assert plan["salt"] not in html
+    assert plan["salt"] not in json.dumps(twin)
+
+
+def test_how_the_model_without_privacy_came_about_is_said(twin, html):
+    assert twin["baseline_in_words"] == HOW
+    assert HOW in Outline(html).text
+    assert "the dashed line is the model without privacy" in Outline(html).text.lower()
+
+
+def without(folder, to, *patterns):
+    """A copy of the comparison without some of its cells, as after Ctrl-C."""
+    shutil.copytree(folder, to)
+    for pattern in patterns:
+        for file in (to / "cells").glob(pattern):
+            file.unlink()
+    return to
+
+
+def test_an_unfinished_comparison_is_not_passed_off_as_whole(folder, tmp_path, twin):
+    part = without(folder, tmp_path / "part", "non_private*", "directional*", "dpsgd-1-seed1.json")
+    facts, (page, _, picture) = overview.write_comparison(part, part)
+    text = Outline(page.read_text()).text
+    planned = 2 * (1 + 2 * len(METHODS))
+    assert facts["progress"]["done"] == planned - 2 - 4 - 1
+    assert f"Unfinished. {planned - 7} of {planned} cells are trained; missing: " in text
+    assert "dpsgd at ε = 1 (1 seed), " in text
+    assert "without privacy (2 seeds)" in text
+    assert "directional (as published) at ε = 1 (2 seeds)" in text
+    assert "Go on with: tacit compare iris" in text
+    assert "dashed" not in text
+    assert not any("the best" in words or "has the highest" in words for words in facts["words"])
+    assert any("the best" in words for words in twin["words"])
+    assert facts["seeds"] == [1, 2]
+    assert comparison.progress_words(facts) == f"UNFINISHED, {planned - 7} of {planned} cells trained"
+    assert picture.is_file()
+    assert "Unfinished." not in (folder / "report.html").read_text()
+
+
+def test_what_an_earlier_command_asked_for_is_still_missing_after_a_smaller_one(folder, tmp_path):
+    data, planned = comparison_of(methods=("dpsgd", "output_perturbation"))
+    shutil.copytree(folder / "cells", tmp_path / "cells")
+    for file in tmp_path.glob("cells/output_perturbation*"):
+        file.unlink()
+    planned.keep(data, tmp_path, "the larger one")
+    for name in ("another", "the smaller one"):
+        replace(planned, methods=("dpsgd",), seeds=1).keep(data, tmp_path, name)
+    facts = comparison.read_comparison(tmp_path)
+    assert facts["commands"] == ["the larger one", "the smaller one"]
+    assert (facts["progress"]["cells"], facts["progress"]["done"]) == (10, 6)
+    assert "missing: output_perturbation at ε = 1 (2 seeds), " in facts["progress"]["caveat"]
+    assert facts["progress"]["caveat"].endswith("Go on with: the larger one")
+
+
+def test_a_comparison_without_a_finished_cell_says_how_to_go_on(folder, tmp_path):
+    with pytest.raises(InvalidArgument, match=r"no finished cell yet\. Go on with: tacit compare iris"):
+        comparison.read_comparison(without(folder, tmp_path / "none", "*"))
+
+
+def test_one_model_without_privacy_alone_is_no_error(folder, tmp_path):
+    part = without(folder, tmp_path / "part", "[!n]*", "noisy*")
+    facts, _ = overview.write_comparison(part, part)
+    assert [row["label"] for row in facts["rows"]] == ["without privacy"]
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "holds no comparison that this tacit compare wrote"),
+        ({"comparison.json": "{"}, "holds no comparison that this tacit compare wrote"),
+        ({"comparison.json": "[1]"}, "holds no comparison that this tacit compare wrote"),
+        ({"comparison.json": '{"command": "tacit compare iris"}'}, "holds no comparison that this tacit compare wrote"),
+        ({"comparison.json": '{"command": "c", "data": {}, "settings": {}}'}, "holds no comparison that this tacit"),
+        (
+            {"comparison.json": '{"command": "c", "data": {}, "settings": {}, "planned": []}'},
+            "holds no comparison that this tacit compare wrote",
+        ),
+    ],
+)
+def test_a_folder_without_cells_is_refused(tmp_path, files, words):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidArgument, match=words):
+        comparison.read_comparison(tmp_path)

@@ -1,0 +1,110 @@
+"""Settings and declared bounds: all of them, each in words, and a bounds file that says the same again."""
+
+import tomllib
+
+import pytest
+
+from tacit.datasets.bounds import Bounds
+from tacit.methods.registry import gradient_names
+from tacit.reports.setup import all_choices, as_toml, declared, in_words, settings_facts
+
+BOUNDS = """
+rows = 300          # as Dr Jones told me
+held_out = 0.25
+example = "patient"
+[columns]
+dose = { low = 0, high = 1e6, log = true }
+"blood pressure" = { low = -1.5, high = 250 }
+"é\\"\\\\" = ["no", "yes", "schön", 3]
+outcome = ["healthy", "ill"]
+"""
+KEPT = {
+    "data": "iris",
+    "method": "dpsgd",
+    "model": "/home/jones/net.py:make",
+    "epsilon": 3.0,
+    "delta": 1e-5,
+    "multiplier": None,
+    "lot_size": 32.0,
+    "population": 119,
+    "is_declared": False,
+    "steps": 12,
+    "clip_norm": 1.0,
+    "learning_rate": 0.5,
+    "micro_batch": None,
+    "seed": None,
+    "salt": "ab",
+    "ledger": "/home/jones/all.ledger",
+}
+
+
+def test_the_bounds_file_declares_the_same():
+    bounds = Bounds.parse(BOUNDS, "/home/jones")
+    again = Bounds.parse(declared(bounds)["file"])
+    for name in ("columns", "rows", "held_out", "test", "example"):
+        assert getattr(again, name) == getattr(bounds, name)
+    assert list(again.columns) == list(bounds.columns)
+
+
+def test_remarks_and_folders_stay_with_whoever_wrote_them():
+    text = BOUNDS.replace("held_out = 0.25", 'test = "/home/jones/public.csv"')
+    bounds = Bounds.parse(text, "/home/jones")
+    assert "ones" not in repr(declared(bounds))
+    assert tomllib.loads(declared(bounds)["file"])["test"] == "public.csv"
+
+
+def test_a_control_character_in_a_name_is_escaped():
+    column = {"name": "a\x7fb\x01", "categories": ["x\ny", "z"]}
+    about = {"rows": None, "held_out": 0.2, "test": None, "example": "row"}
+    read = tomllib.loads(as_toml({**about, "columns": [column]}))
+    assert read["columns"] == {"a\x7fb\x01": ["x\ny", "z"]}
+
+
+def test_every_setting_has_its_value_and_no_path_or_secret_is_among_them():
+    found = settings_facts(KEPT, 2.5)
+    assert found["multiplier"] == 2.5
+    assert (found["momentum"], found["views"], found["averaging"]) == (0.0, 1, 0.0)
+    assert (found["optimizer"], found["seed"]) == ("SGD", None)
+    assert found["model"] == "net.py:make"
+    assert "jones" not in repr(found)
+    assert "salt" not in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "words"),
+    [
+        ({}, "Momentum", "none"),
+        ({"momentum": 0.9}, "Momentum", "0.9"),
+        ({"method": "noisy_adam"}, "Momentum", "Adam's own"),
+        ({"method": "noisy_adam"}, "Optimizer", "Adam"),
+        ({}, "Optimizer", "gradient steps (SGD)"),
+        ({}, "Views of every image", "one, as it is"),
+        ({"averaging": 0.98}, "Running mean of the weights", "with decay 0.98"),
+        ({}, "Running mean of the weights", "none"),
+        ({}, "Seed", "none: the noise is fresh in every run"),
+        ({"seed": 7}, "Seed", "7, from which all noise follows"),
+        ({}, "Noise multiplier", "2.5000 times the sensitivity, found from the budget"),
+        ({"multiplier": 2.5}, "Noise multiplier", "2.5000 times the sensitivity, as given"),
+        ({"mode": "paper"}, "Noise multiplier", "2.5000 times the sensitivity, by the paper's own rule"),
+        ({"is_declared": True}, "Population", "119, declared, not counted from the data"),
+        ({"epsilon": None}, "Budget", "none: no finite ε is proven of this noise"),
+        ({}, "Examples held at once", "a whole lot"),
+        ({}, "The method's own choices", "clipping flat, denominator public"),
+        ({"choices": {"clipping": "per_layer"}}, "The method's own choices", "clipping per layer, denominator public"),
+        ({}, "Recipe", "none: a network was trained as typed"),
+    ],
+)
+def test_settings_are_said_in_plain_words(changes, name, words):
+    assert dict(in_words(settings_facts({**KEPT, **changes}, 2.5)))[name] == words
+
+
+def test_noise_that_a_search_found_is_not_called_given():
+    found = dict(in_words(settings_facts({**KEPT, "multiplier": 2.5}, 2.5, is_tuned=True)))
+    assert found["Noise multiplier"] == "2.5000 times the sensitivity, found by the search"
+    assert found["Budget"] == "ε = 3 at δ = 1e-05"
+
+
+@pytest.mark.parametrize("method", gradient_names())
+def test_the_choices_of_every_method_are_known_with_their_defaults(method):
+    assert all_choices(method, {}) is not None
+    assert all(words for _, words in in_words(settings_facts({**KEPT, "method": method}, 1.0)))
