@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.library import Order
 from numpy.typing import NDArray
 
 from tacit.datasets import load_words
 from tacit.datasets.cache import folder
-from tacit.experiments import Order
 from tacit.recipes.preparing import features_for
 
 Labels = NDArray[np.int64]

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from experiments.library import Cell, Order, Record, Records, markdown_table
 from matplotlib.figure import Figure
 
 from tacit.estimators import PrivateClassifier
-from tacit.experiments import Cell, Order, Record, Records, markdown_table
 from tacit.recipes.recipe import auto
 
 from .data import Featured, read

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from experiments.library import Cell, Order, Record, markdown_table
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import tacit
 from tacit.datasets import Data
-from tacit.experiments import Cell, Order, Record, markdown_table
 from tacit.gradients import per_example_gradients
 from tacit.gradients.views import Shifts, Views
 from tacit.models.networks import tempered_cnn

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from experiments.library import Cell, Order, Record, markdown_table
 
 from tacit.datasets import load_words
 from tacit.estimators import PrivateClassifier
-from tacit.experiments import Cell, Order, Record, markdown_table
 from tacit.features import HashedWords, Knots
 from tacit.recipes.preparing import features_for
 from tacit.recipes.recipe import GATHERED, Recipe, auto

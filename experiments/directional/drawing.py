@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from experiments.plots import name_axes
+from experiments.library import Record
+from experiments.library.plots import name_axes
 from matplotlib.figure import Figure
 
 from tacit.accounting.information import distortion_rate
-from tacit.experiments import Record
 
 # Each method has the same one in every figure.
 COLOURS = {

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from experiments.training import Schedule, Trained, train, train_without_noise, with_channels_last
+from experiments.library import Cell, Order, Record, Records, finite, markdown_table
+from experiments.library.training import Schedule, Trained, train, train_without_noise, with_channels_last
 from matplotlib.figure import Figure
 
 from tacit import Budget
 from tacit.accounting import Gaussian, curve, multiplier_for
-from tacit.experiments import Cell, Order, Record, Records, finite, markdown_table
 from tacit.methods.directional import tau
 
 from . import by_chance, drawing, tiny

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from experiments.plots import name_axes
+from experiments.library import Record
+from experiments.library.plots import name_axes
 from matplotlib.figure import Figure
-
-from tacit.experiments import Record
 
 LAWS = ("gaussian", "student_t", "laplace", "variance_gamma", "sech", "cauchy")
 COLOURS = {"dpsgd": "#777777", "gaussian": "#0072B2", "student_t": "#D55E00"}

@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from experiments.training import Schedule, train, train_without_noise
+from experiments.library import Cell, Order, Record, Records, finite, markdown_table
+from experiments.library.training import Schedule, train, train_without_noise
 from matplotlib.figure import Figure
 from torch.nn.functional import cross_entropy
 
 from tacit import Poisson, methods
 from tacit.accounting import curve
-from tacit.experiments import Cell, Order, Record, Records, finite, markdown_table
 from tacit.gradients import per_example_gradients
 from tacit.stages.bounds.encode import EncodingBox
 from tacit.stages.bounds.vectors import Profile

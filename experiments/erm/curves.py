@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from experiments.training import mean_and_spread
+from experiments.library import Cell, Order, Record, Records, markdown_table
+from experiments.library.training import mean_and_spread
 from matplotlib.figure import Figure
-
-from tacit.experiments import Cell, Order, Record, Records, markdown_table
 
 from .contenders import BY_NAME
 from .experiment import NAMES, NO_NOISE, certified, seeds_for

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from experiments.training import mean_and_spread
+from experiments.library import Cell, Order, Record, Records, markdown_table
+from experiments.library.training import mean_and_spread
 from matplotlib.figure import Figure
-
-from tacit.experiments import Cell, Order, Record, Records, markdown_table
 
 from .contenders import CONTENDERS, Contender
 from .fitting import fit_over_seeds, without_noise

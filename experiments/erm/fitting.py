@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from experiments.library import finite
 
 from tacit.erm import Logistic, Loss, Minimiser, Multinomial, prepare
 from tacit.erm.noisy_data import Descent, PerturbedData
 from tacit.erm.noisy_networks import descend
 from tacit.errors import TacitError
-from tacit.experiments import finite
 from tacit.randomness import source_for
 
 from .contenders import LOGISTIC, Contender, Fitted

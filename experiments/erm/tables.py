@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from experiments.library import Order
 from numpy.typing import NDArray
-
-from tacit.experiments import Order
 
 Array = NDArray[Any]
 Examples = tuple[Array, Array]

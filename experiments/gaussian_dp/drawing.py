@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from experiments.plots import name_axes
+from experiments.library.plots import name_axes
 from matplotlib.figure import Figure
 
 from tacit.accounting import curve, gdp

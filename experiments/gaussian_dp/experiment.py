@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from experiments.training import Schedule, mean_and_spread, train, train_without_noise
+from experiments.library import Cell, Order, Record, Records, markdown_table
+from experiments.library.training import Schedule, mean_and_spread, train, train_without_noise
 from matplotlib.figure import Figure
 
 from tacit import methods
-from tacit.experiments import Cell, Order, Record, Records, markdown_table
 from tacit.workflows.scoring import network_for
 
 from . import drawing

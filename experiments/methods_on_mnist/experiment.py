@@ -1,6 +1,6 @@
 """Every gradient method in its rigorous form on MNIST, at equal certified epsilon: how accurate, over several seeds.
 
-    python experiments/methods_on_mnist/experiment.py --data FOLDER_WITH_MNIST
+    python -m experiments.methods_on_mnist.experiment --data FOLDER_WITH_MNIST
 
 Every run is one line of results.jsonl, written when it ends: started again, the script does what is missing. At the end
 the table in README.md is written anew. The learning rate of each form is the one of a few whose worst run at one
@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from experiments.library import finite
+from experiments.library.records import machine, today
 from torch.nn.functional import cross_entropy
 
 from tacit import Budget, Poisson, PrivateRun, datasets, methods
 from tacit.datasets import Data
-from tacit.experiments import finite
-from tacit.experiments.records import machine, today
 from tacit.stages.mechanism import Mechanism
 from tacit.workflows.scoring import network_for, score
 

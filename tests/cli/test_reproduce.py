@@ -3,16 +3,16 @@
 import json
 import re
 import shutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from experiments.library import Cell, Records, Target
+from experiments.library.running import put_tables, records_of, tables_in, tables_without_runs
+from experiments.library.targets import all_targets, read_order
 
 from support.small_images import write_few_images
 from tacit.errors import InvalidArgument
-from tacit.experiments import Records, Target
-from tacit.experiments.order import read_order
-from tacit.experiments.pages import tables_in, with_tables
-from tacit.experiments.targets import all_targets, find_folder
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = '''
@@ -21,7 +21,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from tacit.accounting import Gaussian, curve
 from tacit.errors import DataMissing
-from tacit.experiments import Cell, markdown_table
+from experiments.library import Cell, markdown_table
 
 def cells(order, records):
     for steps in order.settings["steps"]:
@@ -63,6 +63,7 @@ def target(tmp_path, request):
     name = request.node.name.partition("[")[0]
     folder = tmp_path / "experiments" / name
     folder.mkdir(parents=True)
+    (tmp_path / "experiments" / "library").symlink_to(ROOT / "experiments" / "library")
     for file, text in {
         "experiment.py": EXPERIMENT,
         "settings.toml": SETTINGS,
@@ -88,7 +89,7 @@ def test_tables_and_pictures_are_written_and_what_could_not_be_had_is_named(taci
     assert f"| 9 | 1.0 | {curve(Gaussian(5 / 3)).epsilon(1e-5):.3f} |" in run.out
     assert run.out.count("|---|---|---|") == 1
     # This command has no --data-path.
-    assert "Left out: svhn is not on this machine. Or set TACIT_DATA to the folder in which" in run.err
+    assert "Left out: svhn is not on this machine. Or set TACIT_DATA" in run.err
     assert "--data-path" not in run.err
     assert "| 9 | 1.0 |" in (out / "tables.md").read_text()
     assert (out / "pictures" / "figure_1.png").stat().st_size > 1000
@@ -129,7 +130,7 @@ def test_an_interruption_keeps_what_was_finished(tacit, target, tmp_path):
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
     run = tacit(line)
     assert run.code == 130
-    assert "the same command goes on" in run.err
+    assert "the same command resumes" in run.err
     (target.folder / "settings.toml").write_text(text.replace("666", "16"))
     assert tacit(line).code == 0
     assert runs(target) == ["1", "666", "16", "9"]
@@ -181,14 +182,13 @@ def test_an_unknown_name_and_a_folder_without_experiments_are_errors(tacit, targ
 
 
 def test_an_installed_package_finds_the_experiments_of_the_working_folder(target, tmp_path, monkeypatch):
-    from tacit.experiments import targets
-
-    monkeypatch.setattr(targets, "__file__", str(tmp_path / "a" / "b" / "c" / "d" / "targets.py"))
+    command = import_module("tacit.cli.reproduce")
+    monkeypatch.setattr(command, "__file__", str(tmp_path / "a" / "b" / "c" / "d" / "reproduce.py"))
     monkeypatch.chdir(target.folder)
     with pytest.raises(InvalidArgument, match="not with the installed package"):
-        find_folder()
+        command.find_experiments()
     monkeypatch.chdir(tmp_path)
-    assert find_folder() == target.folder.parent.resolve()
+    assert command.find_experiments() == target.folder.parent.resolve()
 
 
 def test_a_size_that_changes_what_is_no_setting_is_refused(target):
@@ -198,8 +198,8 @@ def test_a_size_that_changes_what_is_no_setting_is_refused(target):
 
 
 def test_a_table_without_a_place_on_the_page_is_an_error():
-    with pytest.raises(InvalidArgument, match="no place for Table 2"):
-        with_tables(README, {"Table 2": "| a |"})
+    with pytest.raises(InvalidArgument, match="Table 2"):
+        put_tables(README, {"Table 2": "| a |"})
 
 
 def test_a_page_that_the_settings_name_shows_its_tables_too(tacit, target, tmp_path):
@@ -214,8 +214,6 @@ def test_a_page_that_the_settings_name_shows_its_tables_too(tacit, target, tmp_p
 
 
 def test_values_that_json_does_not_know_are_not_written(target, tmp_path):
-    from tacit.experiments import Cell
-
     records = Records(tmp_path / "results.jsonl")
     with pytest.raises(ValueError, match="not JSON compliant"):
         records.make(Cell("part", {}, lambda: {"epsilon": float("inf")}))
@@ -225,12 +223,12 @@ def test_values_that_json_does_not_know_are_not_written(target, tmp_path):
 @pytest.fixture
 def few_images(tmp_path, monkeypatch):
     """Images in the form of MNIST, few of them, where data are looked for."""
-    from tacit.experiments import order
+    from experiments.library import targets
 
     (tmp_path / "data" / "mnist").mkdir(parents=True)
     write_few_images(tmp_path / "data" / "mnist" / "mnist.npz", train=300, test=50)
     monkeypatch.setenv("TACIT_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(order, "_LOADED", {})
+    monkeypatch.setattr(targets, "_LOADED", {})
 
 
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
@@ -251,7 +249,7 @@ def test_a_quick_run_of_a_paper_on_few_images(tacit, few_images, tmp_path):
     assert {path.name for path in (out / "pictures").iterdir()} == {f"figure_{number}.png" for number in (2, 3, 4, 5)}
 
 
-TARGETS = all_targets(find_folder(ROOT / "experiments"))
+TARGETS = all_targets(ROOT / "experiments")
 
 
 @pytest.mark.parametrize("one", TARGETS, ids=lambda one: one.name)
@@ -264,10 +262,8 @@ def test_every_target_has_orders_of_every_size_a_title_and_what_was_published(on
 
 @pytest.mark.parametrize("one", TARGETS, ids=lambda one: one.name)
 def test_every_readme_shows_the_tables_that_the_results_give(one):
-    from tacit.experiments.running import answered
-
     experiment, order = one.experiment(), one.order(one.shown)
-    found = answered(experiment, order, Records(one.folder / "results.jsonl"))
+    found = records_of(experiment, order, Records(one.folder / "results.jsonl"))
     assert found
     tables = experiment.tables(order, found)
     page = (one.folder / "README.md").read_text(encoding="utf-8")
@@ -279,10 +275,8 @@ def test_every_readme_shows_the_tables_that_the_results_give(one):
 
 @pytest.mark.parametrize("one", TARGETS, ids=lambda one: one.name)
 def test_every_part_can_be_shown_alone_without_the_tables_of_others(one):
-    from tacit.experiments.running import answered, tables_without_runs
-
     experiment, order = one.experiment(), one.order(one.shown)
-    found = answered(experiment, order, Records(one.folder / "results.jsonl"))
+    found = records_of(experiment, order, Records(one.folder / "results.jsonl"))
     whole = experiment.tables(order, found)
     # What is shown in the README has been run.
     assert tables_without_runs(whole, experiment.tables(order, [])) == ()
@@ -314,8 +308,6 @@ def test_the_check_of_readmes_can_fail(tmp_path):
     record = json.loads(lines[1])
     record["found"]["accuracy"] = [0.123]
     (folder / "results.jsonl").write_text("\n".join([lines[0], json.dumps(record), *lines[2:]]) + "\n")
-    from tacit.experiments.running import answered
-
     experiment, order = one.experiment(), one.order(one.shown)
-    tables = experiment.tables(order, answered(experiment, order, Records(folder / "results.jsonl")))
+    tables = experiment.tables(order, records_of(experiment, order, Records(folder / "results.jsonl")))
     assert tables_in((folder / "README.md").read_text()) != {name: text.strip() for name, text in tables.items()}

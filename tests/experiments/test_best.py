@@ -2,17 +2,15 @@
 
 import dataclasses
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.library import Record, Records, targets
+from experiments.library.running import records_of, run_missing, tables_in
+from experiments.library.targets import Target
 
 from tacit import datasets
-from tacit.experiments import Record, Records
-from tacit.experiments.pages import tables_in
-from tacit.experiments.running import answered, run_missing
-from tacit.experiments.targets import Target
 
 TARGET = Target(Path(__file__).resolve().parents[2] / "experiments" / "best")
 
@@ -36,7 +34,7 @@ def test_a_small_table_goes_through_all_of_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
     order, experiment, records = order_for_iris(), TARGET.experiment(), Records(tmp_path / "results.jsonl")
     assert run_missing(experiment, order, records, ["Iris"], lambda said: None) == ()
-    found = answered(experiment, order, records)
+    found = records_of(experiment, order, records)
     private = found[1].found
     assert private["accuracy"] > 0.7
     assert 7.9 < private["certified"] <= 8
@@ -52,7 +50,7 @@ def test_preparations_are_compared_on_training_examples_that_are_held_out(tmp_pa
     compared = {"data": ["Iris"], "epsilon": 8.0, "one_in": 6}
     order = dataclasses.replace(order, settings={**order.settings, "preparation": compared})
     assert run_missing(experiment, order, records, ["preparation"], lambda said: None) == ()
-    found = answered(experiment, order, records)
+    found = records_of(experiment, order, records)
     assert [each.asked["form"] for each in found] == ["none", "centring", "whitening"]
     # A sixth of the training examples is scored, so many of which are right.
     hits = [len(datasets.load("iris").train[1]) // 6 * each.found["accuracy"] for each in found]
@@ -67,7 +65,7 @@ def test_changes_are_tried_on_training_examples_that_are_held_out(tmp_path, monk
     order, experiment, records = order_for_iris(), TARGET.experiment(), Records(tmp_path / "results.jsonl")
     order = dataclasses.replace(order, settings={**order.settings, "tried": {"Iris": [8.0]}})
     assert run_missing(experiment, order, records, ["tried"], lambda said: None) == ()
-    found = answered(experiment, order, records)
+    found = records_of(experiment, order, records)
     assert len({each.asked["change"] for each in found}) == len(found) >= 5
     # A fifth of the training examples is scored, so many of which are right.
     hits = [math.ceil(len(datasets.load("iris").train[1]) / 5) * each.found["accuracy"] for each in found]
@@ -85,7 +83,7 @@ def order_with_few_images(monkeypatch):
         for count in (300, 40)
     ]
     data = datasets.Data("mnist", *parts, classes=10, population=300, scaling="as they are")
-    monkeypatch.setitem(sys.modules["tacit.experiments.order"]._LOADED, "mnist", data)
+    monkeypatch.setitem(targets._LOADED, "mnist", data)
     order = TARGET.order("quick")
     ingredients = {**order.settings["ingredients"], "last": 60, "steps": 2}
     network = {**order.settings["network"], "lot_size": 100, "steps": 3}
@@ -96,7 +94,7 @@ def test_a_network_is_tested_and_its_ingredients_are_compared_on_images_held_out
     order, records = order_with_few_images(monkeypatch), Records(tmp_path / "results.jsonl")
     experiment = TARGET.experiment()
     assert run_missing(experiment, order, records, ["network", "ingredients"], lambda said: None) == ()
-    (network, *compared) = answered(experiment, order, records)
+    (network, *compared) = records_of(experiment, order, records)
     assert [each.asked["form"] for each in compared] == list(order.settings["ingredients"]["forms"])
     for record, count in ((network, 40), *((each, 60) for each in compared)):
         hits = [count * record.found[name] for name in ("accuracy", "averaged")]
@@ -134,7 +132,7 @@ def test_the_page_shows_the_runs_that_are_kept(tmp_path):
     assert kept.read()
     order, experiment = TARGET.order("full"), TARGET.experiment()
     page = (TARGET.folder / "README.md").read_text(encoding="utf-8")
-    assert tables_in(page) == dict(experiment.tables(order, answered(experiment, order, kept)))
+    assert tables_in(page) == dict(experiment.tables(order, records_of(experiment, order, kept)))
 
 
 def test_the_front_page_shows_the_table_of_the_experiment():

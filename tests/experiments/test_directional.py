@@ -1,16 +1,16 @@
 """Directional noise: w by chance stands for Algorithm 1, and every run has the learning rate and place it says."""
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from experiments.directional import by_chance, experiment, forms
+from experiments.library import Record
+from experiments.library.targets import find_target
 
 from tacit import Budget, methods
 from tacit.accounting import Gaussian, curve, multiplier_for
-from tacit.experiments import Record
-from tacit.experiments.targets import find_target
 from tacit.methods.directional import TauRule, tau
 from tacit.randomness import Stream
 from tacit.stages.bounds.prune import residual_name
@@ -18,9 +18,7 @@ from tacit.stages.mechanism import Settings
 from tacit.types import BoundedSum
 
 FOLDER = Path(__file__).parents[2] / "experiments"
-sys.path.insert(0, str(FOLDER.parent))
 
-from experiments.directional import by_chance, experiment, forms  # noqa: E402
 
 LOT, POPULATION, STEPS, DELTA, CLIP = 512, 55_000, 6445, 1e-5, 0.1
 LIKE = {"weight": torch.zeros(3, 4), "bias": torch.zeros(3)}

@@ -1,20 +1,17 @@
 """Encoding: the epsilon beside a score is that of the steps that were made for it."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from experiments.library.training import Schedule, train
 
 from tacit import methods
 from tacit.accounting import Gaussian, curve
 from tacit.datasets import load
 
 FOLDER = Path(__file__).parents[2] / "experiments"
-sys.path.insert(0, str(FOLDER.parent))
-
-from experiments.training import Schedule, train  # noqa: E402
 
 
 def test_scores_say_after_how_many_steps_they_were_taken():

@@ -1,19 +1,16 @@
 """The comparison of ERM methods: who takes part, and that models are judged by what they are said to be judged by."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.erm import contenders, fitting, tables
+from experiments.library.targets import find_target
 from sklearn.linear_model import LogisticRegression
 
-from tacit.experiments.targets import find_target
 from tacit.methods.registry import METHODS
 
 FOLDER = Path(__file__).parents[2] / "experiments"
-sys.path.insert(0, str(FOLDER.parent))
-
-from experiments.erm import contenders, fitting, tables  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,15 @@
 """Tables 3 and 4 of Bu et al.: whoever has the paper's own data gets it, and rare words are left out as it says."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-from tacit.experiments import Records
-from tacit.experiments.running import answered, run_missing
-from tacit.experiments.targets import find_target
+from experiments.gaussian_dp import data, experiment
+from experiments.library import Records
+from experiments.library.running import records_of, run_missing
+from experiments.library.targets import find_target
 
 FOLDER = Path(__file__).parents[2] / "experiments"
-sys.path.insert(0, str(FOLDER.parent))
-
-from experiments.gaussian_dp import data, experiment  # noqa: E402
 
 
 @pytest.fixture
@@ -40,7 +36,7 @@ def test_movielens_is_the_small_set_unless_there_is_a_copy_of_the_large_one(orde
     write_ratings(tmp_path / "data" / "movielens-1m")
     assert data_of_table_4(order, records) == {"movielens-1m"}
     run_missing(experiment, order, records, ["table 4"], lambda said: None)
-    table = experiment.tables(order, answered(experiment, order, records))["Table 4"]
+    table = experiment.tables(order, records_of(experiment, order, records))["Table 4"]
     assert "private, MovieLens 1M | 2 | 0.915" in table
     assert "100k" not in table
     steps = [each for each in records.read() if "rate" in each.asked]

@@ -1,15 +1,16 @@
-"""`tacit reproduce`: a paper's tables and figures again, with what is proven beside what was published."""
+"""`tacit reproduce`: run a paper's experiments again, with the certified epsilon beside the published numbers."""
 
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.cli import options
 
 if TYPE_CHECKING:
-    from tacit.experiments.order import Size
-    from tacit.experiments.running import Reproduction
+    from experiments.library.running import Reproduction
 
 
 def reproduce(
@@ -23,7 +24,7 @@ def reproduce(
     part: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="This part only, such as 'table 1'; may be repeated.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where results go (reproductions/PAPER).")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder of results (reproductions/PAPER).")] = None,
     experiments: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The experiments of a clone, if tacit does not run from it.")
     ] = None,
@@ -31,58 +32,67 @@ def reproduce(
 ) -> None:
     """Run a paper's experiments again: our tables and figures beside the published numbers.
 
-    Every run is kept when it ends; after Ctrl-C the same command goes on. Seeds are fixed: nothing is for release.
-    Data sets are read from the folder of TACIT_DATA, or downloaded; what cannot be had is left out and named.
+    Every run is saved when it ends; after Ctrl-C the same command resumes. Seeds are fixed, so nothing is for release.
+    Data sets are read from the folder of TACIT_DATA, or downloaded; missing ones are left out and named.
 
     \b
     tacit reproduce
     tacit reproduce gaussian_dp --quick
     tacit reproduce gaussian_dp --part "table 1" --out experiments/gaussian_dp
     """
-    from tacit.experiments.targets import all_targets, find_folder, find_target
+    from tacit.cli.output import note, say
+    from tacit.errors import InvalidArgument
+    from tacit.workflows.cautions import said_plainly
 
-    folder = find_folder(experiments)
+    folder = find_experiments(experiments)
+    targets = _import_library(folder, "targets")
     if paper is None:
-        from tacit.cli.output import say
-
-        known = all_targets(folder)
+        known = targets.all_targets(folder)
         width = max(len(target.name) for target in known) + 2
         lines = [f"{target.name:<{width}}{target.title}" for target in known]
         say([("What can be reproduced", lines), ("How", ["tacit reproduce NAME --quick"])])
         return
-    target = find_target(folder, paper)
-    size = _size(quick, reduced)
+    if quick and reduced:
+        raise InvalidArgument("--quick and --reduced are two sizes. Give one of them.")
+    target = targets.find_target(folder, paper)
+    size = "quick" if quick else "reduced" if reduced else "full"
     where = out or Path("reproductions") / (target.name if size == "full" else f"{target.name}_{size}")
-    found = _reproduced(target.name, folder, size, where, tuple(part or ()))
-    _show(found, json)
-    # Of all parts, some may be left out. One that was asked for by its name was not made.
+    try:
+        with said_plainly():
+            found = _import_library(folder, "running").reproduce(target, size, where, tuple(part or ()), note)
+    except KeyboardInterrupt:
+        note(f"Stopped. All finished runs are saved in {where}; the same command resumes.")
+        raise typer.Exit(130) from None
+    _print_results(found, json)
+    # Without --part, missing data sets are expected. A part that was asked for by name must be made.
     if part and found.without_data:
         raise typer.Exit(1)
 
 
-def _size(quick: bool, reduced: bool) -> "Size":
+def find_experiments(given: Path | None = None) -> Path:
+    """The experiments folder: as given, else of the clone that tacit runs from, else in the working folder."""
     from tacit.errors import InvalidArgument
 
-    if quick and reduced:
-        raise InvalidArgument("--quick and --reduced are two sizes. Give one of them.")
-    return "quick" if quick else "reduced" if reduced else "full"
+    clone = Path(__file__).resolve().parents[3] / "experiments"
+    candidates = [given] if given is not None else [clone, Path.cwd() / "experiments"]
+    for folder in candidates:
+        if folder.name == "experiments" and (folder / "library").is_dir():
+            return folder.resolve()
+    raise InvalidArgument(
+        f"There are no experiments in {' or '.join(map(str, candidates))}. They come with the repository, not with the "
+        "installed package: clone it, and run tacit reproduce in the clone, or give --experiments CLONE/experiments."
+    )
 
 
-def _reproduced(name: str, folder: Path, size: "Size", out: Path, parts: tuple[str, ...]) -> "Reproduction":
-    from tacit.cli.output import note
-    from tacit.experiments.running import reproduce as run
-    from tacit.experiments.targets import find_target
-    from tacit.workflows.cautions import said_plainly
-
-    try:
-        with said_plainly():
-            return run(find_target(folder, name), size, out, parts, note)
-    except KeyboardInterrupt:
-        note(f"Stopped. All finished runs are kept in {out}; the same command goes on.")
-        raise typer.Exit(130) from None
+def _import_library(folder: Path, module: str) -> Any:
+    """A module of the clone's experiments/library, which the installed package does not have."""
+    root = str(folder.parent)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    return import_module(f"experiments.library.{module}")
 
 
-def _show(found: "Reproduction", json: bool) -> None:
+def _print_results(found: "Reproduction", json: bool) -> None:
     from tacit.cli.output import note, say_json
 
     for sentence in found.without_data:
@@ -95,6 +105,6 @@ def _show(found: "Reproduction", json: bool) -> None:
         return
     for name, table in found.tables.items():
         typer.echo(f"{name}\n\n{table}\n")
-    typer.echo(f"The tables: {found.page}")
+    typer.echo(f"Tables: {found.page}")
     for path in found.pictures:
-        typer.echo(f"A picture: {path}")
+        typer.echo(f"Picture: {path}")

@@ -1,4 +1,4 @@
-"""What the pictures of all experiments have in common."""
+"""Axes of the pictures of all experiments."""
 
 from __future__ import annotations
 

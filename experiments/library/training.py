@@ -98,7 +98,7 @@ def train_without_noise(model: nn.Module, data: Data, schedule: Schedule, *, see
         for start in range(0, len(order), size):
             lot = order[start : start + size]
             optimizer.zero_grad()
-            loss(model(inputs[lot]), targets[lot]).backward()
+            loss(model(inputs[lot]), targets[lot]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         scores.append(scored(model, data))
     return scores
@@ -112,7 +112,7 @@ def scored(model: nn.Module, data: Data) -> float:
 
 def with_channels_last(model: nn.Module) -> nn.Module:
     """The same model with images kept as rows of pixels, not of planes: torch's pooling takes a fifth of the time."""
-    return model.to(memory_format=torch.channels_last)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def rounded(value: float) -> float:

@@ -1,4 +1,4 @@
-"""Runs, one a line of a file, written when each ends: whatever was run is not run again."""
+"""Results, one run per line of a file, written when each run ends. A run with a result is not repeated."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """One run that can be made alone: the part it belongs to, what is asked for (plain values), and how it is made.
+    """One independent run: its part, its settings (plain values), and the function that makes it.
 
-    `make` returns plain values, as JSON knows them: see `finite` for what may be infinite.
+    `make` returns JSON values; `finite` turns infinity into None.
     """
 
     part: str
@@ -30,7 +30,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The same for the same run, whenever it is asked for."""
+        """Identifies the run: equal for equal part and values."""
         return _key(self.part, self.asked)
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Record:
-    """What a run found, and when, where and in how much processor time (None if nobody measured it)."""
+    """The result of a run, with its date, machine and processor time (None if not measured)."""
 
     part: str
     asked: dict[str, Any]
@@ -50,7 +50,7 @@ class Record:
 
     @property
     def key(self) -> str:
-        """That of the cell."""
+        """The key of its cell."""
         return _key(self.part, self.asked)
 
 
@@ -65,7 +65,7 @@ class Records:
         return [Record(**json.loads(line)) for line in self._lines()]
 
     def where(self, part: str, **asked: Any) -> list[Record]:
-        """Those of one part that were asked for with these values."""
+        """The records of one part with these values."""
         return [
             each
             for each in self.read()
@@ -73,7 +73,7 @@ class Records:
         ]
 
     def make(self, cell: Cell) -> Record:
-        """Run a cell and keep what it finds."""
+        """Run a cell and save its result."""
         started = time.process_time()
         found = dict(cell.make())
         seconds = round(time.process_time() - started, 1)
@@ -82,7 +82,7 @@ class Records:
         return record
 
     def _lines(self) -> list[str]:
-        """A last line that was cut off in the middle, by a full disk or a loss of power, counts as not run."""
+        """All complete lines: one cut off by a full disk or a power failure counts as not run."""
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True) if self.path.is_file() else []
         return [line for line in lines if line.endswith("\n")]
 
@@ -95,7 +95,7 @@ class Records:
 
 
 def missing(cells: Iterator[Cell], records: Records) -> Iterator[Cell]:
-    """The cells that no record answers. Lazy: a cell may depend on what those before it found."""
+    """The cells without a record. Lazy: a cell may depend on the results of earlier ones."""
     done = {record.key for record in records.read()}
     return (cell for cell in cells if cell.key not in done)
 
@@ -119,5 +119,5 @@ def today() -> str:
 
 
 def machine() -> str:
-    """Where it was made, as far as times and last digits depend on it."""
+    """The machine, as far as times and last digits depend on it."""
     return f"{os.cpu_count()} cores, {platform.machine()}, torch {version('torch')}"
