@@ -10,7 +10,7 @@ from functools import cache
 
 UNKNOWN = "other"
 
-# Modules whose classes stand in checkpoints, and where they are now.
+# Modules and classes ("module:Class") that checkpoints name, and where they are now. A target may itself have moved.
 _MOVED = {
     "tacit.bounds": "tacit.stages.bounds",
     "tacit.claims": "tacit.stages.claims",
@@ -21,6 +21,7 @@ _MOVED = {
     "tacit.post": "tacit.stages.post",
     "tacit.recipe": "tacit.recipes.recipe",
     "tacit.sampling": "tacit.stages.sampling",
+    "tacit.stages.claims": "tacit.stages.mechanism",
 }
 
 # `{}` stands for what differs from run to run.
@@ -130,15 +131,15 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
     ]
 
 
-def module_now(name: str) -> str:
-    """Where a module is today that an earlier version called `name`; `name` itself if it never moved.
+def class_now(name: str) -> str:
+    """Where a class is today that an earlier version called `name` ("module:Class"); `name` itself if it never moved.
 
-    >>> module_now("tacit.noise.gaussian")
-    'tacit.stages.noise.gaussian'
-    >>> module_now("tacit.noises")
-    'tacit.noises'
+    >>> class_now("tacit.claims:ByAccountant")
+    'tacit.stages.mechanism:ByAccountant'
+    >>> class_now("tacit.noises:Noise")
+    'tacit.noises:Noise'
     """
     for old, new in _MOVED.items():
-        if name == old or name.startswith(f"{old}."):
-            return new + name.removeprefix(old)
+        if name == old or name.startswith((f"{old}.", f"{old}:")):
+            return class_now(new + name.removeprefix(old))
     return name

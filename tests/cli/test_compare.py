@@ -17,7 +17,7 @@ from support.report_folders import comparison_of
 from tacit.cli.warned import warnings
 from tacit.datasets import load
 from tacit.errors import CannotResume
-from tacit.methods.registry import METHODS, gradient_names
+from tacit.methods.registry import list_gradient_names, list_methods
 from tacit.reports.comparison import read_comparison
 from tacit.workflows.cells import NON_PRIVATE, Job, _unit_rows, run_job
 from tacit.workflows.comparing import methods_that_fit
@@ -112,8 +112,8 @@ def test_ctrl_c_in_the_first_seconds_reaches_all_processes_and_is_answered_in_on
 
 def test_every_method_that_fits_is_compared():
     iris = load("iris")
-    assert methods_that_fit(iris, "linear") == tuple(one.name for one in METHODS)
-    assert methods_that_fit(iris, "mlp") == gradient_names()
+    assert methods_that_fit(iris, "linear") == tuple(one.name for one in list_methods())
+    assert methods_that_fit(iris, "mlp") == list_gradient_names()
 
 
 def test_the_seeds_repeat_a_cell(tmp_path):
@@ -128,7 +128,7 @@ def test_the_seeds_repeat_a_cell(tmp_path):
     assert one[0]["multiplier"] == one[1]["multiplier"]
 
 
-@pytest.mark.parametrize("method", ["dpsgd", *(one.name for one in METHODS if one.kind == "linear")])
+@pytest.mark.parametrize("method", ["dpsgd", *(one.name for one in list_methods() if one.kind == "linear")])
 def test_no_cell_costs_more_than_was_asked_for(method, tmp_path):
     data, comparison = comparison_of(methods=(method,))
     run_job(Job(method, "rigorous", 2.0, (0,)), data, comparison.typed, tmp_path)

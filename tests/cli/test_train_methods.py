@@ -8,12 +8,12 @@ import pytest
 
 from tacit.accounting import Gaussian, curve
 from tacit.guarantee import Guarantee, Status
-from tacit.methods.registry import METHODS
+from tacit.methods.registry import list_methods
 from tacit.stages.bounds import Whiten
 from tacit.stages.noise import Laplace
 from tacit.training import checkpoint
 
-GRADIENT = [one for one in METHODS if one.kind == "gradient"]
+GRADIENT = [one for one in list_methods() if one.kind == "gradient"]
 SHORT = "train iris --steps 40 --lot-size 10 --seed 1"
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")

@@ -26,7 +26,7 @@ LIKE = {"weight": torch.zeros(3, 4), "bias": torch.zeros(3)}
 
 def published(epsilon):
     mechanism, budget = methods.directional(CLIP, mode="paper"), Budget(epsilon, DELTA)
-    return mechanism.method.claims.calibrated(settings_of(mechanism, budget), budget)
+    return mechanism.method.claims.calibrate(settings_of(mechanism, budget), budget)
 
 
 def settings_of(mechanism, budget):
@@ -108,7 +108,7 @@ def test_pruned_methods_have_the_noise_of_the_rules_by_whose_names_they_go():
         found, budgeted = forms.mechanism(form, about, budget, rate=LOT / POPULATION, steps=STEPS, seed=0)
         if budgeted is None:
             return found.noise.multiplier
-        return found.method.claims.calibrated(settings_of(found, budget), budget).noise.multiplier
+        return found.method.claims.calibrate(settings_of(found, budget), budget).noise.multiplier
 
     rate, share = LOT / POPULATION, 1 - TauRule().share
     moments = multiplier_for(epsilon=10.0, delta=DELTA, rate=rate, steps=STEPS, by="moments")

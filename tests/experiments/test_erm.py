@@ -8,7 +8,7 @@ from experiments.erm import contenders, fitting, tables
 from experiments.library.targets import find_target
 from sklearn.linear_model import LogisticRegression
 
-from tacit.methods.registry import METHODS
+from tacit.methods.registry import list_methods
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 
@@ -23,7 +23,7 @@ def test_every_method_for_linear_models_takes_part_as_published_and_with_a_proof
     # The filter is what influence perturbation is with a proof, and reports are what data perturbation is.
     named |= {("influence_perturbation", False)} if ("individual_descent", False) in named else set()
     named |= {("data_perturbation", False)} if ("input_perturbation", False) in named else set()
-    for method in METHODS:
+    for method in list_methods():
         if method.kind == "linear":
             assert {(method.name, True), (method.name, False)} <= named
 

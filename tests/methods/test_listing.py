@@ -6,9 +6,9 @@ import pytest
 from tacit.erm import Logistic, NoisyDescent, NoisyLots, NoisyPass, NoisySnapshots
 from tacit.guarantee import Status
 from tacit.methods.gradient_perturbation import gradient_perturbation
-from tacit.methods.registry import METHODS
+from tacit.methods.registry import list_methods
 
-LINEAR = [one for one in METHODS if one.kind == "linear"]
+LINEAR = [one for one in list_methods() if one.kind == "linear"]
 every_linear_method = pytest.mark.parametrize("one", LINEAR, ids=lambda one: one.name)
 X = np.random.default_rng(0).normal(size=(50, 2))
 Y = (X[:, 0] > 0).astype(int)

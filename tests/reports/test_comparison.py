@@ -15,7 +15,7 @@ from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.ledger import fingerprint
 from tacit.methods import registry
-from tacit.methods.registry import gradient_names
+from tacit.methods.registry import list_gradient_names
 from tacit.reports import comparison, overview, panels, verdicts
 from tacit.reports.spread import scored_words
 from tacit.reports.wording import up
@@ -189,9 +189,9 @@ def test_the_least_epsilon_is_drawn_without_a_warning(twin, epsilon):
 
 
 def test_no_two_methods_look_alike():
-    looks = [panels.look(place) for place in range(len(registry.METHODS))]
+    looks = [panels.look(place) for place in range(len(registry.list_methods()))]
     assert len({(one["color"], one["marker"]) for one in looks}) == len(looks)
-    most = max(sum(one.kind == kind for one in registry.METHODS) for kind in ("gradient", "linear"))
+    most = max(sum(one.kind == kind for one in registry.list_methods()) for kind in ("gradient", "linear"))
     assert len({one["color"] for one in looks[: most + 1]}) == most + 1
 
 
@@ -257,7 +257,7 @@ def test_a_comparison_of_before_there_were_curves_still_has_its_page(folder, tmp
 
 def test_gradient_methods_say_their_noise_rate_and_steps(twin, html):
     for row in trained(twin):
-        if row["method"] in gradient_names() and row["mode"] == "rigorous":
+        if row["method"] in list_gradient_names() and row["mode"] == "rigorous":
             assert row["multiplier"] > 0
             assert row["learning_rate"] > 0
             spent = row["details"]["epsilon_over_steps"]

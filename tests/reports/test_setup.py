@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from tacit.datasets.bounds import Bounds
-from tacit.methods.registry import gradient_names
+from tacit.methods.registry import list_gradient_names
 from tacit.reports.setup import all_choices, as_toml, declared, in_words, settings_facts
 
 BOUNDS = """
@@ -104,7 +104,7 @@ def test_noise_that_a_search_found_is_not_called_given():
     assert found["Budget"] == "ε = 3 at δ = 1e-05"
 
 
-@pytest.mark.parametrize("method", gradient_names())
+@pytest.mark.parametrize("method", list_gradient_names())
 def test_the_choices_of_every_method_are_known_with_their_defaults(method):
     assert all_choices(method, {}) is not None
     assert all(words for _, words in in_words(settings_facts({**KEPT, "method": method}, 1.0)))

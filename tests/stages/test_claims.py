@@ -12,8 +12,7 @@ from tacit.accounting import Gaussian, Unproven, curve, multiplier_for
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.guarantee import Claim, Guarantee, Status
 from tacit.stages.bounds import Clip
-from tacit.stages.claims import ByAccountant
-from tacit.stages.mechanism import Mechanism, Method
+from tacit.stages.mechanism import ByAccountant, Mechanism, Method
 from tacit.stages.noise import GaussianNoise
 from tacit.training.plan import FixedSchedule, Plan
 

@@ -17,7 +17,7 @@ from tacit.audit.fixtures import Fixture
 from tacit.audit.reports import AuditReport
 from tacit.cli.output import note, refuse_unless_drawable, save, say_json
 from tacit.cli.tables import audited, console, epsilon, table
-from tacit.methods.registry import METHODS
+from tacit.methods.registry import list_methods
 from tacit.workflows.auditing import write_json
 from tacit.workflows.comparing import available_cores
 
@@ -68,7 +68,9 @@ def audit_claims(out: Path | None, workers: float | None, plot: Path | None, *, 
 
 def _attacked(folder: Path, workers: int) -> list[Row]:
     """By method, as `tacit methods` lists them; first as published, then as it is run."""
-    order = {(one.name, mode): (place, _MODES.index(mode)) for place, one in enumerate(METHODS) for mode in _MODES}
+    order = {
+        (one.name, mode): (place, _MODES.index(mode)) for place, one in enumerate(list_methods()) for mode in _MODES
+    }
     fixtures = sorted(every.all_fixtures(), key=lambda one: order[one.method, one.mode])
     return [Row(*pair) for pair in zip(fixtures, put_to_test(fixtures, folder, workers), strict=True)]
 

@@ -104,11 +104,11 @@ def _epsilons(text: str) -> tuple[float, ...]:
 
 def _names(text: str | None) -> tuple[str, ...] | None:
     from tacit.errors import InvalidArgument
-    from tacit.methods.registry import entry
+    from tacit.methods.registry import find_method
 
     if text is None:
         return None
-    names = tuple(dict.fromkeys(entry(part.strip()).name for part in text.split(",") if part.strip()))
+    names = tuple(dict.fromkeys(find_method(part.strip()).name for part in text.split(",") if part.strip()))
     if not names:
         raise InvalidArgument("Which methods? Give --methods dpsgd,adaclip, or leave it out for all that fit.")
     return names

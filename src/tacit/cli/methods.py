@@ -35,9 +35,9 @@ def methods(
     tacit methods directional
     """
     from tacit.cli.output import say, say_json
-    from tacit.methods.registry import METHODS, entry
+    from tacit.methods.registry import find_method, list_methods
 
-    chosen = METHODS if name is None else (entry(name),)
+    chosen = list_methods() if name is None else (find_method(name),)
     if json:
         say_json({"methods": [_as_json(one) for one in chosen]})
     elif name is None:
@@ -76,8 +76,8 @@ def _explained(one: "Entry") -> list["Paragraph"]:
         ("With a proof", [f"{one.rigorous} Protects {one.protects}."]),
     ]
     if one.options:
-        width = max(len(option) for option, _ in one.options) + 2
-        lines = [f"{option:<{width}}{meaning}" for option, meaning in one.options]
+        width = max(len(option) for option in one.options) + 2
+        lines = [f"{option:<{width}}{meaning}" for option, meaning in one.options.items()]
         paragraphs.append((_CHOICES[one.kind].format(name=one.name), lines))
     return [*paragraphs, ("Use", [_USES[one.kind].format(name=one.name), f"The argument: {one.page}"])]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tacit.accounting.events import Unproven
 from tacit.guarantee import Status
 from tacit.methods.choices import read_choices
-from tacit.methods.registry import entry
+from tacit.methods.registry import find_method
 from tacit.workflows.training import mechanism_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def warnings(comparison: Comparison) -> list[str]:
 
 
 def _is_gradient(name: str) -> bool:
-    return entry(name).kind == "gradient"
+    return find_method(name).kind == "gradient"
 
 
 def _gradient(name: str, comparison: Comparison, mode: str) -> str | None:
@@ -75,7 +75,7 @@ def _gradient(name: str, comparison: Comparison, mode: str) -> str | None:
 
 
 def _linear(name: str, mode: str) -> str | None:
-    one = entry(name)
+    one = find_method(name)
     if one.status not in _DOUBTFUL:
         return None
     consequence = "The table says what is proven, if anything."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tacit.errors import InvalidArgument
-from tacit.methods.registry import entry
+from tacit.methods.registry import find_method
 
 Value = str | int | float | bool
 _OPTIONS_OF_THEIR_OWN = ("clip_norm", "multiplier", "mode", "return")
@@ -47,7 +47,7 @@ class Choice:
 
 def choices_of(method: str) -> dict[str, Choice]:
     """Every choice of the method, by name. Arguments that are objects, such as a rule, are for Python only."""
-    hints = get_type_hints(entry(method).load())
+    hints = get_type_hints(find_method(method).load())
     found = (_choice(name, hint) for name, hint in hints.items() if name not in _OPTIONS_OF_THEIR_OWN)
     return {choice.name: choice for choice in found if choice is not None}
 

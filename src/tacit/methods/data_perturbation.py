@@ -26,9 +26,22 @@ from tacit.erm.noisy_training import (
 )
 from tacit.erm.reports import Reporting
 from tacit.erm.result import Mode, check_mode
+from tacit.methods.registry import Entry
 
 if TYPE_CHECKING:
     import torch
+
+ENTRY = Entry(
+    name="data_perturbation",
+    kind="linear",
+    paper="Kang et al. 2021, algorithm 1",
+    idea="Noise is added to the training data, and steps over random lots follow.",
+    status="refuted",
+    verdict="Labels have no noise, shared noise cancels on balanced lots, and noise for each example averages out.",
+    rigorous="As for input_perturbation.",
+    options={"module": "a torch module to train on the noisy examples, in place of a linear model"},
+    exposed=("labels", "examples"),
+)
 
 _NAME = "data_perturbation"
 _BECAUSE = {

@@ -16,10 +16,27 @@ from tacit.accounting.events import Event
 from tacit.budget import Budget
 from tacit.errors import InvalidArgument, NotAchievable
 from tacit.guarantee import Claim, Status
+from tacit.methods.registry import Entry
 from tacit.stages.bounds import Clip, ShapedClip, Whiten
 from tacit.stages.bounds.whiten import Grain, Objective
 from tacit.stages.mechanism import Mechanism, Method, Mode, Settings
 from tacit.stages.noise import DirectionalNoise, GaussianNoise, NoisyMean
+
+ENTRY = Entry(
+    name="directional",
+    kind="gradient",
+    paper="Xiang et al. 2023",
+    idea="Noise that differs between coordinates, by how much each matters to the loss.",
+    status="refuted",
+    verdict="The noise is least in directions that one example can use in full, the noisy direction has twice the "
+    "sensitivity that it is given, and dividing the budget by the sampling rate is no theorem.",
+    rigorous="Whitened clipping with a scale from past releases: less noise where it matters, and a proof.",
+    options={
+        "variant": "full, w1 (isotropic), minimax (its equations solved correctly) or floored",
+        "objective": "l1 or l2: which noise is made small",
+        "grain": "coordinate or parameter: how finely the scale varies",
+    },
+)
 
 Beta = Literal["integer", "real"]
 Variant = Literal["full", "w1", "minimax", "floored"]
@@ -94,7 +111,7 @@ class TauRule:
             epsilon += epsilon_of(settings.steps / guide.multiplier**2, self.share * delta, self.beta)
         return Claim(epsilon, delta, f"{_PAPER}, Theorem 1")
 
-    def calibrated(self, settings: Settings, budget: Budget) -> Mechanism:
+    def calibrate(self, settings: Settings, budget: Budget) -> Mechanism:
         """The noise of Algorithm 1 for this budget."""
         guide, rate = settings.mechanism.guide, settings.rate
         kept = 1.0 if guide is None else 1 - self.share

@@ -16,10 +16,23 @@ from tacit import _validate
 from tacit.accounting.events import Event
 from tacit.budget import Budget
 from tacit.guarantee import Claim
+from tacit.methods.registry import Entry
 from tacit.stages.bounds import Clip
 from tacit.stages.mechanism import Mechanism, Method, Mode, Settings
 from tacit.stages.noise import GaussianNoise
 from tacit.stages.post import LaplacianSmoothing
+
+ENTRY = Entry(
+    name="dp_lssgd",
+    kind="gradient",
+    paper="Wang et al. 2019",
+    idea="Noisy gradients are smoothed over neighbouring coordinates before the step.",
+    status="proven",
+    verdict="Smoothing is a fixed map of the release and costs nothing; the published noise is several times what is "
+    "needed.",
+    rigorous="The same, with as much noise as the exact privacy curve asks for.",
+    options={"strength": "how strongly neighbouring coordinates are smoothed"},
+)
 
 _THEOREM = "Wang et al. 2019, Theorem 1"
 _CONDITIONS = "The theorem has conditions on noise and sampling rate, which do not hold here."
@@ -72,7 +85,7 @@ class VarianceRule:
         holds = conditions_hold(settings.multiplier, settings.rate, order)
         return Claim(epsilon, settings.delta, _THEOREM, "" if holds else _CONDITIONS)
 
-    def calibrated(self, settings: Settings, budget: Budget) -> Mechanism:
+    def calibrate(self, settings: Settings, budget: Budget) -> Mechanism:
         """The formula as printed."""
         return settings.mechanism.with_multiplier(self.multiplier(budget, settings.rate, settings.steps))
 

@@ -23,11 +23,26 @@ from tacit.erm.noisy_training import Result, Setup, linear_result, published_bud
 from tacit.erm.result import Mode, check_mode
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
+from tacit.methods.registry import Entry
 
 if TYPE_CHECKING:
     import torch
 
     from tacit.erm.noisy_networks import NetworkResult
+
+ENTRY = Entry(
+    name="influence_perturbation",
+    kind="linear",
+    paper="Kang et al. 2021, algorithm 2",
+    idea="Examples that move the model get noise, the others none.",
+    status="refuted",
+    verdict="Training starts from a model that saw the data without noise, and examples of little influence are used "
+    "without noise: outcomes of two neighbouring data sets can have nothing in common.",
+    rigorous="Everyone's gradient gets the same noise, and an example that has spent the budget is left out "
+    "(individual accounting).",
+    options={"module": "a torch module in place of a linear model; in paper form only"},
+    exposed=("labels", "examples"),
+)
 
 _NAME = "influence_perturbation"
 _REASON = (

@@ -30,9 +30,22 @@ from tacit.erm.noisy_training import (
 from tacit.erm.reports import Reporting
 from tacit.erm.result import Mode, check_mode
 from tacit.guarantee import Claim, Guarantee
+from tacit.methods.registry import Entry
 
 if TYPE_CHECKING:
     import torch
+
+ENTRY = Entry(
+    name="input_perturbation",
+    kind="linear",
+    paper="Kang et al. 2020",
+    idea="Noise is added to the training data once, and any number of steps follow.",
+    status="refuted",
+    verdict="Noise that all examples share cancels, noise for each example averages out, and labels have none.",
+    rigorous="Features and labels both get noise, as reports that shuffling protects.",
+    options={"module": "a torch module to train on the noisy examples, in place of a linear model"},
+    exposed=("labels", "examples"),
+)
 
 _NAME = "input_perturbation"
 _SOURCE = "Kang et al. 2020, theorem {theorem} with c = {constant:g}"

@@ -23,7 +23,18 @@ from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, 
 from tacit.erm.trainers import FullDescent, Minimiser, PermutedDescent, Training
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
+from tacit.methods.registry import Entry
 from tacit.randomness import Purpose, Stream, source_for
+
+ENTRY = Entry(
+    name="output_perturbation",
+    kind="linear",
+    paper="Chaudhuri et al. 2011, Wu et al. 2017, Zhang et al. 2017",
+    idea="Train without noise, then add some to the coefficients.",
+    status="proven",
+    verdict="For exact minimisers, fixed orders and constant divisors, with the sensitivities that are proven.",
+    rigorous="The same, with a certified solver and the exact Gaussian curve.",
+)
 
 _NAME = "output_perturbation"
 _LINEAR_ONLY = "how far one example moves a trained network has no known bound."

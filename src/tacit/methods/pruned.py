@@ -14,10 +14,28 @@ from typing import Literal
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
 from tacit.methods.directional import TauRule, repaired
+from tacit.methods.registry import Entry
 from tacit.stages.bounds import Clip, FeedbackClip, MaskedClip
 from tacit.stages.mechanism import Mechanism, Method, Mode
 from tacit.stages.noise import GaussianNoise, PrunedNoise
 from tacit.stages.post import TopK
+
+ENTRY = Entry(
+    name="pruned",
+    kind="gradient",
+    paper="Xiang et al. 2023",
+    idea="Only the largest coordinates move the model; the rest is fed back into the next gradients.",
+    status="refuted",
+    verdict="Private data decide without noise which coordinates are kept, and the rest enters every gradient of the "
+    "next step without noise.",
+    rigorous="The largest coordinates after the noise, with error feedback; or a mask from past releases.",
+    options={
+        "keep": "share of the coordinates that is kept",
+        "select_by": "release (after the noise) or past (a mask from past releases)",
+        "refresh": "with past: every so many steps all coordinates are used",
+    },
+    exposed=("support", "residual"),
+)
 
 Selection = Literal["release", "past"]
 _PAPER = "Xiang et al. 2023"

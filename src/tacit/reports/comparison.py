@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.errors import InvalidArgument
-from tacit.methods.registry import METHODS
+from tacit.methods.registry import list_methods
 from tacit.reports.commands import places_in_words, without_places
 from tacit.reports.facts import Facts
 from tacit.reports.rows import Key, key_of, label_of, read_cell, rows_of
@@ -227,6 +227,6 @@ def _methods(names: set[str]) -> list[Facts]:
             "rigorous": one.rigorous,
             "protects": one.protects,
         }
-        for one in METHODS
+        for one in list_methods()
         if one.name in names
     ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from tacit._old_names import key_of as key_of_sentence
 from tacit.errors import InvalidArgument
-from tacit.methods.registry import METHODS, entry
+from tacit.methods.registry import find_method, list_methods
 from tacit.reports.facts import Facts
 from tacit.reports.spread import interval_of_errors, interval_of_shares, scored_words, seeds_in_words
 from tacit.reports.verdicts import NON_PRIVATE
@@ -62,7 +62,7 @@ def rows_of(cells: list[Facts], data: Facts) -> list[Facts]:
     groups: dict[tuple[Any, ...], list[Facts]] = defaultdict(list)
     for cell in cells:
         groups[cell["method"], cell["mode"], cell["epsilon"]].append(cell)
-    order = {one.name: place for place, one in enumerate(METHODS)}
+    order = {one.name: place for place, one in enumerate(list_methods())}
     rows = [_row(group, data) for group in groups.values()]
     is_uneven = len({row["seeds"] for row in rows if not row["refused"]}) > 1
     for row in rows:
@@ -119,12 +119,12 @@ def label_of(method: str, mode: str, choices: Sequence[str] = ()) -> str:
     named = " ".join([method, *choices])
     if mode == "paper":
         return f"{named} (as published)"
-    return f"{named} (repaired)" if entry(method).status == "refuted" else named
+    return f"{named} (repaired)" if find_method(method).status == "refuted" else named
 
 
 def _is_repaired(row: Facts) -> bool:
     """Whether the claim is refuted as published, and this is the form that has a proof."""
-    return row["mode"] == "rigorous" and entry(row["method"]).status == "refuted"
+    return row["mode"] == "rigorous" and find_method(row["method"]).status == "refuted"
 
 
 def _nothing() -> Facts:

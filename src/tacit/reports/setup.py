@@ -11,7 +11,7 @@ from typing import Any
 from tacit.datasets.bounds import Bounds
 from tacit.datasets.codebook import Number
 from tacit.methods.choices import choices_of
-from tacit.methods.registry import entry
+from tacit.methods.registry import find_method
 from tacit.reports.facts import Facts
 from tacit.reports.wording import near
 
@@ -69,7 +69,7 @@ def all_choices(method: str, chosen: Facts) -> Facts:
     >>> all_choices("dpsgd", {"clipping": "per_layer"})
     {'clipping': 'per_layer', 'denominator': 'public'}
     """
-    arguments = inspect.signature(entry(method).load()).parameters
+    arguments = inspect.signature(find_method(method).load()).parameters
     return {name: chosen.get(name, arguments[name].default) for name in choices_of(method)}
 
 

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.accounting.calibrate import calibrate
+from tacit.accounting.curve import AccountantName, curve
 from tacit.accounting.events import Event
 from tacit.budget import Budget
-from tacit.errors import InvalidArgument
+from tacit.errors import Asymptotic, InvalidArgument, NotAccountable, NotProven
 from tacit.guarantee import Claim, Status
 from tacit.randomness import Stream
 from tacit.stages.bounds.clip import Clip, NormalisedClip
@@ -79,7 +81,7 @@ class Claims(Protocol):
     def claim(self, settings: Settings, event: Event) -> Claim | None:
         """What the paper says that the releases of `event` cost; None where its formula has no answer."""
 
-    def calibrated(self, settings: Settings, budget: Budget) -> Mechanism:
+    def calibrate(self, settings: Settings, budget: Budget) -> Mechanism:
         """The mechanism with as much noise as the paper prescribes for the budget. Used in paper mode only."""
 
 
@@ -208,6 +210,34 @@ class Mechanism:
     def with_multiplier(self, multiplier: float) -> Mechanism:
         """The same mechanism with another amount of noise."""
         return replace(self, noise=cast(Noise, replace(cast(Any, self.noise), multiplier=multiplier)))
+
+
+@dataclass(frozen=True)
+class ByAccountant:
+    """The answer of the accountant that the authors use, for the event that they account for.
+
+    With `nominal` that is Gaussian noise of the nominal multiplier, whatever was in fact released: what a paper says of
+    a release that has no proof.
+    """
+
+    by: AccountantName
+    source: str
+    nominal: bool = False
+
+    def claim(self, settings: Settings, event: Event) -> Claim | None:
+        """None where the accountant has no answer, as the central limit theorem without any sampling."""
+        accounted = settings.nominal if self.nominal else event
+        try:
+            return Claim(curve(accounted, by=self.by).epsilon(settings.delta), settings.delta, self.source)
+        except (Asymptotic, NotAccountable, NotProven):
+            return None
+
+    def calibrate(self, settings: Settings, budget: Budget) -> Mechanism:
+        """The least noise with which this accountant stays within the claimed budget, asymptotic or not."""
+        multiplier = calibrate(
+            settings.gaussian, epsilon=budget.epsilon, delta=budget.delta, by=self.by, allow_asymptotic=True
+        )
+        return settings.mechanism.with_multiplier(multiplier)
 
 
 def _is_plain(noise: Noise) -> TypeGuard[GaussianNoise]:

@@ -24,7 +24,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from tacit._files import for_the_owner
-from tacit._old_names import module_now
+from tacit._old_names import class_now
 from tacit.accounting.events import Event
 from tacit.accounting.events import from_json as event_from_json
 from tacit.errors import CannotResume, InvalidArgument, TacitError
@@ -204,8 +204,7 @@ def _class(name: str, stages: dict[str, type]) -> Any:
     """A class by its name: one of tacit's own values, or one that the user vouches for. Nothing else is loaded."""
     if name in stages:
         return stages[name]
-    module, _, member = name.partition(":")
-    module = module_now(module)
+    module, _, member = class_now(name).partition(":")
     # A module such as tacit.__main__ does something when it is imported; none that holds values does.
     is_ours = module.startswith("tacit.") and "__" not in module
     found = getattr(importlib.import_module(module), member, None) if is_ours else None

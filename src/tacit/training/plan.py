@@ -183,7 +183,7 @@ class Plan:
             raise InvalidArgument(
                 f"The paper of {self.mechanism.method.name} has no rule for the noise. Give a multiplier instead."
             )
-        return replace(self, mechanism=claims.calibrated(self.settings(), budget))._checked()
+        return replace(self, mechanism=claims.calibrate(self.settings(), budget))._checked()
 
     def _checked(self) -> Plan:
         """This plan, refused now if any of its steps means nothing."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 from tacit._files import write_whole
 from tacit.errors import InvalidArgument, TacitError
-from tacit.methods.registry import entry
+from tacit.methods.registry import find_method
 from tacit.reports.rows import key_of, read_cell
 from tacit.reports.series import finite
 from tacit.workflows.defaults import ModeName
@@ -95,7 +95,7 @@ def run_job(job: Job, data: Data, typed: Typed, folder: Path) -> int:
 def _cells(job: Job, data: Data, typed: Typed) -> _Cells:
     from tacit.workflows.settings import settle
 
-    is_gradient = job.method != NON_PRIVATE and entry(job.method).kind == "gradient"
+    is_gradient = job.method != NON_PRIVATE and find_method(job.method).kind == "gradient"
     method, epsilon = (job.method, job.epsilon) if is_gradient else ("dpsgd", 1.0)
     settings = settle(data, replace(typed, method=method, mode=job.mode, epsilon=epsilon, set=job.choices))
     if job.method == NON_PRIVATE:

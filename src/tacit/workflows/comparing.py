@@ -26,7 +26,7 @@ from tacit.cli.progress import stop_on_interrupt
 from tacit.cli.watching import Display
 from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.ledger.fingerprint import salted_fingerprint
-from tacit.methods.registry import METHODS
+from tacit.methods.registry import list_methods
 from tacit.reports.rows import key_of
 from tacit.workflows.cells import CELLS, NON_PRIVATE, Job, run_job
 from tacit.workflows.defaults import ModeName
@@ -174,7 +174,7 @@ def _refuse_another(folder: Path, before: dict[str, Any], values: dict[str, Any]
 def methods_that_fit(data: Data, model: str) -> tuple[str, ...]:
     """Noisy gradients fit everything, the others linear models of features."""
     is_linear = model == "linear" and not data.vocabulary
-    return tuple(one.name for one in METHODS if one.kind == "gradient" or is_linear)
+    return tuple(one.name for one in list_methods() if one.kind == "gradient" or is_linear)
 
 
 def available_cores() -> int:

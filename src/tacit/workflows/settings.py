@@ -17,7 +17,7 @@ from tacit.errors import CannotResume, InvalidArgument
 from tacit.ledger.fingerprint import is_secret, new_salt
 from tacit.ledger.storage import storage_at
 from tacit.methods.choices import Value, as_texts, read_choices
-from tacit.methods.registry import entry, gradient_names
+from tacit.methods.registry import find_method, list_gradient_names
 from tacit.recipes.recipe import Kind, Preparation, Recipe
 from tacit.workflows.cautions import said_later
 from tacit.workflows.defaults import ModeName, recipe_for
@@ -180,7 +180,7 @@ def _sound(settings: Settings) -> Settings:
     if not all(isinstance(text, str) for text in texts) or settings.mode not in ("rigorous", "paper"):
         raise InvalidArgument("a name, a path or the mode is something else than text")
     bytes.fromhex(settings.salt or "")
-    if read_choices(entry(settings.method).name, as_texts(settings.choices)) != settings.choices:
+    if read_choices(find_method(settings.method).name, as_texts(settings.choices)) != settings.choices:
         raise InvalidArgument("a choice is nothing that the method takes")
     if settings.recipe is not None:
         _sound_recipe(Recipe(**settings.recipe), settings)
@@ -278,7 +278,7 @@ def _choices(method: str, mode: ModeName, texts: tuple[str, ...]) -> dict[str, V
     if not texts:
         return {}
     chosen = read_choices(method, texts)
-    entry(method).load()(mode=mode, **chosen)
+    find_method(method).load()(mode=mode, **chosen)
     return chosen
 
 
@@ -292,11 +292,11 @@ def _model(typed: str | None) -> str | None:
 
 def _method(typed: str | None) -> str:
     """The name of a method that trains any model."""
-    chosen = entry(typed or "dpsgd")
+    chosen = find_method(typed or "dpsgd")
     if chosen.kind != "gradient":
         raise InvalidArgument(
             f"{chosen.name} is for linear models, and does not train by noisy gradients of any model: use it from "
-            f"tacit.estimators. `tacit train` takes {', '.join(gradient_names())}."
+            f"tacit.estimators. `tacit train` takes {', '.join(list_gradient_names())}."
         )
     return chosen.name
 

@@ -23,7 +23,7 @@ from tacit.errors import InvalidArgument, NotProven, TacitError
 from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Ledger
 from tacit.ledger.fingerprint import salted_fingerprint
-from tacit.methods.registry import entry
+from tacit.methods.registry import find_method
 from tacit.reports.wording import up
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.sampling import Poisson
@@ -232,7 +232,7 @@ def about_data(data: Data, salt: str | None) -> dict[str, Any]:
 
 def mechanism_of(settings: Settings) -> Mechanism:
     """The method of the settings, with the noise that was given; without one it is still to be found."""
-    method = entry(settings.method).load()
+    method = find_method(settings.method).load()
     made: Mechanism = method(settings.clip_norm, settings.multiplier, mode=settings.mode, **settings.choices)
     return made
 
