@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -96,7 +97,7 @@ class BoundedSum:
         kinds = self.released_as
         return values if kinds is None else {name: value.to(kinds[name]) for name, value in values.items()}
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         """How many numbers will be released."""
         return sum(value.numel() for value in self.values.values())

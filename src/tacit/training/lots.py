@@ -98,7 +98,7 @@ class TensorExamples:
             )
 
     def __len__(self) -> int:
-        return len(leaves(self.targets)[0])
+        return row_count(self.targets)
 
     def fetch(self, lots: Iterator[Indices], seeds: Iterator[int] | None = None) -> Iterator[tuple[Any, Any]]:
         """The rows of each lot. Nothing is drawn here."""
@@ -257,12 +257,14 @@ class NoGradients:
 
 def on_device(tree: Any, device: torch.device) -> Any:
     """Every tensor of a tree, on the device."""
+    if isinstance(tree, Tensor) and tree.device == device:
+        return tree
     return _each(tree, lambda tensor: tensor if tensor.device == device else tensor.to(device))
 
 
 def row_count(tree: Any) -> int:
     """How many examples a tree of tensors holds."""
-    return len(leaves(tree)[0])
+    return len(tree if isinstance(tree, Tensor) else leaves(tree)[0])
 
 
 def _each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -276,7 +278,9 @@ def _each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _rows(tree: Any, rows: Tensor | slice) -> Any:
-    return _each(tree, lambda tensor: tensor[rows])
+    if isinstance(rows, slice):
+        return _each(tree, lambda tensor: tensor[rows])
+    return _each(tree, lambda tensor: tensor.index_select(0, rows))
 
 
 def leaves(tree: Any) -> list[Tensor]:

@@ -317,16 +317,21 @@ class PrivateRun:
         """The bounded sum over the pieces of the lot; zeros for whatever parameter they did not use."""
         device = next(iter(like.values())).device
         length, layout = self._in_pieces(lot, like)
-        pieces = (
-            mechanism.sum(
-                self._gradients_of(on_device(inputs, device), on_device(targets, device), like, layout), state
+        if 0 < lot.size <= (length or lot.size):
+            # One piece: small models are bound by calls.
+            inputs, targets = on_device(lot.inputs, device), on_device(lot.targets, device)
+            bounded = mechanism.sum(self._gradients_of(inputs, targets, like, layout), state)
+        else:
+            pieces = (
+                mechanism.sum(
+                    self._gradients_of(on_device(inputs, device), on_device(targets, device), like, layout), state
+                )
+                for inputs, targets in lot.pieces(length)
             )
-            for inputs, targets in lot.pieces(length)
-        )
-        bounded = added_up(pieces, is_wide=self._is_wide) or mechanism.sum(NoGradients(like), state)
-        unused = {name: torch.zeros_like(value) for name, value in like.items() if name not in bounded.values}
-        if not unused:
+            bounded = added_up(pieces, is_wide=self._is_wide) or mechanism.sum(NoGradients(like), state)
+        if bounded.values.keys() == like.keys():
             return bounded
+        unused = {name: torch.zeros_like(value) for name, value in like.items() if name not in bounded.values}
         kinds = bounded.released_as and {**bounded.released_as, **{name: v.dtype for name, v in unused.items()}}
         return BoundedSum({**bounded.values, **unused}, bounded.sensitivity, bounded.box, kinds)
 

@@ -61,12 +61,12 @@ class Weights:
         self._model, self._parameters = model, list(parameters.values())
         # The dictionaries themselves: a buffer may be replaced by another tensor.
         self._buffers = [module._buffers for module in model.modules() if len(module._buffers)]
-        self._samples: dict[int, tuple[int, np.ndarray[Any, Any] | None]] = {}
+        self._pointers: list[int] = []
+        self._views: list[np.ndarray[Any, Any]] = []
         self._granted: dict[int, weakref.ref[Tensor]] = {}
         self._lots = 0
-        self._at_hand_out: list[object] | None = None
-        self._at_release: list[object] | None = None
-        self._versions: list[int] = []
+        self._at_hand_out: _Snapshot | None = None
+        self._at_release: object = None
         self.violation = ""
         self.is_active = self._is_mixed_up = self._has_stepped = self._has_optimizer = self._is_last = False
         known = weakref.ref(self)
@@ -80,15 +80,14 @@ class Weights:
         _watch_optimizers()
 
     def hand_out(self) -> None:
-        """A lot is about to be handed out: from now on nothing may change."""
+        """Start watching: a lot is about to be handed out, so nothing may change until it is released."""
         self.is_active = True
         self._lots += 1
-        self._at_hand_out = self._state()
-        self._versions = [tensor._version for tensor in self._tensors()]
+        self._at_hand_out = self._snapshot()
 
     def refuse_changed(self) -> None:
         """Raise `OutOfOrder` if something changed since the lot was handed out, now or earlier in this run."""
-        if not self.violation and self._at_hand_out is not None and self._state() != self._at_hand_out:
+        if not self.violation and self._at_hand_out is not None and self._snapshot() != self._at_hand_out:
             self.violation = _CHANGED
         if self.violation:
             raise OutOfOrder(self.violation)
@@ -98,9 +97,9 @@ class Weights:
         if self._at_hand_out is None:
             return
         if self.is_settling:
-            is_written = self._state() != self._at_hand_out
+            is_written = self._snapshot() != self._at_hand_out
         else:
-            is_written = [tensor._version for tensor in self._tensors()] != self._versions
+            is_written = [tensor._version for tensor in self._tensors()] != self._at_hand_out[0]
         if is_written:
             self.violation = _WRITTEN
             raise MixesExamples(_WRITTEN)
@@ -122,20 +121,22 @@ class Weights:
         """Raise `OutOfOrder` if the gradients of the last release were not used."""
         if self._has_stepped or self._at_release is None:
             return
-        if self._at_release == (self._marks() if self._has_optimizer else self._tell(self._parameters)):
+        if self._at_release == (self._marks()):
             raise OutOfOrder(_NO_STEP)
 
     def granted(self, gradients: list[tuple[Tensor, Tensor]], *, is_last: bool) -> None:
         """These gradients were released: an optimizer may use them. After the last ones train the model as you like."""
         self._is_last = is_last
         self._granted = {id(parameter): weakref.ref(value) for parameter, value in gradients}
-        # Whoever steps by hand may write to `.data`, which leaves no mark.
-        self._at_release = self._marks() if self._has_optimizer else self._tell(self._parameters)
+        self._at_release = self._marks()
         self._at_hand_out = None
         self._has_stepped = self._is_mixed_up = False
 
-    def _marks(self) -> list[object]:
-        return [parameter._version for parameter in self._parameters]
+    def _marks(self) -> object:
+        """Tell whether the parameters changed. A step without an optimizer may write to `.data`: no version changes."""
+        if self._has_optimizer:
+            return [parameter._version for parameter in self._parameters]
+        return self._snapshot()
 
     def forget(self) -> None:
         """The lot was used up, and weights may change again."""
@@ -159,34 +160,29 @@ class Weights:
             self._is_mixed_up = True
             raise OutOfOrder(_ACCUMULATED)
 
-    def _state(self) -> list[object]:
-        """What tells whether a weight or a buffer has changed."""
-        tensors = self._tensors()
-        state = self._tell(tensors)
-        if self._lots <= _FIRST or self._lots % _EVERY == 0:
-            state += map(_digest, tensors)
-        return state
+    def _snapshot(self) -> _Snapshot:
+        """The state of all weights and buffers; writing to `.data` changes numbers, but no version."""
+        tensors = self._tensors() if self._buffers else self._parameters
+        pointers = [tensor.data_ptr() for tensor in tensors]
+        if pointers != self._pointers:
+            views = map(_view_some, tensors)
+            self._pointers, self._views = pointers, [view for view in views if view is not None]
+        digests = list(map(_digest, tensors)) if self._lots <= _FIRST or self._lots % _EVERY == 0 else None
+        versions = [tensor._version for tensor in tensors]
+        return versions, pointers, [view.tobytes() for view in self._views], digests
 
     def _tensors(self) -> list[Tensor]:
         if not self._buffers:
             return self._parameters
         return self._parameters + [value for kept in self._buffers for value in kept.values() if value is not None]
 
-    def _tell(self, tensors: list[Tensor]) -> list[object]:
-        """Version, place and some of the numbers of each, bit for bit: `.data` may be written to without a version."""
-        state: list[object] = []
-        samples = self._samples
-        for tensor in tensors:
-            now = tensor.data_ptr()
-            place, view = samples.get(id(tensor), (0, None))
-            if place != now:
-                view = _sampled(tensor)
-                samples[id(tensor)] = now, view
-            state.append((tensor._version, now, None if view is None else view.tobytes()))
-        return state
+
+# Versions, addresses and a sample of the numbers of each tensor; a digest of all of them now and then.
+_Snapshot = tuple[list[int], list[int], list[bytes], list[int] | None]
 
 
-def _sampled(tensor: Tensor) -> np.ndarray[Any, Any] | None:
+def _view_some(tensor: Tensor) -> np.ndarray[Any, Any] | None:
+    """A view of up to about 32 numbers of the tensor; None where numpy cannot look at it."""
     if not tensor.is_cpu or not tensor.is_contiguous() or not tensor.numel():
         return None
     flat = tensor.detach().reshape(-1)

@@ -65,7 +65,7 @@ class GaussianNoise:
             return {}
         # In units of the grid, a power of two, nothing is rounded but where it should be.
         grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
-        is_wide = any(value.dtype is torch.float64 for value in values.values())
+        is_wide = torch.float64 in [value.dtype for value in values.values()]
         kind = torch.float64 if is_wide else torch.float32
         noisy = {name: _plain(value, kind) for name, value in values.items()}
         if next(iter(values.values())).is_cpu:
