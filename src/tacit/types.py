@@ -77,20 +77,29 @@ class BoundedSum:
         """
         if not isinstance(other, BoundedSum):
             return NotImplemented
+        copies = {name: value.to(torch.float64, copy=True) for name, value in self.values.items()}
+        return BoundedSum(copies, *self._about())._absorb(other)
+
+    def _about(self) -> tuple[float, Box | None, Mapping[str, torch.dtype]]:
+        kinds = self.released_as or {name: value.dtype for name, value in self.values.items()}
+        return self.sensitivity, self.box, kinds
+
+    def _absorb(self, other: BoundedSum) -> BoundedSum:
+        """Add another piece to the values of this sum, in place: they are in double precision already."""
         if any(box is not None and not box.adds_up for box in (self.box, other.box)):
             raise InvalidArgument(
-                "This sum holds for a whole lot only: cut into pieces, one example more or less would move all later "
-                "ones to another piece. Give the whole lot at once: leave micro_batch out, or make it larger."
+                "This sum is bounded for a whole lot only: if the lot were cut into pieces, one more example would move "
+                "all later examples to another piece. Leave micro_batch out, or make it as large as the lot."
             )
         if self.values.keys() != other.values.keys():
             raise InvalidArgument(
                 "Two pieces of one lot must sum over the same parameters. These differ in "
                 f"{', '.join(sorted(self.values.keys() ^ other.values.keys()))}."
             )
-        values = {name: value.double() + other.values[name] for name, value in self.values.items()}
+        for name, value in self.values.items():
+            value.add_(other.values[name])
         box = self.box if self.box == other.box else None
-        kinds = self.released_as or {name: value.dtype for name, value in self.values.items()}
-        return BoundedSum(values, max(self.sensitivity, other.sensitivity), box, kinds)
+        return BoundedSum(self.values, max(self.sensitivity, other.sensitivity), box, self.released_as)
 
     def rounded(self, values: Tensors) -> Tensors:
         """The values of a release in the precision that they are released in."""
@@ -106,11 +115,12 @@ class BoundedSum:
         return f"BoundedSum({self.dimension} numbers, sensitivity={self.sensitivity:g})"
 
 
-def added_up(pieces: Iterable[BoundedSum], *, is_wide: bool) -> BoundedSum | None:
-    """The sum over the pieces of a lot; None of no piece. In double precision when the noise is added if `is_wide`."""
+def sum_pieces(pieces: Iterable[BoundedSum], *, is_wide: bool) -> BoundedSum | None:
+    """Sum the pieces of a lot in double precision; None if there are none. The sum stays double if `is_wide`."""
     total: BoundedSum | None = None
-    for piece in pieces:
-        total = piece if total is None else total + piece
+    for number, piece in enumerate(pieces):
+        # From the third piece on, the total has memory of its own and is added to in place.
+        total = piece if total is None else total + piece if number == 1 else total._absorb(piece)
     if total is None or total.released_as is None or is_wide:
         return total
     return BoundedSum(total.rounded(total.values), total.sensitivity, total.box)

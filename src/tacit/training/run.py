@@ -48,7 +48,7 @@ from tacit.training.mean_gradient import whole_mean
 from tacit.training.plan import Plan, Schedule
 from tacit.training.spending import Spent, guarantee_of
 from tacit.training.weights import LOTS_STAY_INSIDE, Weights
-from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, added_up, needs_wide_sums
+from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, sum_pieces, needs_wide_sums
 
 _NOTHING = nullcontext()
 
@@ -328,7 +328,7 @@ class PrivateRun:
                 )
                 for inputs, targets in lot.pieces(length)
             )
-            bounded = added_up(pieces, is_wide=self._is_wide) or mechanism.sum(NoGradients(like), state)
+            bounded = sum_pieces(pieces, is_wide=self._is_wide) or mechanism.sum(NoGradients(like), state)
         if bounded.values.keys() == like.keys():
             return bounded
         unused = {name: torch.zeros_like(value) for name, value in like.items() if name not in bounded.values}
