@@ -17,11 +17,10 @@ from tacit import methods
 from tacit.methods.directional import TauRule, tau
 from tacit.randomness import Stream
 from tacit.stages.bounds import FeedbackClip, ShapedClip
-from tacit.stages.bounds.prune import residual_name
 from tacit.stages.flat import largest
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise import DirectionalNoise, GaussianNoise, PrunedNoise
-from tacit.stages.noise.directional import noise_shape
+from tacit.stages.noise.published import RESIDUAL, noise_shape
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
 _APART = 1_000_000_007
@@ -73,7 +72,7 @@ class PrunedByChance(PrunedNoise):
         nothing = {name: torch.zeros_like(value) for name, value in bounded.values.items()}
         noise = GaussianNoise(self.multiplier).add(BoundedSum(nothing, bounded.sensitivity), rng)
         values = {name: mask[name] * (value + shape[name] * noise[name]) for name, value in bounded.values.items()}
-        left = {residual_name(name): value * (1 - mask[name]) for name, value in bounded.values.items()}
+        left = {RESIDUAL + name: value * (1 - mask[name]) for name, value in bounded.values.items()}
         return {**values, **left}
 
 

@@ -21,8 +21,7 @@ from torch.nn.functional import cross_entropy
 from tacit import Poisson, methods
 from tacit.accounting import curve
 from tacit.gradients import per_example_gradients
-from tacit.stages.bounds.encode import EncodingBox
-from tacit.stages.bounds.vectors import Profile
+from tacit.stages.bounds.encode import EncodingBox, Profile
 from tacit.stages.noise.compare import Setting, compare_families
 from tacit.workflows.scoring import network_for
 

@@ -5,6 +5,7 @@ the argument's name, its value, the allowed range and, for the words of the trad
 None, booleans and complex numbers are always refused; infinity is, unless `infinite=True` admits it.
 """
 
+import dataclasses
 import math
 import numbers
 from collections.abc import Callable
@@ -139,6 +140,20 @@ def kind(name: str, value: object, wanted: type, example: str) -> None:
     """Raise unless the value is of this kind; the class itself is not."""
     if isinstance(value, type) or not isinstance(value, wanted):
         raise InvalidArgument(f"{name} must be one such as {example}. Got {value!r}.")
+
+
+def check_fields(instance: Any, **names: str | tuple[str, ...]) -> None:
+    """Check fields of a frozen dataclass, each by the function of this module that is named, and store plain numbers.
+
+    None is accepted for a field whose default it is. Use in `__post_init__`:
+    `check_fields(self, positive=("norm", "gamma"), count="steps")`.
+    """
+    optional = {one.name for one in dataclasses.fields(instance) if one.default is None}
+    for check, chosen in names.items():
+        for name in (chosen,) if isinstance(chosen, str) else chosen:
+            value = getattr(instance, name)
+            if value is not None or name not in optional:
+                object.__setattr__(instance, name, globals()[check](name, value))
 
 
 def flag(name: str, value: Any) -> bool:

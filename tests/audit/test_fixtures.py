@@ -18,7 +18,7 @@ from tacit.guarantee import Claim
 from tacit.methods import noisy_sgd
 from tacit.methods.registry import list_methods
 from tacit.randomness import Purpose, SeededSource
-from tacit.stages.noise.directional import noise_shape
+from tacit.stages.noise.published import noise_shape
 from tacit.stages.sampling import FullBatch
 
 # Simulated ones take seconds; they are run by the tests of their methods.

@@ -23,6 +23,7 @@ from tacit.stages.noise import (
     Sech,
     StudentT,
     VarianceGamma,
+    list_families,
 )
 from tacit.types import BoundedSum
 
@@ -38,6 +39,7 @@ NOISES = [
     BoxNoise(Cauchy(), BOX, 1.1),
     BoxNoise(VarianceGamma(), BOX, 20.0),
     BoxNoise(Sech(), BOX, 0.3),
+    *(BoxNoise(family, BOX, 1.7) for family in list_families().values()),
 ]
 # The laws of noise of size one, as scipy has them.
 LAWS = {
@@ -66,7 +68,10 @@ def law_of(noise):
     if isinstance(family, VarianceGamma):
         # (1 + |x|/b) e^{-|x|/b} / (4 b) with b = 1/2, integrated by hand.
         return lambda x: np.where(x < 0, (1 - x) * np.exp(2 * x) / 2, 1 - (1 + x) * np.exp(-2 * x) / 2)
-    return LAWS[family].cdf
+    if family in LAWS:
+        return LAWS[family].cdf
+    density = family.density(1.0)
+    return lambda x: density.survival(-x)
 
 
 def flat(values):

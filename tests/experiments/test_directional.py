@@ -13,8 +13,8 @@ from tacit import Budget, methods
 from tacit.accounting import Gaussian, curve, multiplier_for
 from tacit.methods.directional import TauRule, tau
 from tacit.randomness import Stream
-from tacit.stages.bounds.prune import residual_name
 from tacit.stages.mechanism import Settings
+from tacit.stages.noise.published import RESIDUAL
 from tacit.types import BoundedSum
 
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -124,7 +124,7 @@ def test_pruned_noise_by_chance_is_shaped_on_the_largest_coordinates_and_hands_o
     kept = {name: released[name] != 0 for name in values}
     assert sum(int(each.sum()) for each in kept.values()) == 5_000
     for name, value in values.items():
-        assert torch.equal(released[residual_name(name)], value * ~kept[name])
+        assert torch.equal(released[RESIDUAL + name], value * ~kept[name])
     added = torch.cat([(released[name] - values[name])[kept[name]] for name in values])
     # With w normal: the mean of |w|^(2/3) times the mean of |w|^(4/3), noise of 0.5 times 2, and heavier tails.
     moment = {power: 2 ** (power / 2) * math.gamma((power + 1) / 2) / math.sqrt(math.pi) for power in (2 / 3, 4 / 3)}

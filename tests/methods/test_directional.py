@@ -243,7 +243,7 @@ def test_a_guide_needs_a_bound_that_can_be_steered():
 
 
 def test_algorithm_1_needs_a_budget_for_the_noise_of_w():
-    with pytest.raises(InvalidArgument, match="needs a budget"):
+    with pytest.raises(InvalidArgument, match="a budget"):
         PrivateRun(
             model(),
             cross_entropy,

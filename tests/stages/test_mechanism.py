@@ -11,7 +11,7 @@ from tacit.accounting import Gaussian
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SeededSource
 from tacit.stages.bounds import Clip, NormalisedClip, QuantileClip
-from tacit.stages.bounds.quantile import COUNT
+from tacit.stages.bounds.clip import COUNT
 from tacit.stages.mechanism import Mechanism, with_lot_size
 from tacit.stages.noise import GaussianNoise
 from tacit.types import BoundedSum

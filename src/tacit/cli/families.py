@@ -13,8 +13,8 @@ from tacit.accounting.curve import AccountantName
 from tacit.cli.statement import Paragraph
 from tacit.errors import InvalidArgument
 from tacit.reports.wording import near, neighbours, step_words, up
-from tacit.stages.bounds.encode import EncodingBox
-from tacit.stages.bounds.vectors import DrawnVectors, Profile, Vectors
+from tacit.stages.bounds.encode import DrawnVectors, EncodingBox, Profile, Vectors
+from tacit.stages.noise import find_family
 from tacit.stages.noise.compare import FamilyError, Setting, compare_families
 from tacit.workflows.numbers import Plan
 
@@ -25,14 +25,6 @@ _ENCODINGS = {
     "profile": "clamped to sorted sizes of normal numbers, in eight levels",
     "flat": "clamped alike in every coordinate",
     "drawn": "clamped to one of 1000 drawn vectors: a box around all of them",
-}
-NAMES = {
-    "gaussian": "Gaussian",
-    "student_t": "Student-t, 9 dof",
-    "laplace": "Laplace",
-    "cauchy": "Cauchy",
-    "variance_gamma": "variance-gamma",
-    "sech": "sech",
 }
 
 
@@ -113,14 +105,14 @@ class Comparison:
         rows = [head]
         for one in self.found:
             l1, l2 = _beside(one.l1, self.gaussian.l1), _beside(one.l2, self.gaussian.l2)
-            rows.append(f"{NAMES[one.name]:<18}{up(one.multiplier):>11}{l1}{l2}{near(one.median, 4):>10}")
+            rows.append(f"{find_family(one.name).label:<18}{up(one.multiplier):>11}{l1}{l2}{near(one.median, 4):>10}")
         return rows
 
     def _findings(self) -> list[str]:
         by_l1, by_l2 = min(self.found, key=lambda one: one.l1), min(self.found, key=lambda one: one.l2)
         return [
-            f"Least L1 error: {NAMES[by_l1.name]}{_saved(by_l1.l1, self.gaussian.l1)}.",
-            f"Least L2 error: {NAMES[by_l2.name]}{_saved(by_l2.l2, self.gaussian.l2)}.",
+            f"Least L1 error: {find_family(by_l1.name).label}{_saved(by_l1.l1, self.gaussian.l1)}.",
+            f"Least L2 error: {find_family(by_l2.name).label}{_saved(by_l2.l2, self.gaussian.l2)}.",
             "Heavy or pointed laws gain where few numbers are released; where many are, only a law's Fisher "
             "information counts, and at equal information none has a smaller variance than the Gaussian.",
         ]

@@ -26,10 +26,10 @@ from tacit.errors import InvalidArgument, NotAchievable
 from tacit.guarantee import Claim
 from tacit.methods.registry import Entry
 from tacit.stages.bounds import DrawnVectors, Encode, Profile
-from tacit.stages.bounds.vectors import Vectors
+from tacit.stages.bounds.encode import Vectors
 from tacit.stages.mechanism import Mechanism, Method, Mode, Settings
 from tacit.stages.noise import BoxNoise, Family, Normal
-from tacit.stages.noise.families import family_named
+from tacit.stages.noise.laws import find_family
 from tacit.stages.post import KSDenoise
 from tacit.types import Post
 
@@ -85,7 +85,7 @@ def encoded(
     _refuse_chunks(examples_per_encoding)
     chosen = vectors or (DrawnVectors() if mode == "paper" else Profile())
     bound = Encode(chosen, _validate.positive("clip_norm", clip_norm), buckets)
-    family = family_named(noise)
+    family = find_family(noise)
     is_denoised = mode == "paper" if denoise is None else denoise
     # Relative to pure noise, so that ordinary learning rates fit; the paper's own steps are shorter.
     post: tuple[Post, ...] = (KSDenoise(is_relative=mode == "rigorous"),) if is_denoised else ()

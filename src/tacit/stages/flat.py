@@ -9,35 +9,30 @@ import torch
 from torch import Tensor
 
 
-def flattened(values: Mapping[str, Tensor]) -> Tensor:
+def flatten(values: Mapping[str, Tensor]) -> Tensor:
     """All numbers in a row, in the order of the parameters."""
     return torch.cat([value.reshape(-1) for value in values.values()]) if values else torch.zeros(0)
 
 
-def unflattened(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """One long row, as parameters of these shapes."""
+def unflatten(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """The row as parameters of these shapes."""
     pieces = flat.split_with_sizes([math.prod(shape) for shape in shapes.values()])
     return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
 
 
-def shaped_like(flat: Tensor, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """One long row, as parameters with the shapes and in the precision of `values`."""
-    pieces = unflattened(flat, {name: value.shape for name, value in values.items()})
+def unflatten_like(flat: Tensor, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The row as parameters with the shapes and the precision of `values`."""
+    pieces = unflatten(flat, {name: value.shape for name, value in values.items()})
     return {name: piece.to(values[name].dtype) for name, piece in pieces.items()}
 
 
-def largest(values: Mapping[str, Tensor], keep: float) -> dict[str, Tensor]:
-    """One where a number is among the share `keep` of the largest in size, zero elsewhere.
+def mark_largest(values: Mapping[str, Tensor], keep: float) -> dict[str, Tensor]:
+    """One where a number is among the share `keep` of the largest in size over all parameters, zero elsewhere.
 
-    Exactly `kept_count` of them, over all parameters together; torch.topk decides between equal sizes.
+    At least one number is marked, and torch.topk decides between equal sizes.
     """
-    flat = flattened(values)
+    flat = flatten(values)
     mask = torch.zeros_like(flat)
     if flat.numel():
-        mask[flat.abs().topk(kept_count(keep, flat.numel()), sorted=False).indices] = 1
-    return shaped_like(mask, values)
-
-
-def kept_count(keep: float, dimension: int) -> int:
-    """How many numbers the share `keep` is: at least one."""
-    return max(1, round(keep * dimension))
+        mask[flat.abs().topk(max(1, round(keep * flat.numel())), sorted=False).indices] = 1
+    return unflatten_like(mask, values)

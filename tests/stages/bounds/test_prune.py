@@ -10,8 +10,8 @@ from tacit.accounting import Unproven, curve
 from tacit.errors import InvalidArgument, NotProven
 from tacit.randomness import Purpose, SecureSource, SeededSource
 from tacit.stages.bounds import Clip, FeedbackClip, MaskedClip
-from tacit.stages.bounds.prune import residual_name
 from tacit.stages.noise import PrunedNoise
+from tacit.stages.noise.published import RESIDUAL
 from tacit.types import BoundedSum
 
 
@@ -68,7 +68,7 @@ def test_published_feedback_clips_gradient_plus_residual():
     bound = FeedbackClip(norm=1.5)
     state = bound.init(like(4), 10.0)
     residual = torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64)
-    _, state = bound.receive({"w": torch.zeros(4), residual_name("w"): 10 * residual}, state)
+    _, state = bound.receive({"w": torch.zeros(4), RESIDUAL + "w": 10 * residual}, state)
     rows = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     shifted = rows + residual
     expected = (shifted / (shifted.norm(dim=1, keepdim=True) / 1.5).clamp(min=1)).sum(0)
@@ -80,7 +80,7 @@ def test_published_noise_lies_on_the_largest_coordinates_and_the_rest_is_handed_
     found = PrunedNoise(0.01, keep=0.5).add(BoundedSum(values, 1.0), SeededSource(0).stream(Purpose.NOISE, 0))
     assert (found["w"] != 0).tolist() == [True, False, True, False]
     assert found["w"][0] == pytest.approx(5, abs=0.1)
-    assert found[residual_name("w")].tolist() == [0, pytest.approx(0.1), 0, pytest.approx(0.2)]
+    assert found[RESIDUAL + "w"].tolist() == [0, pytest.approx(0.1), 0, pytest.approx(0.2)]
 
 
 @pytest.mark.parametrize("multiplier", [0.1, 1.0, 1000.0])
@@ -105,7 +105,7 @@ def test_one_example_of_the_past_reaches_every_gradient_of_the_present():
     sums = []
     for past in (100.0, -100.0):
         _, state = bound.receive(
-            {"w": torch.zeros(2), residual_name("w"): torch.tensor([past, 0.0])}, bound.init(like(2), 1.0)
+            {"w": torch.zeros(2), RESIDUAL + "w": torch.tensor([past, 0.0])}, bound.init(like(2), 1.0)
         )
         sums.append(bound.sum(gradients(rows), state).values["w"])
     assert float((sums[0] - sums[1]).norm()) == pytest.approx(2 * 8 * 1.0, rel=1e-6)

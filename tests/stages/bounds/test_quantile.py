@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tacit.stages.bounds import QuantileClip
-from tacit.stages.bounds.quantile import COUNT
+from tacit.stages.bounds.clip import COUNT
 
 
 def level_after(steps, count_per_step, bound):

@@ -14,7 +14,7 @@ from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SeededSource
 from tacit.stages.bounds import ShapedClip
 from tacit.stages.noise import DirectionalNoise, NoisyMean
-from tacit.stages.noise.directional import minimax_sigmas, noise_shape, printed_sigmas
+from tacit.stages.noise.published import minimax_sigmas, noise_shape, printed_sigmas
 from tacit.types import BoundedSum
 
 EXAMPLE = torch.tensor([1.0, 8.0, 27.0], dtype=torch.float64)
@@ -179,7 +179,7 @@ def test_the_noisy_mean_has_its_noise_and_no_exact_zeros():
 
 def test_the_noisy_mean_is_charged_for_twice_its_clip_norm():
     assert NoisyMean(0.5, 3.0).event(10) == Gaussian(1.5)
-    with pytest.raises(InvalidArgument, match="needs a budget"):
+    with pytest.raises(InvalidArgument, match="a budget"):
         NoisyMean(0.5).event(10)
 
 

@@ -12,7 +12,7 @@ from tacit.accounting import Gaussian, Unproven, curve
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SeededSource
 from tacit.stages.bounds import Clip, Counted
-from tacit.stages.bounds.counted import SHARE
+from tacit.stages.bounds.clip import SHARE
 from tacit.stages.noise import GaussianNoise, RealisedMeanNoise
 from tacit.types import BoundedSum
 

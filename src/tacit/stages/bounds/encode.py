@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import special
 from torch import Tensor
 
 from tacit import _validate
 from tacit.accounting.densities import Floats
 from tacit.errors import InvalidArgument
 from tacit.randomness import bound_stream
-from tacit.stages.bounds.rows import dense_rows
-from tacit.stages.bounds.vectors import Profile, Vectors
-from tacit.stages.flat import unflattened
+from tacit.stages.bounds.clip import at_least_single
+from tacit.stages.flat import unflatten
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
-_PROFILE = Profile()
+# Nasr et al. 2020 replace smaller numbers by zero.
+_LEAST = 1e-5
 # Examples that are ranked at a time: the scratch space is some copies of the model for each, and stays in the cache.
 _EXAMPLES = 8
 # Many coordinates are not ranked one by one if their vector has few levels.
@@ -37,6 +38,104 @@ _FEW_LEVELS, _MANY_COORDINATES = 33, 4096
 _TURNS = 4
 # A size in single precision without its last bits: exponent and six more, so within 1.6 per cent.
 _DROPPED_BITS = 17
+
+
+@runtime_checkable
+class Vectors(Hashable, Protocol):
+    """Vectors of norm 1, each with numbers of at least 0 in ascending order."""
+
+    def rows(self, dimension: int) -> NDArray[Any]:
+        """One vector a row, for gradients with so many coordinates."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One vector: how sorted sizes of normal numbers are expected to rise, in at most `levels` steps.
+
+    In high dimensions all vectors that Nasr et al. draw look like this one. That there are few different
+    numbers makes its accounting exact and fast; that most occur a power of two times, faster still.
+    """
+
+    levels: int = 8
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", _validate.count("levels", self.levels))
+
+    def rows(self, dimension: int) -> Floats:
+        """A single row."""
+        row = _profile(dimension, self.levels)
+        return row[None]
+
+
+@dataclass(frozen=True)
+class DrawnVectors:
+    """`count` vectors drawn with a public `seed`, as Nasr et al. 2020 have it: sizes of normal numbers, sorted."""
+
+    count: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", _validate.count("count", self.count))
+        object.__setattr__(self, "seed", _validate.count("seed", self.seed, at_least=0))
+
+    def rows(self, dimension: int) -> NDArray[np.float32]:
+        """`count` rows, in single precision: there are many."""
+        return _drawn(self.count, self.seed, dimension)
+
+
+@dataclass(frozen=True)
+class GivenVectors:
+    """Vectors that were written down, for gradients of their length only. They are sorted and scaled to norm 1."""
+
+    vectors: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        kept = tuple(tuple(_validate.non_negatives("vectors", row).tolist()) for row in self.vectors)
+        if not kept or len({len(row) for row in kept}) != 1 or not all(any(row) for row in kept):
+            raise InvalidArgument("vectors must hold at least one vector, all of the same length and none of zeros.")
+        object.__setattr__(self, "vectors", kept)
+
+    def rows(self, dimension: int) -> Floats:
+        """`InvalidArgument` for gradients of another length."""
+        table = np.sort(np.array(self.vectors), axis=1)
+        if table.shape[1] != dimension:
+            raise InvalidArgument(
+                f"These vectors have {table.shape[1]} numbers, but the gradients have {dimension}. "
+                "Give vectors as long as the model has weights, or use Profile()."
+            )
+        return np.asarray(table / np.linalg.norm(table, axis=1, keepdims=True))
+
+
+@lru_cache(maxsize=8)
+def _profile(dimension: int, levels: int) -> Floats:
+    ranks = (np.arange(dimension) + 0.5) / dimension
+    expected = math.sqrt(2) * special.erfinv(ranks)
+    row = np.empty(dimension)
+    start = 0
+    for count in _counts(expected, levels):
+        part = slice(start, start + count)
+        row[part] = math.sqrt(float(np.mean(expected[part] ** 2)))
+        start += count
+    return np.asarray(row / np.linalg.norm(row))
+
+
+def _counts(expected: Floats, levels: int) -> list[int]:
+    """How many numbers are on each level, from the lowest up: cells of equal width, rounded to powers of two."""
+    cell = np.minimum((expected / expected[-1] * levels).astype(int), levels - 1)
+    sizes = np.bincount(cell, minlength=levels)
+    upper = [2 ** round(math.log2(size)) for size in sizes[1:] if size]
+    while sum(upper) >= expected.size:
+        upper.pop(int(np.argmax(upper)))
+    return [expected.size - sum(upper), *upper]
+
+
+@lru_cache(maxsize=2)
+def _drawn(count: int, seed: int, dimension: int) -> NDArray[np.float32]:
+    rows = np.abs(np.random.default_rng(seed).standard_normal((count, dimension), dtype=np.float32))
+    rows[rows < _LEAST] = 0
+    rows.sort(axis=1)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -98,7 +197,7 @@ class Encode:
     throughout, and the sum can move by any multiple of the vector.
     """
 
-    vectors: Vectors = _PROFILE
+    vectors: Vectors = Profile()
     norm: float = 1.0
     buckets: int | None = None
 
@@ -128,7 +227,7 @@ class Encode:
             pieces = [bucket_means(torch.cat(list(pieces)), _coins(len(gradients), self.buckets), self.buckets)]
         total = reduce(operator.add, (self.encoded(rows, dimension).sum(0) for rows in pieces))
         shapes = {name: rows.shape[1:] for name, rows in dense.items()}
-        return BoundedSum(unflattened(total, shapes), self.box.sensitivity(dimension), self.box)
+        return BoundedSum(unflatten(total, shapes), self.box.sensitivity(dimension), self.box)
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
         """The release as it is; `InvalidArgument` where some coordinates are missing, whose box is another one."""
@@ -224,3 +323,23 @@ def _coins(examples: int, buckets: int) -> Tensor:
     bits = np.empty(examples, dtype=np.uint64)
     bound_stream().fill(bits)
     return torch.from_numpy((bits % np.uint64(buckets)).astype(np.int64))
+
+
+def dense_rows(dense: Mapping[str, Tensor], examples: int) -> Iterator[Tensor]:
+    """So many rows at a time, one an example, over all parameters; at least one piece, which may have no row.
+
+    `dense` is what PerExampleGradients.dense gives. Rows come in at least single precision, and as zeros for an example
+    that is not finite.
+    """
+    count = max((len(rows) for rows in dense.values()), default=0)
+    for start in range(0, max(count, 1), examples):
+        parts = [rows[start : start + examples] for rows in dense.values()]
+        whole = torch.cat([part.reshape(len(part), math.prod(part.shape[1:])) for part in parts], dim=1)
+        yield _finite(at_least_single(whole))
+
+
+def _finite(rows: Tensor) -> Tensor:
+    # A sum of finite numbers can overflow, so what looks bad is looked at closely.
+    if bool(torch.isfinite(rows.sum())):
+        return rows
+    return rows.masked_fill(~torch.isfinite(rows).all(dim=1, keepdim=True), 0.0)

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from tacit import _validate
 from tacit.stages.bounds.clip import at_least_single, clip_weights, finite_only
-from tacit.stages.flat import largest
+from tacit.stages.flat import mark_largest
+from tacit.stages.noise.published import RESIDUAL
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
 # No parameter has such a name: dots and letters only, in those.
-_MASK, _MEAN, _RESIDUAL = "<mask> ", "<mean> ", "<residual> "
+_MASK, _MEAN = "<mask> ", "<mean> "
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,9 @@ class MaskedClip:
         values = {name: value * mask[name].to(value.dtype) for name, value in noisy.items()}
         seen = {name: torch.where(mask[name] > 0, self._averaged(values[name], old), old) for name, old in mean.items()}
         step = int(state["step"]) + 1
-        chosen = largest(seen, self.keep) if step % self.refresh else {n: torch.ones_like(m) for n, m in mask.items()}
+        chosen = (
+            mark_largest(seen, self.keep) if step % self.refresh else {n: torch.ones_like(m) for n, m in mask.items()}
+        )
         return values, {
             "step": state["step"].new_tensor(step),
             **{_MASK + name: value for name, value in chosen.items()},
@@ -91,11 +94,11 @@ class FeedbackClip:
     def init(self, like: Tensors, lot_size: float) -> State:
         """Nothing was left out yet."""
         lot = {"lot_size": torch.tensor(lot_size, dtype=torch.float64)}
-        return {**lot, **{_RESIDUAL + name: torch.zeros_like(value) for name, value in like.items()}}
+        return {**lot, **{RESIDUAL + name: torch.zeros_like(value) for name, value in like.items()}}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         """The sum of clipped (gradient + residual), without forming one of them."""
-        residual = _under(_RESIDUAL, state)
+        residual = _under(RESIDUAL, state)
         own = at_least_single(gradients.norms())
         length = sum(float(value.double().square().sum()) for value in residual.values())
         squares = own.square() + 2 * gradients.products(residual).to(own.dtype) + length
@@ -106,14 +109,9 @@ class FeedbackClip:
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
         """Take the residual off what came, in the units of one average gradient."""
-        left = {name: value for name, value in noisy.items() if name.startswith(_RESIDUAL)}
-        values = {name: value for name, value in noisy.items() if not name.startswith(_RESIDUAL)}
+        left = {name: value for name, value in noisy.items() if name.startswith(RESIDUAL)}
+        values = {name: value for name, value in noisy.items() if not name.startswith(RESIDUAL)}
         return values, {**state, **{name: value / float(state["lot_size"]) for name, value in left.items()}}
-
-
-def residual_name(name: str) -> str:
-    """Under which name a release hands over what it left out of a parameter."""
-    return _RESIDUAL + name
 
 
 def _under(prefix: str, state: State) -> dict[str, Tensor]:

@@ -1,14 +1,14 @@
-"""Noise: the only way from private to public."""
+"""Noise: the only way from private to public. `laws` says how to add a noise law."""
 
-from tacit.stages.noise.directional import DirectionalNoise, NoisyMean
-from tacit.stages.noise.families import FAMILIES, Cauchy, Family, Laplace, Normal, Sech, StudentT, VarianceGamma
-from tacit.stages.noise.gaussian import GaussianNoise
+from tacit.stages.noise.gaussian import GaussianNoise, Normal
+from tacit.stages.noise.laplace import Laplace, VarianceGamma
+from tacit.stages.noise.laws import Family, find_family, list_families, register_family
 from tacit.stages.noise.product import BoxNoise
-from tacit.stages.noise.pruned import PrunedNoise
-from tacit.stages.noise.realised import RealisedMeanNoise
+from tacit.stages.noise.published import DirectionalNoise, NoisyMean, PrunedNoise, RealisedMeanNoise
+from tacit.stages.noise.sech import Sech
+from tacit.stages.noise.student_t import Cauchy, StudentT
 
 __all__ = [
-    "FAMILIES",
     "BoxNoise",
     "Cauchy",
     "DirectionalNoise",
@@ -22,4 +22,7 @@ __all__ = [
     "Sech",
     "StudentT",
     "VarianceGamma",
+    "find_family",
+    "list_families",
+    "register_family",
 ]

@@ -13,17 +13,18 @@ from tacit import _validate
 from tacit.accounting.calibrate import calibrate
 from tacit.accounting.curve import curve
 from tacit.accounting.densities import Floats
-from tacit.accounting.events import Event, Gaussian
+from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
-from tacit.stages.noise.families import FAMILIES, Family, Normal
-from tacit.stages.noise.product import product_event
+from tacit.stages.noise.gaussian import Normal
+from tacit.stages.noise.laws import Family, find_family, list_families
+from tacit.stages.noise.product import release_event
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Releases of numbers that one example moves by at most those in `box`, and in all by a vector of norm 1 at most.
+    """Releases in which one example moves coordinate i by at most box[i], and all together by at most norm 1.
 
-    A box that holds several vectors of norm 1 is larger than each of them, and Gaussian noise need not care. `rate` 1
+    The box may hold several vectors of norm 1 and then has a larger norm itself, which Gaussian noise ignores. `rate` 1
     means that every example enters every lot.
     """
 
@@ -36,30 +37,23 @@ class Setting:
         if not np.linalg.norm(box) >= 1 - 1e-6:
             raise InvalidArgument("box must have a norm of at least 1: errors are in units of what one example moves.")
         object.__setattr__(self, "box", tuple(box.tolist()))
-        object.__setattr__(self, "rate", _validate.rate("rate", self.rate))
-        object.__setattr__(self, "steps", _validate.count("steps", self.steps))
+        _validate.check_fields(self, rate="rate", count="steps")
 
     @property
     def dimension(self) -> int:
-        """How many numbers a release has."""
         return len(self.box)
 
     def event(self, family: Family, multiplier: float) -> Event:
         """All releases, with noise of this size."""
-        return self._one(family, multiplier).sampled(self.rate) * self.steps
-
-    def _one(self, family: Family, multiplier: float) -> Event:
-        if isinstance(family, Normal):
-            return Gaussian(multiplier)
-        return product_event(family.density(multiplier), np.array(self.box))
+        return release_event(family, multiplier, np.array(self.box)).sampled(self.rate) * self.steps
 
 
 @dataclass(frozen=True)
 class FamilyError:
-    """What noise of one law does to a release, in units of the norm to which examples are bounded.
+    """The error that noise of one law causes in a release, in units of the norm that bounds examples.
 
-    `l1` is the expected sum of all errors, `l2` the root of the expected sum of their squares: infinite where the law
-    has no such moment. `median` is the size that half of the errors stay below. `certified` is what the noise costs.
+    `l1` is the expected sum of all errors, `l2` the root of the expected sum of their squares; infinite if the law has
+    no such moment. Half of the errors are below `median`. `certified` bounds epsilon from below and above.
     """
 
     name: str
@@ -71,7 +65,7 @@ class FamilyError:
 
 
 def compare_families(setting: Setting, *, epsilon: float, delta: float) -> list[FamilyError]:
-    """Every law with as little noise as keeps the budget, the least expected sum of errors first.
+    """Every law with the least noise that keeps the budget, ordered by the expected sum of errors.
 
     >>> found = compare_families(Setting((1.0,)), epsilon=1.0, delta=1e-5)
     >>> [one.name for one in found[:2]]
@@ -80,15 +74,15 @@ def compare_families(setting: Setting, *, epsilon: float, delta: float) -> list[
     epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
     guess = calibrate(partial(setting.event, Normal()), epsilon=epsilon, delta=delta)
     found = []
-    for name, family in FAMILIES.items():
+    for name, family in list_families().items():
         least = calibrate(partial(setting.event, family), epsilon=epsilon, delta=delta, guess=guess)
         found.append(error_of(setting, name, least, delta))
     return sorted(found, key=lambda one: (one.l1, one.median))
 
 
 def error_of(setting: Setting, name: str, multiplier: float, delta: float) -> FamilyError:
-    """The error of the law of that name with noise of this size, and what it costs."""
-    family = FAMILIES[name]
+    """The error and the cost of noise of this size, for the law of that name."""
+    family = find_family(name)
     return FamilyError(
         name,
         multiplier,
@@ -100,7 +94,7 @@ def error_of(setting: Setting, name: str, multiplier: float, delta: float) -> Fa
 
 
 def median_size(family: Family) -> float:
-    """The size that half of the law's numbers of size 1 stay below."""
+    """The median of |noise| of size 1."""
     density = family.density(1.0)
 
     def excess(x: float) -> float:

@@ -1,4 +1,4 @@
-"""Gaussian noise on a bounded sum, drawn in one go."""
+"""Gaussian noise on a bounded sum, drawn in one go; and the Gaussian law."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit import _validate
+from tacit.accounting.densities import Floats, GaussianDensity
 from tacit.accounting.events import Gaussian
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
+from tacit.stages.noise.laws import register_family
 from tacit.types import BoundedSum, Release, Tensors
 
 # Released numbers are multiples of a power of two between 2^-7 and 2^-6 of the noise's standard deviation. A finer grid
@@ -32,16 +34,15 @@ _NOTHING = np.empty(0)
 class GaussianNoise:
     """Normal noise with a standard deviation of `multiplier` times the sensitivity.
 
-    Without a multiplier it stands for "as much as the budget demands": calibration fills it in. What is released
-    is rounded to a public grid, some hundred times finer than the noise, so that no low-order bits of
-    the private sum show through those of the noise. Rounding comes after the noise and costs nothing.
+    Without a multiplier, calibration derives it from the budget. The release is rounded to a public grid, about a
+    hundred times finer than the noise, so that no low-order bits of the private sum show. Rounding comes after the
+    noise and costs nothing.
     """
 
     multiplier: float | None = None
 
     def __post_init__(self) -> None:
-        if self.multiplier is not None:
-            object.__setattr__(self, "multiplier", _validate.positive("multiplier", self.multiplier))
+        _validate.check_fields(self, positive="multiplier")
 
     def add(self, bounded: BoundedSum, rng: Stream) -> Tensors:
         """The sum with noise; all coordinates drawn at once."""
@@ -54,7 +55,7 @@ class GaussianNoise:
 
     def mean_in_place(self, bounded: BoundedSum, rng: Stream, lot_size: float) -> Tensors:
         """The sum with noise over the public lot size. The sum is overwritten: large models are bound by memory."""
-        std = self._known() * bounded.sensitivity
+        std = self._require_multiplier() * bounded.sensitivity
         if not _LEAST < std < _MOST:
             raise InvalidArgument(
                 f"The noise would have a standard deviation of {std:g}, which single precision does not hold. Choose a "
@@ -79,12 +80,12 @@ class GaussianNoise:
 
     def event(self, dimension: int) -> Gaussian:
         """One Gaussian release, whatever its dimension."""
-        return _event(self._known())
+        return _event(self._require_multiplier())
 
-    def _known(self) -> float:
+    def _require_multiplier(self) -> float:
         if self.multiplier is None:
             raise InvalidArgument(
-                "This noise has no multiplier yet. Give one, or give PrivateRun a budget to find it from."
+                "This noise has no multiplier yet. Give one, or give PrivateRun a budget to derive it from."
             )
         return self.multiplier
 
@@ -121,6 +122,26 @@ def _add_there(values: list[Tensor], noise: NDArray[Any], unit: float, back: flo
     torch._foreach_add_(values, [piece.view(value.shape) for piece, value in zip(pieces, values, strict=True)])
     torch._foreach_round_(values)
     torch._foreach_mul_(values, back)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """The Gaussian law."""
+
+    name: ClassVar[str] = "gaussian"
+    label: ClassVar[str] = "Gaussian"
+    mean_absolute: ClassVar[float] = math.sqrt(2 / math.pi)
+    mean_square: ClassVar[float] = 1.0
+
+    def density(self, size: float) -> GaussianDensity:
+        return GaussianDensity(size)
+
+    def draw(self, rng: Stream, count: int) -> Floats:
+        """By Box and Muller's method."""
+        return rng.normal(count, wide=True)
+
+
+register_family(Normal())
 
 
 @lru_cache(maxsize=1024)

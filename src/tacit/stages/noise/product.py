@@ -14,8 +14,9 @@ from tacit.accounting.densities import Density, Floats
 from tacit.accounting.events import Composed, Event, Gaussian, ProductNoise
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
-from tacit.stages.flat import flattened, unflattened
-from tacit.stages.noise.families import Family, Normal
+from tacit.stages.flat import flatten, unflatten
+from tacit.stages.noise.gaussian import Normal
+from tacit.stages.noise.laws import Family
 from tacit.types import BoundedSum, Box, Tensors
 
 # Released numbers are multiples of a power of two between 2^-12 and 2^-11 of the noise's size.
@@ -28,9 +29,9 @@ _MOST_SHIFTS = 24
 class BoxNoise:
     """Noise of one `family` on every coordinate, for sums whose examples stay in a `box`.
 
-    Its size is `multiplier` times the sensitivity. A norm does not say how far one coordinate moves, so a sum that is
-    bounded by a norm alone is refused: no accountant knows what other than Gaussian noise on it reveals. As with
-    Gaussian noise, what is released is rounded to a public grid some thousand times finer than the noise.
+    Its size is `multiplier` times the sensitivity. A norm does not bound how far one coordinate moves, so a sum that is
+    bounded by a norm alone is refused: no accountant knows what noise on it reveals, unless it is Gaussian. The release
+    is rounded to a public grid, some thousand times finer than the noise.
     """
 
     family: Family
@@ -38,8 +39,7 @@ class BoxNoise:
     multiplier: float | None = None
 
     def __post_init__(self) -> None:
-        if self.multiplier is not None:
-            object.__setattr__(self, "multiplier", _validate.positive("multiplier", self.multiplier))
+        _validate.check_fields(self, positive="multiplier")
 
     def add(self, bounded: BoundedSum, rng: Stream) -> Tensors:
         """The sum with noise; all coordinates drawn at once."""
@@ -51,40 +51,45 @@ class BoxNoise:
         values = list(bounded.values.values())
         if not values:
             return {}
-        size = self._known() * bounded.sensitivity
+        size = self._require_multiplier() * bounded.sensitivity
         grid = 2.0 ** (math.floor(math.log2(size)) - _GRID_BITS)
         # In double precision and in units of the grid, a power of two, nothing is rounded but where it should be.
         noise = torch.from_numpy(self.family.draw(rng, bounded.dimension)).mul_(size / grid).to(values[0].device)
-        released = noise.add_(flattened(bounded.values).double(), alpha=1 / grid).round_().mul_(grid)
+        released = noise.add_(flatten(bounded.values).double(), alpha=1 / grid).round_().mul_(grid)
         wide = any(value.dtype == torch.float64 for value in values)
         shapes = {name: value.shape for name, value in bounded.values.items()}
-        return unflattened(released if wide else released.float(), shapes)
+        return unflatten(released if wide else released.float(), shapes)
 
     def event(self, dimension: int) -> Event:
         """One release in which an example moves every coordinate as far as the box allows: the worst case."""
-        return _event(self.family, self.box, self._known(), dimension)
+        return _event(self.family, self.box, self._require_multiplier(), dimension)
 
-    def _known(self) -> float:
+    def _require_multiplier(self) -> float:
         if self.multiplier is None:
             raise InvalidArgument(
-                "This noise has no multiplier yet. Give one, or give PrivateRun a budget to find it from."
+                "This noise has no multiplier yet. Give one, or give PrivateRun a budget to derive it from."
             )
         return self.multiplier
 
 
 @lru_cache(maxsize=64)
 def _event(family: Family, box: Box, multiplier: float, dimension: int) -> Event:
+    return release_event(family, multiplier, box.corner(dimension) / box.sensitivity(dimension))
+
+
+def release_event(family: Family, multiplier: float, shifts: Floats) -> Event:
+    """Noise of this law on coordinates that an example moves by `shifts`, in units of the sensitivity."""
     if isinstance(family, Normal):
-        # Gaussian noise looks the same in every direction, so the norm is all that counts.
+        # Only Gaussian noise is the same in every direction, so that the norm is all that counts.
         return Gaussian(multiplier)
-    return product_event(family.density(multiplier), box.corner(dimension) / box.sensitivity(dimension))
+    return product_event(family.density(multiplier), shifts)
 
 
 def product_event(density: Density, shifts: Floats, most: int = _MOST_SHIFTS) -> Event:
-    """Noise of `density` on coordinates that an example moves by `shifts`, written as shortly as their values allow.
+    """Noise of `density` on coordinates that an example moves by `shifts`, as a short event.
 
-    More than `most` different shifts are rounded up to that many. Coordinates with equal shifts are counted, and
-    all of them are one release: sampled together, never one by one.
+    More than `most` different shifts are rounded up to that many. Coordinates with equal shifts are counted. All of
+    them are one release: sampled together, never one by one.
     """
     values, counts = np.unique(round_up(np.abs(shifts), most), return_counts=True)
     releases = [(ProductNoise(density, (value,)), n) for value, n in zip(values.tolist(), counts.tolist(), strict=True)]
@@ -95,7 +100,7 @@ def product_event(density: Density, shifts: Floats, most: int = _MOST_SHIFTS) ->
 
 
 def round_up(shifts: Floats, most: int) -> Floats:
-    """Every shift rounded up to one of at most `most` values, close together where many shifts lie."""
+    """Every shift rounded up to one of at most `most` values, which are dense where shifts are dense."""
     order = np.argsort(shifts)
     ascending = shifts[order]
     if np.unique(ascending).size <= most:

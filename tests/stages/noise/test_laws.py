@@ -11,8 +11,8 @@ from tacit.accounting.densities import FAMILIES as DENSITIES
 from tacit.accounting.losses import shifted
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SeededSource
-from tacit.stages.noise import FAMILIES, Cauchy, Laplace, Normal, Sech, StudentT, VarianceGamma
-from tacit.stages.noise.families import family_named, uniform
+from tacit.stages.noise import Cauchy, Laplace, Normal, Sech, StudentT, VarianceGamma, list_families
+from tacit.stages.noise.laws import draw_uniform, find_family
 
 EVERY = [Normal(), StudentT(9), StudentT(3), StudentT(1.5), StudentT(0.5), Laplace(), Cauchy(), VarianceGamma(), Sech()]
 every_family = pytest.mark.parametrize("family", EVERY, ids=str)
@@ -93,7 +93,7 @@ def test_in_high_dimensions_student_t_is_no_better_than_gaussian_noise(dof, vari
 
 
 def test_uniform_numbers_lie_in_the_unit_interval_and_never_at_zero():
-    found = uniform(SeededSource(3).stream(Purpose.NOISE, 0), COUNT)
+    found = draw_uniform(SeededSource(3).stream(Purpose.NOISE, 0), COUNT)
     assert found.min() > 0
     assert found.max() <= 1
     assert stats.kstest(found, "uniform").pvalue > FALSE_ALARM
@@ -105,15 +105,15 @@ def test_a_secure_stream_and_a_seeded_one_are_drawn_alike():
 
 
 def test_families_are_found_by_name_or_given():
-    assert family_named("student_t") == StudentT(9.0)
-    assert family_named(StudentT(5)) == StudentT(5.0)
-    assert set(FAMILIES) == {*DENSITIES, "cauchy"}
+    assert find_family("student_t") == StudentT(9.0)
+    assert find_family(StudentT(5)) == StudentT(5.0)
+    assert set(list_families()) == {*DENSITIES, "cauchy"}
 
 
 @pytest.mark.parametrize("wrong", ["gauss", Laplace, 3])
 def test_what_is_no_family_is_refused(wrong):
     with pytest.raises(InvalidArgument, match="noise must be"):
-        family_named(wrong)
+        find_family(wrong)
 
 
 @every_family
