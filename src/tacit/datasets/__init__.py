@@ -1,169 +1,331 @@
-"""Data sets by name: features within declared public bounds, a private part to train on, a public part to test on.
+"""Data sets by name: inputs within public bounds, private examples to train on, and examples to test on.
 
-Nothing here looks at the examples to decide how to treat them: bounds, categories, sizes and the split are constants
-of this package, or declared by the user. Small data sets come with scikit-learn; others are downloaded once, or read
-from a copy that the user has, in the form in which they were published.
+Each file in this folder without a leading underscore is one data set: `breast_cancer.py` is breast-cancer. Its constant
+`DATASET` holds the reader, the source and the training defaults; public bounds and the published size stand beside it.
+Adding a file adds a data set. Code outside this package calls `register`, or names its `DataSet` in the entry-point
+group "tacit.datasets".
+
+Bounds, categories, sizes and splits are constants of this package or declared by the user. None is computed from the
+examples. This module loads neither numpy nor any data set until one is asked for.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TypeVar
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tacit.datasets import adult, cache, colour, images, kddcup99, ratings, reviews, tables
-from tacit.datasets.bundled import BUNDLED, read_bundled
-from tacit.datasets.data import Data
-from tacit.datasets.own import is_table, load_table
-from tacit.datasets.places import below, lone, spellings
-from tacit.datasets.sizes import warn_of_other_size
-from tacit.datasets.sources import SOURCES
 from tacit.errors import InvalidArgument
 
-__all__ = ["NAMES", "Data", "is_kept", "is_table", "load", "load_table", "load_words", "read_from"]
+if TYPE_CHECKING:
+    from tacit.datasets._data import Array, Category, Data, Number, Texts, encode, scale_to_unit, split_rows
+    from tacit.datasets._own import EXAMPLE, FORMATS, Bounds, is_table, load_table
 
+__all__ = [
+    "EXAMPLE",
+    "FORMATS",
+    "SHIPPED",
+    "Array",
+    "Bounds",
+    "Category",
+    "Data",
+    "DataSet",
+    "Number",
+    "Remote",
+    "Source",
+    "TrainingDefaults",
+    "data_folder",
+    "encode",
+    "is_kept",
+    "is_table",
+    "load",
+    "load_table",
+    "load_words",
+    "names",
+    "read_from",
+    "register",
+    "scale_to_unit",
+    "split_rows",
+]
 
+VARIABLE = "TACIT_DATA"
+SHIPPED = tuple(sorted(each.name.replace("_", "-") for each in iter_modules(__path__) if each.name[0] != "_"))
+_GROUP = "tacit.datasets"
+_SHOWN = 5
 _READ = TypeVar("_READ")
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """Reads a data set from a file or folder (None if it is not there), and says which files it looks for.
+class TrainingDefaults:
+    """The model and the numbers to train it with when the user gives none: constants, not computed from data.
 
-    `inside` are folders that hold them where an archive was unpacked; of a folder with a single file of one of the
-    `endings`, that file is read, whatever its name.
+    `adam_rate` is the learning rate of Adam. `views` of each image are averaged before clipping. Weights are averaged
+    over steps with decay `averaging`, unless that is zero.
     """
 
-    read: Callable[[Path], Data | None]
-    looked_for: str
-    inside: tuple[str, ...] = ()
+    model: str
+    lot_size: float
+    epochs: float
+    learning_rate: float
+    adam_rate: float
+    clip_norm: float = 1.0
+    momentum: float = 0.0
+    views: int = 1
+    averaging: float = 0.0
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file to download, with its SHA-256.
+
+    `inside` names the member of an archive that has this checksum, for archives that were repacked over the years; ""
+    means the content of a gzipped file.
+    """
+
+    url: str
+    file: str
+    sha256: str
+    inside: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """The page that describes a data set and its licence, and the files to download. `remotes` may be empty."""
+
+    page: str
+    remotes: tuple[Remote, ...] = ()
+
+    @staticmethod
+    def of_files(page: str, address: str, files: dict[str, str]) -> Source:
+        """A source whose files, given with their SHA-256, all lie below one address."""
+        return Source(page, tuple(Remote(f"{address}/{file}", file, sha256) for file, sha256 in files.items()))
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set: how to read it, where it comes from, and how to train on it.
+
+    At least one of `make` and `read` is given. `make` returns the data without any file of the user's. `read` returns
+    the data in a folder or file, or None if they are not there; it looks for the names in `files`. `folders` are the
+    folders that unpacked archives leave. In a folder whose only file has one of the `endings`, that file is read.
+
+    Without `defaults`, training settings follow from the population. `read_words` reads a text data set as words, for
+    `load_words`. If `edition_of` is given, `load(edition_of)` loads the edition for which `is_there` is true.
+    """
+
+    name: str
+    source: Source
+    make: Callable[[], Data] | None = None
+    read: Callable[[Path], Data | None] | None = None
+    files: str = ""
+    folders: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
+    defaults: TrainingDefaults | None = None
+    read_words: Callable[[Path], tuple[Texts, Texts] | None] | None = None
+    edition_of: str = ""
+    is_there: Callable[[Path], bool] | None = None
 
 
-_READERS = {
-    "a9a": _Reader(adult.read_a9a, adult.A9A_FILES),
-    "adult": _Reader(
-        adult.read_adult,
-        f"{adult.ADULT_FILES}, or else for {adult.A9A_FILES}: a folder must hold both files of a pair",
-    ),
-    "cifar10": _Reader(colour.read_cifar10, colour.CIFAR_FILES, colour.CIFAR_FOLDERS),
-    "imdb": _Reader(reviews.read_imdb, reviews.FILES, reviews.FOLDERS),
-    "kddcup99": _Reader(kddcup99.read_kddcup99, kddcup99.FILES, kddcup99.FOLDERS),
-    "svhn": _Reader(colour.read_svhn, colour.SVHN_FILES),
-    **{
-        name: _Reader(partial(images.read_images, name), images.files_of(name), folders)
-        for name, folders in images.IMAGES.items()
-    },
-    **{
-        name: _Reader(partial(tables.read_table, name), tables.files_of(name), table.folders, tables.ENDINGS)
-        for name, table in tables.PUBLISHED.items()
-    },
-    **{
-        name: _Reader(partial(ratings.read_movielens, name), edition.looked_for, (edition.folder,))
-        for name, edition in ratings.EDITIONS.items()
-    },
-}
-_ANY_MOVIELENS = "movielens"
+_registered: dict[str, DataSet] = {}
 
-NAMES = tuple(sorted([*BUNDLED, *_READERS]))
+
+def register(dataset: DataSet) -> DataSet:
+    """Make a data set of your own known to `load` and to every command run in this process.
+
+    To make `tacit` know it in every process, name it in your package's metadata: the entry-point group
+    "tacit.datasets", with the data set's name and the place of its `DataSet`. Registering a name twice replaces the
+    first registration. The names of this package are refused.
+    """
+    if dataset.name in SHIPPED:
+        raise InvalidArgument(f"tacit has a data set {dataset.name!r} already. Register yours under another name.")
+    if dataset.make is None and dataset.read is None:
+        raise InvalidArgument(f"The data set {dataset.name!r} has neither make nor read. Give one of them.")
+    _registered[dataset.name] = dataset
+    return dataset
+
+
+def names() -> tuple[str, ...]:
+    """The names that `load` takes: those of this package, those registered, and those of installed packages."""
+    return tuple(sorted({*SHIPPED, *_registered, *entry_points(group=_GROUP).names}))
 
 
 def load(name: str, path: str | os.PathLike[str] | None = None) -> Data:
-    """The data set called `name`; `path` says where the user's copy lies: a folder, or a file.
+    """Load the data set called `name`, from your copy in the folder or file `path` if that is given.
 
-    It is read in the form in which it was published, from an archive or from what unpacking one left. Of files that
-    belong together, one may be pointed to if the others lie beside it. Without a path, it is looked for in the same
-    way in the folder of `TACIT_DATA` (or that of the system for such files), in a folder with its name, and, if it is
-    not there, downloaded, checked and kept. `DataMissing` says which files go where if that cannot be done.
-    `movielens` is the one edition that is there, and movielens-100k if none is. A copy with more or fewer examples than
-    were published is loaded with a `tacit.errors.Caution`: the population stays the published one.
+    Files are read as they were published: packed or unpacked. If a data set has several files, `path` may name one of
+    them and the others must be in the same folder. Without `path`, `load` looks in the same way in the folder that
+    `TACIT_DATA` names (or the system's cache folder), in its subfolder with the data set's name. If the files are not
+    there, they are downloaded, checked and kept, unless they come with a package. `DataMissing` says which files go
+    where if the download fails. `movielens` is the edition that is there, and movielens-100k if none is.
+
+    A copy with more or fewer examples than were published gives a `tacit.errors.Caution`: the population stays the
+    published one.
 
     >>> load("iris")
     Data(name='iris', classes=3, population=119)
     """
     where = None if path is None else Path(path).expanduser()
-    if name == _ANY_MOVIELENS:
-        name = _edition(where)
-    if name not in NAMES:
-        close = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise InvalidArgument(f"There is no data set {name!r}. Known are {', '.join(NAMES)}.{hint}")
-    if name in BUNDLED:
-        if path is not None:
-            raise InvalidArgument(f"{name} comes with scikit-learn and is not read from {path}. Leave the path out.")
-        return read_bundled(name)
-    data = replace(read_from(name, where, _READERS[name].read), source=SOURCES[name].page)
+    dataset = _find(name) or _find_edition(name, where)
+    data = replace(_load(dataset, where), source=dataset.source.page, defaults=dataset.defaults)
     if not len(data.train[0]) + len(data.test[0]):
-        raise InvalidArgument(f"The files of {name} in {where or cache.folder()} hold no examples. Fetch them again.")
-    warn_of_other_size(data, is_declared=False)
+        raise InvalidArgument(f"The files of {name} in {where or data_folder()} hold no examples. Fetch them again.")
+    data.warn_if_size_differs(is_declared=False)
     return data
 
 
-def load_words(name: str = "imdb", path: str | os.PathLike[str] | None = None) -> tuple[reviews.Texts, reviews.Texts]:
-    """Texts to train on and to test on, each cut into its words, with labels; for `tacit.features.HashedWords`."""
-    if name != "imdb":
-        raise InvalidArgument(f"There are texts in imdb only. Got {name!r}.")
-    return read_from(name, None if path is None else Path(path).expanduser(), reviews.read_words)
+def load_words(name: str = "imdb", path: str | os.PathLike[str] | None = None) -> tuple[Texts, Texts]:
+    """Load texts as lists of words, with labels: to train on, then to test on. For `tacit.features.HashedWords`."""
+    dataset = _find(name)
+    if dataset is None or dataset.read_words is None:
+        raise InvalidArgument(f"{name!r} is no data set of texts. imdb is one.")
+    return read_from(name, None if path is None else Path(path).expanduser(), dataset.read_words)
 
 
 def is_kept(name: str) -> bool:
-    """Whether something lies where this data set is kept. It is neither read nor downloaded."""
-    return any(place.is_dir() and any(place.iterdir()) for place in _places(name, None))
+    """Whether this data set needs no download. Nothing is read."""
+    dataset = _find(name)
+    if dataset is None:
+        return False
+    kept = (place.is_dir() and any(place.iterdir()) for place in _list_places(dataset, None))
+    return dataset.make is not None or any(kept)
+
+
+def data_folder() -> Path:
+    """The folder in which data sets are kept, each in a subfolder with its name."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("tacit") / "data"
 
 
 def read_from(name: str, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ:
-    """What `read` makes of a data set's files: in `where`, or else in the copy that is kept, downloaded if need be."""
-    there = cache.folder() / name if where is None else where
-    try:
-        found = _first(name, where, read)
-        if found is None and where is None:
-            cache.fetch(name, SOURCES[name], there, _looked(name, there))
-            found = _first(name, where, read)
-    except OSError as error:
-        raise InvalidArgument(f"{there} cannot be looked into: {error.strerror}. Choose another place.") from error
+    """Call `read` on the files of a data set: in `where`, or else in the kept copy, which is downloaded if need be."""
+    dataset = _find(name)
+    if dataset is None:
+        raise _unknown(name)
+    folder = data_folder() / name if where is None else where
+    found = _read_first(dataset, where, read)
+    if found is None and where is None and dataset.source.remotes:
+        from tacit.datasets._download import fetch
+
+        fetch(name, dataset.source, folder, _describe_search(dataset, folder))
+        found = _read_first(dataset, where, read)
     if found is None:
-        absent = "" if there.exists() else ", which is not there"
-        raise InvalidArgument(f"There is no {name} in {there}{absent}. {_looked(name, there)}")
+        absent = "" if folder.exists() else ", which does not exist"
+        raise InvalidArgument(f"There is no {name} in {folder}{absent}. {_describe_search(dataset, folder)}")
     return found
 
 
-def _first(name: str, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ | None:
-    """From the first place that has the files, or else from the only one that they may be."""
-    for place in _places(name, where):
-        found = read(place)
-        if found is not None:
-            return found
-    reader, folder = _READERS[name], cache.folder() / name if where is None else where
-    table = lone(folder, reader.endings, reader.looked_for) if reader.endings else None
-    return None if table is None else read(table)
+def _load(dataset: DataSet, where: Path | None) -> Data:
+    if dataset.read is None:
+        if where is not None:
+            raise InvalidArgument(f"{dataset.name} needs no files, and is not read from {where}. Leave the path out.")
+        assert dataset.make is not None
+        return dataset.make()
+    if where is not None or dataset.make is None:
+        return read_from(dataset.name, where, dataset.read)
+    kept = _read_first(dataset, None, dataset.read)
+    return dataset.make() if kept is None else kept
 
 
-def _places(name: str, where: Path | None) -> list[Path]:
-    """Where the files may lie, in the order of looking."""
-    inside = (*spellings(name), *_READERS[name].inside)
-    if where is not None:
-        return [where, *below(where, inside)]
-    kept = cache.folder() / name
-    return [kept, *below(kept, inside), *below(cache.folder(), inside)]
+def _find(name: str) -> DataSet | None:
+    if name in SHIPPED:
+        shipped: DataSet = import_module(f"{__name__}.{name.replace('-', '_')}").DATASET
+        return shipped
+    if name not in _registered:
+        for point in entry_points(group=_GROUP, name=name):
+            register(point.load())
+    return _registered.get(name)
 
 
-def _looked(name: str, where: Path) -> str:
-    reader = _READERS[name]
-    folders = "" if where.is_file() else f" in {where} and in its folders {', '.join([name, *reader.inside])},"
-    others = f", or for any one file that ends in {' or '.join(reader.endings)}" if reader.endings else ""
-    return f"Looked{folders} for {reader.looked_for}{others}."
-
-
-def _edition(where: Path | None) -> str:
-    """Which MovieLens is meant: the one that is there. None is, if there are two."""
-    there = [name for name in ratings.EDITIONS if any(ratings.is_there(name, each) for each in _places(name, where))]
+def _find_edition(name: str, where: Path | None) -> DataSet:
+    """The edition of a data set that is there; the first if none is and no path was given."""
+    editions = [each for each in map(_find, SHIPPED) if each is not None and each.edition_of == name]
+    if not editions:
+        raise _unknown(name)
+    there = [one for one in editions if one.is_there and any(map(one.is_there, _list_places(one, where)))]
     if len(there) > 1:
-        raise InvalidArgument(f"{where or cache.folder()} holds both editions of MovieLens. Say {' or '.join(there)}.")
+        choices = " or ".join(one.name for one in there)
+        raise InvalidArgument(f"{where or data_folder()} holds several editions of {name}. Choose {choices}.")
     if not there and where is not None:
-        looked = " ".join(_looked(name, where) for name in ratings.EDITIONS)
-        raise InvalidArgument(f"There is no edition of MovieLens in {where}. {looked}")
-    return there[0] if there else next(iter(ratings.EDITIONS))
+        searched = " ".join(_describe_search(one, where) for one in editions)
+        raise InvalidArgument(f"There is no edition of {name} in {where}. {searched}")
+    return (there or editions)[0]
+
+
+def _unknown(name: str) -> InvalidArgument:
+    close = difflib.get_close_matches(name, names(), n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return InvalidArgument(f"There is no data set {name!r}. Known are {', '.join(names())}.{hint}")
+
+
+def _read_first(dataset: DataSet, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ | None:
+    """Read from the first place that has the files, or else from the only file with a known ending."""
+    folder = data_folder() / dataset.name if where is None else where
+    try:
+        for place in _list_places(dataset, where):
+            found = read(place)
+            if found is not None:
+                return found
+        table = _only_file(folder, dataset)
+        return None if table is None else read(table)
+    except OSError as error:
+        raise InvalidArgument(f"{folder} cannot be read: {error.strerror}. Choose another folder.") from error
+
+
+def _list_places(dataset: DataSet, where: Path | None) -> list[Path]:
+    """Where the files may be, in the order of the search."""
+    inside = (dataset.name, dataset.name.replace("-", "_"), *dataset.folders)
+    if where is not None:
+        return [where, *_list_folders(where, inside)]
+    kept = data_folder() / dataset.name
+    return [kept, *_list_folders(kept, inside), *_list_folders(data_folder(), inside)]
+
+
+def _list_folders(where: Path, inside: tuple[str, ...]) -> Iterator[Path]:
+    """Those of the folders `inside` that exist. If `where` is itself called MNIST, MNIST/raw is its folder raw."""
+    for each in dict.fromkeys(inside):
+        first, _, rest = each.partition("/")
+        here = [where / each, *([where / rest] if rest and where.name == first else [])]
+        yield from (folder for folder in here if folder.is_dir())
+
+
+def _only_file(folder: Path, dataset: DataSet) -> Path | None:
+    """The only file in the folder with one of the data set's endings; None if there is none. Several are refused."""
+    if not dataset.endings or not folder.is_dir():
+        return None
+    # Archives of some systems bring hidden files that are no tables.
+    files = sorted(each for each in folder.iterdir() if each.name.endswith(dataset.endings) and each.name[0] != ".")
+    if len(files) > 1:
+        shown = ", ".join(file.name for file in files[:_SHOWN]) + (", ..." if len(files) > _SHOWN else "")
+        raise InvalidArgument(
+            f"{folder} holds {len(files)} tables, {shown}, and none of them is called {dataset.files}. Give the path "
+            "of one table instead of the folder."
+        )
+    return files[0] if files else None
+
+
+def _describe_search(dataset: DataSet, where: Path) -> str:
+    folders = f" in {where} and in its folders {', '.join([dataset.name, *dataset.folders])},"
+    endings = f", or for any one file that ends in {' or '.join(dataset.endings)}" if dataset.endings else ""
+    return f"Looked{'' if where.is_file() else folders} for {dataset.files}{endings}."
+
+
+if not TYPE_CHECKING:
+    _OWN_TABLE = ("EXAMPLE", "FORMATS", "Bounds", "is_table", "load_table")
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{'_own' if name in _OWN_TABLE else '_data'}"), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

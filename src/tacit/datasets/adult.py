@@ -1,7 +1,8 @@
-"""Adult (census income): the original tables, or their LIBSVM form a9a.
+"""Adult (census income of 1994): does a person earn more than 50,000 dollars a year?
 
-The original is encoded by the code book that is published with it (adult.names), not by what the rows contain: a
-value that the code book does not know, such as "?", is encoded as nothing.
+The tables come with this package (files/adult.zip; licence and citation in files/adult.txt). They are encoded by the
+published code book (adult.names), not by what the rows contain: a value that the code book lacks, such as "?", is
+encoded as 0. A user's copy may also be in LIBSVM's form, a9a: 123 binary features.
 """
 
 from __future__ import annotations
@@ -12,40 +13,30 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode, number_count
-from tacit.datasets.data import Data, Examples
-from tacit.datasets.files import contents, libsvm, reading, rows_of
+from tacit.datasets import DataSet, Source, TrainingDefaults
+from tacit.datasets._data import (
+    TABLE_SCALING,
+    Category,
+    CodeBook,
+    Data,
+    Examples,
+    Number,
+    count_numbers,
+    encode,
+    to_columns,
+)
+from tacit.datasets._files import explain_errors, find_files, parse_rows
 from tacit.errors import InvalidArgument
 
-_ARCHIVE = "adult.zip"
-ADULT_FILES = f"adult.data[.gz] with adult.test[.gz], for {_ARCHIVE}"
 A9A_FILES = "a9a[.gz] with a9a.t[.gz]"
-_TABLES, _A9A = ("adult.data", "adult.test"), ("a9a", "a9a.t")
+_ARCHIVE = "adult.zip"
 _PUBLISHED_SIZE = 32_561
 _A9A_FEATURES = 123
 _INCOMES = {"<=50K": 0, ">50K": 1, "-1": 0, "+1": 1, "1": 1}
 _COLUMNS = (
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-    "income",
-)
-
-
-def _category(values: str) -> Category:
-    return Category(tuple(values.split()))
-
+    "age workclass fnlwgt education education-num marital-status occupation "
+    "relationship race sex capital-gain capital-loss hours-per-week native-country income"
+).split()
 
 # The sampling weight fnlwgt says nothing about a person and is left out.
 _BOOK: CodeBook = {
@@ -54,24 +45,24 @@ _BOOK: CodeBook = {
     "capital-gain": Number(0, 100_000, logarithmic=True),
     "capital-loss": Number(0, 5_000, logarithmic=True),
     "hours-per-week": Number(0, 100),
-    "workclass": _category(
+    "workclass": Category.of(
         "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked"
     ),
-    "education": _category(
+    "education": Category.of(
         "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th Masters 1st-4th 10th "
         "Doctorate 5th-6th Preschool"
     ),
-    "marital-status": _category(
+    "marital-status": Category.of(
         "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent Married-AF-spouse"
     ),
-    "occupation": _category(
+    "occupation": Category.of(
         "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty Handlers-cleaners "
         "Machine-op-inspct Adm-clerical Farming-fishing Transport-moving Priv-house-serv Protective-serv Armed-Forces"
     ),
-    "relationship": _category("Wife Own-child Husband Not-in-family Other-relative Unmarried"),
-    "race": _category("White Asian-Pac-Islander Amer-Indian-Eskimo Other Black"),
-    "sex": _category("Female Male"),
-    "native-country": _category(
+    "relationship": Category.of("Wife Own-child Husband Not-in-family Other-relative Unmarried"),
+    "race": Category.of("White Asian-Pac-Islander Amer-Indian-Eskimo Other Black"),
+    "sex": Category.of("Female Male"),
+    "native-country": Category.of(
         "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) India Japan Greece South "
         "China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal Ireland France "
         "Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland Thailand "
@@ -82,49 +73,77 @@ _BOOK: CodeBook = {
 
 def read_adult(where: Path) -> Data | None:
     """The original tables, or else a9a; None if neither is there."""
-    data = _read(
-        where, "adult", _TABLES, _from_table, "numbers go from declared ranges to [-1, 1], categories to 0 or 1"
-    )
-    return replace(data, numbers=number_count(_BOOK)) if data else _read_a9a(where, "adult")
+    data = _read(where, "adult", ("adult.data", "adult.test"), _parse_table, TABLE_SCALING)
+    return replace(data, numbers=count_numbers(_BOOK)) if data else read_a9a(where, "adult")
 
 
-def read_a9a(where: Path) -> Data | None:
+def read_a9a(where: Path, name: str = "a9a") -> Data | None:
     """The 123 binary features of a9a; None if they are not there."""
-    return _read_a9a(where, "a9a")
+    return _read(where, name, ("a9a", "a9a.t"), _parse_libsvm, "the features of a9a are 0 or 1 already")
 
 
-def _read_a9a(where: Path, name: str) -> Data | None:
-    return _read(where, name, _A9A, _from_libsvm, "the features of a9a are 0 or 1 already")
+def _make() -> Data:
+    data = read_adult(Path(__file__).parent / "files" / _ARCHIVE)
+    assert data is not None
+    return data
 
 
 def _read(
-    where: Path, name: str, files: tuple[str, str], read: Callable[[bytes], Examples], scaling: str
+    where: Path, name: str, files: tuple[str, str], parse: Callable[[bytes], Examples], scaling: str
 ) -> Data | None:
-    found = contents(where, files, [_ARCHIVE])
+    found = find_files(where, files, [_ARCHIVE])
     if found is None:
         return None
     parts = []
     for file in files:
-        with reading(found[file].path, "rows of Adult"):
-            parts.append(read(found[file].content))
+        with explain_errors(found[file].path, "rows of Adult"):
+            parts.append(parse(found[file].content))
     train, test = parts
     return Data(name, train, test, classes=2, population=_PUBLISHED_SIZE, scaling=scaling, example="person")
 
 
-def _from_table(text: bytes) -> Examples:
-    # The comment that adult.test opens with is no row.
-    rows = [row for row in rows_of(text) if not row[0].startswith("|")]
-    table = columns_of(rows, _COLUMNS)
-    labels = np.array([_income(label.rstrip(".")) for label in table["income"]], dtype=np.int64)
+def _parse_table(text: bytes) -> Examples:
+    # adult.test begins with a comment.
+    rows = [row for row in parse_rows(text) if not row[0].startswith("|")]
+    table = to_columns(rows, _COLUMNS)
+    labels = np.array([_parse_income(label.rstrip(".")) for label in table["income"]], dtype=np.int64)
     return encode(table, _BOOK), labels
 
 
-def _from_libsvm(text: bytes) -> Examples:
-    inputs, labels = libsvm(text, _A9A_FEATURES)
-    return np.clip(inputs, 0, 1), np.array([_income(label) for label in labels], dtype=np.int64)
+def _parse_libsvm(text: bytes) -> Examples:
+    """Each row is a label, then place:value for each feature that is not 0; places count from 1."""
+    rows = [line.split() for line in text.decode("ascii").splitlines() if line.strip()]
+    if not rows:
+        raise ValueError("there are no rows")
+    inputs = np.zeros((len(rows), _A9A_FEATURES), dtype=np.float32)
+    for index, (_, *pairs) in enumerate(rows):
+        for pair in pairs:
+            place, _, value = pair.partition(":")
+            if not 1 <= int(place) <= _A9A_FEATURES:
+                raise ValueError(f"feature {place} is not one of {_A9A_FEATURES}")
+            inputs[index, int(place) - 1] = float(value)
+    return np.clip(inputs, 0, 1), np.array([_parse_income(row[0]) for row in rows], dtype=np.int64)
 
 
-def _income(label: str) -> int:
+def _parse_income(label: str) -> int:
     if label not in _INCOMES:
         raise InvalidArgument(f"{label!r} is none of Adult's incomes, which are {', '.join(_INCOMES)}.")
     return _INCOMES[label]
+
+
+DATASET = DataSet(
+    "adult",
+    Source.of_files(
+        "https://archive.ics.uci.edu/dataset/2/adult",
+        "https://archive.ics.uci.edu/ml/machine-learning-databases/adult",
+        {
+            "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+        },
+    ),
+    make=_make,
+    read=read_adult,
+    files=f"adult.data[.gz] with adult.test[.gz], for {_ARCHIVE}, or else for {A9A_FILES}: a folder must hold both "
+    "files of a pair",
+    defaults=TrainingDefaults("linear", lot_size=512, epochs=20, learning_rate=1.0, adam_rate=0.02),
+)

@@ -1,6 +1,6 @@
-"""KDD Cup 1999: is a network connection normal, or an attack? The ten-per-cent part to train on, the corrected to test.
+"""KDD Cup 1999: is a network connection an attack? Trains on the ten-per-cent part, tests on the corrected part.
 
-Many rows occur several times (145,586 of the 494,021 are different), and each counts as one example.
+Many rows occur several times (145,586 of the 494,021 are distinct), and each counts as one example.
 """
 
 from __future__ import annotations
@@ -9,35 +9,37 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.datasets.codebook import Category, CodeBook, Number, columns_of, encode, number_count
-from tacit.datasets.data import Data, Examples
-from tacit.datasets.files import contents, reading, rows_of
+from tacit.datasets import DataSet, Remote, Source, TrainingDefaults
+from tacit.datasets._data import (
+    TABLE_SCALING,
+    Category,
+    CodeBook,
+    Data,
+    Examples,
+    Number,
+    count_numbers,
+    encode,
+    to_columns,
+)
+from tacit.datasets._files import explain_errors, find_files, parse_rows
 
 _ARCHIVE = "kdd+cup+1999+data.zip"
-FILES = f"kddcup.data_10_percent[.gz] with corrected[.gz], or for {_ARCHIVE}"
-FOLDERS = (_ARCHIVE.removesuffix(".zip"),)
-_NAMES = ("kddcup.data_10_percent", "corrected")
+_FILES = ("kddcup.data_10_percent", "corrected")
 _PUBLISHED_SIZE = 494_021
-
-
-def _category(values: str) -> Category:
-    return Category(tuple(values.split()))
-
-
 _SHARE, _FLAG = Number(0, 1), Number(0, 1)
 _FEW, _SOME = Number(0, 10, logarithmic=True), Number(0, 1_000, logarithmic=True)
 _BYTES = Number(0, 1e9, logarithmic=True)
 _BOOK: CodeBook = {
     "duration": Number(0, 60_000, logarithmic=True),
-    "protocol_type": _category("icmp tcp udp"),
-    "service": _category(
+    "protocol_type": Category.of("icmp tcp udp"),
+    "service": Category.of(
         "IRC X11 Z39_50 aol auth bgp courier csnet_ns ctf daytime discard domain domain_u echo eco_i ecr_i efs exec "
         "finger ftp ftp_data gopher harvest hostnames http http_2784 http_443 http_8001 icmp imap4 iso_tsap klogin "
         "kshell ldap link login mtp name netbios_dgm netbios_ns netbios_ssn netstat nnsp nntp ntp_u other pm_dump "
         "pop_2 pop_3 printer private red_i remote_job rje shell smtp sql_net ssh sunrpc supdup systat telnet tftp_u "
         "tim_i time urh_i urp_i uucp uucp_path vmnet whois"
     ),
-    "flag": _category("OTH REJ RSTO RSTOS0 RSTR S0 S1 S2 S3 SF SH"),
+    "flag": Category.of("OTH REJ RSTO RSTOS0 RSTR S0 S1 S2 S3 SF SH"),
     "src_bytes": _BYTES,
     "dst_bytes": _BYTES,
     "land": _FLAG,
@@ -78,15 +80,15 @@ _BOOK: CodeBook = {
 }
 
 
-def read_kddcup99(where: Path) -> Data | None:
+def _read(where: Path) -> Data | None:
     """Both parts; None if one of them is not there."""
-    found = contents(where, _NAMES, [_ARCHIVE])
+    found = find_files(where, _FILES, [_ARCHIVE])
     if found is None:
         return None
     parts = []
-    for name in _NAMES:
-        with reading(found[name].path, "rows of kddcup99"):
-            parts.append(_examples(found[name].content))
+    for name in _FILES:
+        with explain_errors(found[name].path, "rows of kddcup99"):
+            parts.append(_parse(found[name].content))
     train, test = parts
     return Data(
         "kddcup99",
@@ -94,17 +96,43 @@ def read_kddcup99(where: Path) -> Data | None:
         test,
         classes=2,
         population=_PUBLISHED_SIZE,
-        scaling="numbers go from declared ranges to [-1, 1], categories to 0 or 1",
+        scaling=TABLE_SCALING,
         example="connection",
-        numbers=number_count(_BOOK),
+        numbers=count_numbers(_BOOK),
     )
 
 
-def _examples(text: bytes) -> Examples:
-    # Two rows of three occur before: each is taken apart once.
+def _parse(text: bytes) -> Examples:
+    # Two rows of three are repetitions: each distinct row is parsed once.
     lines = text.split()
     places = {line: place for place, line in enumerate(dict.fromkeys(lines))}
-    table = columns_of(rows_of(b"\n".join(places)), [*_BOOK, "label"])
+    table = to_columns(parse_rows(b"\n".join(places)), [*_BOOK, "label"])
     inputs, labels = encode(table, _BOOK), (table["label"] != "normal.").astype(np.int64)
     row = np.fromiter((places[line] for line in lines), dtype=np.int64, count=len(lines))
     return inputs[row], labels[row]
+
+
+DATASET = DataSet(
+    "kddcup99",
+    Source(
+        "https://kdd.ics.uci.edu/databases/kddcup99/kddcup99.html",
+        (
+            Remote(
+                "https://ndownloader.figshare.com/files/5976042",
+                "kddcup.data_10_percent.gz",
+                "8045aca0d84e70e622d1148d7df782496f6333bf6eb979a1b0837c42a9fd9561",
+            ),
+            # The checksum of a copy whose rows agree with the published count.
+            Remote(
+                "https://kdd.ics.uci.edu/databases/kddcup99/corrected.gz",
+                "corrected.gz",
+                "547dfb9c0f0dc1d9944219ec79e851191faebaeb8acbfa1cd171c418397052a4",
+                inside="",
+            ),
+        ),
+    ),
+    read=_read,
+    files=f"kddcup.data_10_percent[.gz] with corrected[.gz], or for {_ARCHIVE}",
+    folders=(_ARCHIVE.removesuffix(".zip"),),
+    defaults=TrainingDefaults("linear", lot_size=2_048, epochs=5, learning_rate=1.0, adam_rate=0.02),
+)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tacit.cli.output import working
 from tacit.reports.run import BASELINE
-from tacit.workflows.defaults import recipe_for
+from tacit.workflows.defaults import defaults_for
 from tacit.workflows.descent import running_mean
 from tacit.workflows.scoring import Score, accuracy_of, loss_for, network_for, outputs_of, score
 from tacit.workflows.settings import Settings
@@ -77,7 +77,7 @@ def baseline(data: Data, model_name: str, seed: int) -> dict[str, Any]:
     """The score on the test examples of a model that was trained without privacy."""
     torch.manual_seed(seed)
     train = (torch.from_numpy(data.train[0]), torch.from_numpy(data.train[1]))
-    rate = recipe_for(data, model_name).adam_rate
+    rate = defaults_for(data, model_name).adam_rate
     plain = Plain(network_for(model_name, data), loss_for(data), train, rate)
     return plain.scored(lambda model: score(model, data))
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tacit.cli.output import note
-from tacit.datasets.sizes import other_size
 from tacit.errors import Caution
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def large_delta(delta: float, population: int) -> str | None:
 
 def _other_size(data: Data, settings: Settings) -> str | None:
     """What to know where there are more or fewer examples than lots are planned for. It does not say how many."""
-    found = other_size(data, settings.population, is_declared=settings.is_declared)
+    found = data.compare_size(settings.population, is_declared=settings.is_declared)
     if found is None:
         return None
     holds = f"What is proven holds all the same, but lots will hold {found} examples than planned, in the same noise."

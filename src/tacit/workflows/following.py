@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.workflows.defaults import Recipe
+from tacit.datasets import TrainingDefaults
 
 if TYPE_CHECKING:
     from tacit.datasets import Data
@@ -29,16 +29,16 @@ class Following:
     micro_batch: int | None
 
 
-def settle_following(typed: Typed, recipe: Recipe, data: Data, method: str) -> Following:
+def settle_following(typed: Typed, defaults: TrainingDefaults, data: Data, method: str) -> Following:
     """What was typed with what the recipe adds; `InvalidArgument` for what means nothing."""
-    views = _validate.count("views", recipe.views if typed.views is None else typed.views)
+    views = _validate.count("views", defaults.views if typed.views is None else typed.views)
     if views > 1 and len(data.shape) != _IMAGE:
         raise InvalidArgument(f"--views shows images shifted, and {data.name} holds none. Leave it out.")
     micro_batch = None if views == 1 else _VIEWED_AT_ONCE
     if typed.micro_batch is not None:
         micro_batch = _validate.count("micro_batch", typed.micro_batch)
-    averaging = share("averaging", recipe.averaging if typed.averaging is None else typed.averaging)
-    return Following(_momentum(typed.momentum, recipe, method), views, averaging, micro_batch)
+    averaging = share("averaging", defaults.averaging if typed.averaging is None else typed.averaging)
+    return Following(_momentum(typed.momentum, defaults, method), views, averaging, micro_batch)
 
 
 def following_words(settings: Settings) -> str:
@@ -51,9 +51,9 @@ def following_words(settings: Settings) -> str:
     return "".join(f", {words}" for words in said if words)
 
 
-def _momentum(typed: float | None, recipe: Recipe, method: str) -> float:
+def _momentum(typed: float | None, defaults: TrainingDefaults, method: str) -> float:
     if method != "noisy_adam":
-        return share("momentum", recipe.momentum if typed is None else typed)
+        return share("momentum", defaults.momentum if typed is None else typed)
     if typed is not None:
         raise InvalidArgument(f"Adam has a momentum of its own. Leave out --momentum {typed:g}, or noisy_adam.")
     return 0.0

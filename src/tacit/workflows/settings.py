@@ -10,9 +10,7 @@ from typing import Any, get_args
 from tacit import _validate, datasets
 from tacit._files import for_the_owner
 from tacit.cli.output import refuse_unless_writable
-from tacit.datasets import Data, is_table, load_table
-from tacit.datasets.bounds import EXAMPLE, Bounds
-from tacit.datasets.own import FORMATS
+from tacit.datasets import EXAMPLE, FORMATS, Bounds, Data, is_table, load_table
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.ledger.fingerprint import is_secret, new_salt
 from tacit.ledger.storage import storage_at
@@ -20,7 +18,7 @@ from tacit.methods.choices import Value, as_texts, read_choices
 from tacit.methods.registry import find_method, list_gradient_names
 from tacit.recipes.recipe import Kind, Preparation, Recipe
 from tacit.workflows.cautions import said_later
-from tacit.workflows.defaults import ModeName, recipe_for
+from tacit.workflows.defaults import ModeName, defaults_for
 from tacit.workflows.following import settle_following, share
 from tacit.workflows.numbers import Plan
 
@@ -203,7 +201,7 @@ def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | N
     """The data set of this name, or the table in this file; for a table also what to keep to read it again."""
     if name is None:
         raise InvalidArgument(
-            f"Which data? Name one of {', '.join(datasets.NAMES)}, or a table of your own such as patients.csv; or go "
+            f"Which data? Name one of {', '.join(datasets.names())}, or a table of your own such as patients.csv; or go "
             "on with a saved run by --resume FOLDER."
         )
     if not is_table(name):
@@ -224,7 +222,7 @@ def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | N
 
 def _refuse_tables(name: str, *, is_meant: bool) -> None:
     """Raise `InvalidArgument` for a table in a form that is not read, or options for one beside a data set's name."""
-    if is_meant and name in datasets.NAMES:
+    if is_meant and name in datasets.names():
         raise InvalidArgument(f"--target and --bounds are for a table of your own, such as patients.csv. Got {name}.")
     if is_meant or Path(name).suffix or Path(name).name != name:
         raise InvalidArgument(
@@ -234,23 +232,23 @@ def _refuse_tables(name: str, *, is_meant: bool) -> None:
 
 
 def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Settings:
-    """What was typed with what the data set's recipe adds; `InvalidArgument` for what means nothing."""
-    recipe = recipe_for(data, typed.model)
+    """What was typed with the data set's defaults; `InvalidArgument` for what means nothing."""
+    defaults = defaults_for(data, typed.model)
     method, mode = _method(typed.method), typed.mode or "rigorous"
     population = _validate.count("population", _either(typed.population, data.population))
-    # Smaller than the recipe's lots, a declared population is drawn from in tenths.
-    lot_size = _either(typed.lot_size, recipe.lot_size if recipe.lot_size <= population else population / 10)
-    epochs = typed.epochs if typed.epochs is not None or typed.steps is not None else recipe.epochs
+    # Smaller than the default lots, a declared population is drawn from in tenths.
+    lot_size = _either(typed.lot_size, defaults.lot_size if defaults.lot_size <= population else population / 10)
+    epochs = typed.epochs if typed.epochs is not None or typed.steps is not None else defaults.epochs
     plan = Plan(typed.multiplier, None, lot_size, population, typed.steps, epochs)
-    following = settle_following(typed, recipe, data, method)
+    following = settle_following(typed, defaults, data, method)
     steps, delta = plan.step_count(), settled_delta(typed.delta, population)
-    default_rate = recipe.adam_rate if method == "noisy_adam" else recipe.learning_rate
+    default_rate = defaults.adam_rate if method == "noisy_adam" else defaults.learning_rate
     plan.sampling_rate()
     return Settings(
         data=data.name,
         data_path=None if typed.data_path is None else str(typed.data_path.absolute()),
         method=method,
-        model=_model(typed.model) or recipe.model,
+        model=_model(typed.model) or defaults.model,
         epsilon=_budget(typed),
         delta=delta,
         multiplier=typed.multiplier,
@@ -258,7 +256,7 @@ def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Set
         population=population,
         is_declared=typed.population is not None or table is not None,
         steps=steps,
-        clip_norm=_validate.positive("clip_norm", _either(typed.clip_norm, recipe.clip_norm)),
+        clip_norm=_validate.positive("clip_norm", _either(typed.clip_norm, defaults.clip_norm)),
         learning_rate=_validate.positive("learning_rate", _either(typed.learning_rate, default_rate), below=_NO_STEP),
         micro_batch=following.micro_batch,
         seed=None if typed.seed is None else _validate.count("seed", typed.seed, at_least=0),

@@ -1,11 +1,10 @@
-"""Downloads, and the folder where they are kept: TACIT_DATA, or else the one that the system has for such files."""
+"""Downloads the files of a data set, and keeps those that have the published checksum."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import logging
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,62 +12,55 @@ from pathlib import Path
 from typing import Any, final
 from urllib.parse import urlsplit
 
-from tacit.datasets.files import members, reading
-from tacit.datasets.sources import Remote, Source
+from tacit.datasets import VARIABLE, Remote, Source
+from tacit.datasets._files import explain_errors, list_members
 from tacit.errors import DataMissing
 
-VARIABLE = "TACIT_DATA"
 _SECONDS = 20.0
 
 
-def folder() -> Path:
-    """Where data sets are kept, each in a folder with its name."""
-    chosen = os.environ.get(VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser()
-    from platformdirs import user_cache_path
+def fetch(name: str, source: Source, into: Path, searched: str) -> None:
+    """Download the files that are not there yet; if that fails, raise `DataMissing` with the names of all files.
 
-    return user_cache_path("tacit") / "data"
-
-
-def fetch(name: str, source: Source, into: Path, looked: str) -> None:
-    """Download whatever is not there yet; `DataMissing` with the names of all files if that cannot be done.
-
-    `looked` is the sentence that says where it was looked for, and under which names. A folder that nothing came into
-    is not left behind.
+    `searched` is the sentence that says where the files were searched for. No empty folder is left behind.
     """
-    for remote in source.files:
+    for remote in source.remotes:
         if (into / remote.file).is_file():
             continue
         try:
             with _folder_for(into):
                 _download(remote, into)
-        # Whatever goes wrong between here and a server far away, the remedy is the same.
+        # Whatever goes wrong with the network, the remedy is the same.
         except Exception as error:
-            why = f"{name} is not on this machine, and could not be downloaded ({_reason(error, remote.url)}). {looked}"
-            raise DataMissing(f"{why} {_how_to_get(source, into)}", _own_copy(name)) from error
+            reason = _explain(error, remote.url)
+            raise DataMissing(
+                f"{name} is not on this machine, and could not be downloaded ({reason}). {searched} "
+                f"{_how_to_get(source, into)}",
+                f"Or give the path of your copy: --data-path PATH on the command line, load({name!r}, path) in Python, "
+                f"or {VARIABLE} for the folder that holds copies, each in a subfolder with its name.",
+            ) from error
 
 
 @contextmanager
 def _folder_for(into: Path) -> Iterator[None]:
-    """Make the folder; if that was for nothing, it and those above it that were made for it go again."""
+    """Make the folder; if the download fails, remove it and the parents that were made for it."""
     made = [folder for folder in (into, *into.parents) if not folder.exists()]
     try:
         into.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
         for folder in made:
-            # One that was never made is not there, and in another something else came to lie meanwhile.
+            # It was never made, or another process has put something there.
             with suppress(OSError):
                 folder.rmdir()
         raise
 
 
 def _download(remote: Remote, into: Path) -> None:
-    """One file: at its place only once it is whole, and is what was published."""
+    """Download one file; it is moved to its place only when it is whole and has the published checksum."""
     import pooch
 
-    # Pooch announces every file on standard error, where our own progress is shown.
+    # Pooch announces every file on standard error, where our own progress bar is.
     pooch.get_logger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(dir=into, prefix=".unfinished-") as scratch, _progress(remote.file) as shown:
         downloader = pooch.HTTPDownloader(progressbar=shown, timeout=_SECONDS)
@@ -84,31 +76,24 @@ def _download(remote: Remote, into: Path) -> None:
 
 
 def _check_inside(arrived: Path, remote: Remote) -> None:
-    with reading(arrived, remote.inside or "a gzipped file"):
+    with explain_errors(arrived, remote.inside or "a gzipped file"):
         if remote.inside:
-            inside = next((data for path, data in members(arrived) if Path(path).name == remote.inside), b"")
+            inside = next((data for path, data in list_members(arrived) if Path(path).name == remote.inside), b"")
         else:
             inside = gzip.decompress(arrived.read_bytes())
     found = hashlib.sha256(inside).hexdigest()
     if found != remote.sha256:
-        raise ValueError(f"its SHA-256 is {found}, and should be {remote.sha256}")
+        raise ValueError(f"its SHA-256 is {found} instead of {remote.sha256}")
 
 
 def _how_to_get(source: Source, into: Path) -> str:
-    files = ", ".join(remote.file for remote in source.files)
-    addresses = " ".join(remote.url for remote in source.files)
+    files = ", ".join(remote.file for remote in source.remotes)
+    addresses = " ".join(remote.url for remote in source.remotes)
     return f"Put {files} into {into} (from {addresses}); {source.page} describes the data."
 
 
-def _own_copy(name: str) -> str:
-    return (
-        f"Or say where your copy lies: --data-path PATH on the command line, load({name!r}, path) in Python, or "
-        f"{VARIABLE} for the folder in which copies lie, each in a folder with its name."
-    )
-
-
-def _reason(error: Exception, url: str) -> str:
-    """In a few words what went wrong."""
+def _explain(error: Exception, url: str) -> str:
+    """What went wrong, in a few words."""
     import requests
 
     match error:
@@ -121,7 +106,7 @@ def _reason(error: Exception, url: str) -> str:
 
 @contextmanager
 def _progress(file: str) -> Iterator[Any]:
-    """What pooch is to report its progress to: a bar on standard error, if someone is watching."""
+    """The progress bar that pooch reports to: on standard error, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -136,7 +121,7 @@ def _progress(file: str) -> Iterator[Any]:
 
 @final
 class _Bar:
-    """A bar of rich's with the four names that pooch uses."""
+    """A progress bar of rich, with the four names that pooch uses."""
 
     def __init__(self, bar: Any, file: str) -> None:
         self._bar, self._task = bar, bar.add_task(file, total=None)
@@ -152,7 +137,7 @@ class _Bar:
         self._bar.update(self._task, total=total or None)
 
     def update(self, amount: float) -> None:
-        """So many bytes more."""
+        """Add so many bytes."""
         self._bar.advance(self._task, amount)
 
     def reset(self) -> None:
@@ -160,4 +145,4 @@ class _Bar:
         self._bar.update(self._task, completed=0)
 
     def close(self) -> None:
-        """Nothing is left to do: the bar goes when its context ends."""
+        """Nothing to do: the bar ends with its context."""
