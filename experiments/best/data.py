@@ -11,8 +11,7 @@ import numpy as np
 from experiments.library import Order
 from numpy.typing import NDArray
 
-from tacit.datasets import load_words
-from tacit.datasets.cache import folder
+from tacit.datasets import data_folder, load_words
 from tacit.recipes.preparing import features_for
 
 Labels = NDArray[np.int64]
@@ -56,7 +55,7 @@ def kept(name: str, features: Any, inputs: NDArray[Any]) -> NDArray[np.float32]:
     about = (
         f"{inputs.shape}".encode() + np.ascontiguousarray(flat[:100]).tobytes() + features.transform(flat[:8]).tobytes()
     )
-    path = folder() / "features" / f"{name}-{hashlib.sha256(about).hexdigest()[:16]}.npy"
+    path = data_folder() / "features" / f"{name}-{hashlib.sha256(about).hexdigest()[:16]}.npy"
     if not path.is_file():
         pieces = [features.transform(flat[start : start + _PIECE]) for start in range(0, len(flat), _PIECE)]
         _write(path, np.concatenate(pieces))

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 from torch import nn
 
-from tacit.datasets import Data, read_from, reviews
-from tacit.datasets.data import Array
+from tacit.datasets import Array, Data, imdb, read_from
 from tacit.workflows.scoring import network_for
 
 
@@ -25,16 +24,16 @@ def last_words(data: Data) -> Data:
 
     The paper discards rare words; that it keeps the ends of long reviews is what its framework does unless told.
     """
-    found = read_from(data.name, None, reviews.read_numbers)
+    found = read_from(data.name, None, imdb.read_numbers)
     train, test = ((_ends(numbers), labels) for numbers, labels in found)
     return replace(data, train=train, test=test)
 
 
 def _ends(numbered: list[Array]) -> Array:
     """[reviews, 256] numbers of words that are used, with zeros after the end."""
-    words = np.zeros((len(numbered), reviews.LENGTH), dtype=np.int64)
+    words = np.zeros((len(numbered), imdb.LENGTH), dtype=np.int64)
     for row, review in zip(words, numbered, strict=True):
-        end = review[(review >= 2) & (review < reviews.WORDS)][-reviews.LENGTH :]
+        end = review[(review >= 2) & (review < imdb.WORDS)][-imdb.LENGTH :]
         row[: len(end)] = end
     return words
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.library.records import Record, Records, missing
 from experiments.library.targets import Experiment, Order, Size, Target
 
-from tacit.datasets.cache import VARIABLE
+from tacit.datasets import VARIABLE
 from tacit.errors import DataMissing, InvalidArgument
 
 RESULTS = "results.jsonl"

@@ -6,12 +6,12 @@ import warnings
 import pytest
 
 from support.published_files import CARD, write_published
-from tacit.datasets.data import private_part
+from tacit.datasets._data import count_training_rows
 from tacit.errors import Caution
 from tacit.workflows.cautions import large_delta, said_plainly
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
-PUBLISHED = private_part(284_807)
+PUBLISHED = count_training_rows(284_807)
 TRIALS = "--steps 1 --trials 1.5 --learning-rate 0.1,1"
 
 
@@ -62,7 +62,7 @@ def test_a_copy_with_more_than_was_published_is_said_to_have_more(tacit, tmp_pat
     file = tmp_path / "breast-cancer-wisconsin.data"
     file.write_text(file.read_text() * 710)
     (said,) = warnings_in(tacit("train breast-cancer-wisconsin --multiplier 2 --steps 2 --data-path ."))
-    assert f"has more examples to train on than the {private_part(699)} that" in said
+    assert f"has more examples to train on than the {count_training_rows(699)} that" in said
 
 
 def test_a_whole_copy_is_trained_on_without_a_word(tacit, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tacit.accounting import Gaussian
-from tacit.datasets.data import Data
+from tacit.datasets import Data
 from tacit.errors import OutOfOrder
 from tacit.ledger import Ledger
 from tacit.methods import dpsgd

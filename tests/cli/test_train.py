@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from tacit.accounting import Gaussian, curve
 from tacit.cli import progress
-from tacit.datasets import NAMES, load
+from tacit.datasets import SHIPPED, load
 from tacit.guarantee import Guarantee
 
 RUN = [sys.executable, "-c", "from tacit.cli import main; main()"]
@@ -320,5 +320,5 @@ def test_settings_alone_are_no_run(tacit, tmp_path):
 
 def test_the_help_names_every_data_set_and_the_way_back(tacit):
     out = re.sub(r"-\s+", "-", tacit("train --help").out)
-    for word in (*NAMES, "--resume", "--data-path", "--micro-batch", "--json", "Ctrl-C"):
+    for word in (*SHIPPED, "--resume", "--data-path", "--micro-batch", "--json", "Ctrl-C"):
         assert word in out

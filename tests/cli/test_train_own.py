@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.datasets.data import Data
-from tacit.datasets.own import load_table
+from tacit.datasets import Data, load_table
 from tacit.guarantee import Guarantee
 from tacit.methods import dpsgd, encoded
 from tacit.stages.sampling import Poisson

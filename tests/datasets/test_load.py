@@ -1,12 +1,17 @@
 """Data sets by name: bounds and sizes are constants, the split is fixed, and files are read as they are published."""
 
 import gzip
+import hashlib
+import zipfile
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn import datasets as sklearn_datasets
 
-from tacit.datasets import NAMES, load
+from tacit import datasets
+from tacit.datasets import SHIPPED, TrainingDefaults, adult, is_kept, load, names
 from tacit.errors import InvalidArgument
 
 # Few rows are enough to tell how files are read; that they are too few is tested where it is said.
@@ -212,7 +217,7 @@ def test_missing_tables_are_refused_with_every_name_looked_for(tmp_path):
 
 def test_an_unknown_name_is_refused_with_all_known_ones():
     message = refusal("mnsit")
-    for name in NAMES:
+    for name in names():
         assert name in message
     assert message.endswith("Did you mean mnist?")
 
@@ -231,5 +236,44 @@ def test_a9a_has_a_name_of_its_own(tmp_path):
     assert "a9a.t[.gz]" in refusal("a9a", tmp_path / "elsewhere")
 
 
-def test_what_comes_along_is_not_read_from_elsewhere(tmp_path):
-    assert "comes with scikit-learn" in refusal("iris", tmp_path)
+def test_a_data_set_without_files_is_not_read_from_a_path(tmp_path):
+    assert str(tmp_path) in refusal("iris", tmp_path)
+
+
+def test_adult_comes_with_the_package_unchanged(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path / "nothing"))
+    data = load("adult")
+    assert data.population == len(data.train[0]) == 32_561
+    assert len(data.test[0]) == 16_281
+    # adult.names: 24.08 % of the people to train on, and 23.62 % of those to test on, earn more.
+    assert [round(100 * float(labels.mean()), 2) for _, labels in (data.train, data.test)] == [24.08, 23.62]
+    files = Path(datasets.__file__).parent / "files"
+    published = {remote.file: remote.sha256 for remote in adult.DATASET.source.remotes}
+    with zipfile.ZipFile(files / "adult.zip") as archive:
+        assert {each: hashlib.sha256(archive.read(each)).hexdigest() for each in archive.namelist()} == published
+    notice = (files / "adult.txt").read_text(encoding="utf-8")
+    assert "CC BY 4.0" in notice
+    assert "10.24432/C5XW20" in notice
+
+
+@pytest.mark.parametrize("is_pointed_to", [True, False])
+def test_a_users_own_copy_of_adult_comes_first(tmp_path, monkeypatch, is_pointed_to):
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path))
+    (tmp_path / "adult").mkdir()
+    for name, text in (("adult.data", ADULT), ("adult.test", ADULT_TEST)):
+        (tmp_path / "adult" / name).write_text(text)
+    assert len(load("adult", tmp_path if is_pointed_to else None).train[0]) == 2
+
+
+def test_what_needs_no_download_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path))
+    assert [name for name in ("adult", "iris", "mnist", "nonsense") if is_kept(name)] == ["adult", "iris"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_data_set_has_a_page_and_training_defaults(name):
+    dataset = import_module(f"tacit.datasets.{name.replace('-', '_')}").DATASET
+    assert dataset.name == name
+    assert dataset.source.page.startswith("http")
+    assert isinstance(dataset.defaults, TrainingDefaults)
+    assert dataset.make is not None or dataset.source.remotes

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.datasets import is_table, load_table
-from tacit.datasets.bounds import Bounds
+from tacit.datasets import Bounds, is_table, load_table
 from tacit.errors import InvalidArgument
 
 # Few rows are enough to tell how files are read; that they are too few is tested where it is said.
@@ -211,7 +210,7 @@ def test_images_in_an_npz_file_keep_their_shape(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("rows = 40\n", ""), "How many rows are there, in public?"),
+        (("rows = 40\n", ""), "public number of rows is missing"),
         (("rows", "row"), "Did you mean rows?"),
         (("rows = 40", "rows = 0"), "rows must be a whole number of at least 1"),
         (("low = 0, high = 100", "low = 100, high = 0"), "Column 'age': low must be below high"),
@@ -227,7 +226,7 @@ def test_images_in_an_npz_file_keep_their_shape(tmp_path):
         # Each of these was once taken for something that nobody had declared.
         (("high = 999, log = true", 'high = 999, log = "no"'), "Column 'income' must be declared as"),
         (("low = 0, high = 100", "low = true, high = 100"), "Column 'age' must be declared as"),
-        (("low = 0, high = 100", "low = -1e308, high = 1e308"), "finite numbers, as well as their difference"),
+        (("low = 0, high = 100", "low = -1e308, high = 1e308"), "their difference must be finite"),
         (("high = 100", f"high = 1{'0' * 400}"), "Column 'age': low must be below high"),
         (('["no", "yes"]', '[["no"], ["yes"]]'), "Column 'smoker' must be declared as"),
         (("rows = 40", "rows = 40\nheld_out = 1"), "no row is left to train on"),

@@ -9,7 +9,7 @@ import pytest
 
 from support.published_files import PUBLISHED
 from tacit.datasets import is_kept, load
-from tacit.datasets.files import members
+from tacit.datasets._files import list_members
 from tacit.errors import InvalidArgument
 
 # Few rows are enough to tell how files are read; that they are too few is tested where it is said.
@@ -164,7 +164,7 @@ def test_an_archive_that_holds_itself_comes_to_an_end(tmp_path):
     for _ in range(20):
         packed = zipped({"inner.zip": packed})
     (tmp_path / "deep.zip").write_bytes(packed)
-    assert not list(members(tmp_path / "deep.zip", ["adult.data"]))
+    assert not list(list_members(tmp_path / "deep.zip", ["adult.data"]))
     with pytest.raises(InvalidArgument, match="There is no adult in"):
         load("adult", tmp_path / "deep.zip")
 

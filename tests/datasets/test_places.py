@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from support.published_files import CARD, PUBLISHED, write_published
-from tacit.datasets import _READERS, NAMES, is_kept, load, load_words, read_from, reviews
-from tacit.datasets.bundled import BUNDLED
+from tacit.datasets import SHIPPED, _find, imdb, is_kept, load, load_words, read_from
 from tacit.errors import InvalidArgument
 
 # Few rows are enough to tell how files are read; that they are too few is tested where it is said.
@@ -45,7 +44,7 @@ def rows(data) -> int:
 
 
 def test_every_data_set_with_files_is_among_those_tried_here():
-    assert {*PUBLISHED, *BUNDLED} == set(NAMES)
+    assert {*PUBLISHED} == {name for name in SHIPPED if _find(name).read is not None}
 
 
 @pytest.mark.parametrize(("name", "folder"), FOLDERS)
@@ -87,7 +86,7 @@ def test_words_and_numbers_of_reviews_are_found_where_reviews_are(tmp_path, monk
     write_published("imdb", tmp_path / "aclImdb")
     assert load_words()[0][0] == [["good"], ["good"]]
     assert load_words(path=tmp_path / "aclImdb/imdb.vocab")[0][0] == load_words(path=tmp_path)[0][0]
-    numbers, _ = read_from("imdb", None, reviews.read_numbers)[0]
+    numbers, _ = read_from("imdb", None, imdb.read_numbers)[0]
     assert [review.tolist() for review in numbers] == [[3], [3]]
 
 
@@ -105,7 +104,7 @@ def test_a_file_without_the_others_is_refused_with_their_names(tmp_path, name, f
     (tmp_path / f"{file}.gz").write_bytes(gzip.compress(content))
     message = refusal(name, tmp_path / f"{file}.gz")
     assert str(tmp_path / f"{file}.gz") in message
-    assert [each for each in PUBLISHED[name] if each != file and f"no {each}" not in message] == []
+    assert [each for each in PUBLISHED[name] if each != file and each not in message] == []
 
 
 def test_the_file_that_is_pointed_to_is_read_even_if_its_other_form_lies_there(tmp_path):
@@ -172,7 +171,7 @@ def test_two_editions_of_movielens_have_to_be_told_apart(tmp_path, monkeypatch):
     for name in ("movielens-100k", "movielens-1m"):
         write_published(name, tmp_path / name)
     for message in (refusal("movielens", tmp_path), refusal("movielens")):
-        assert message == f"{tmp_path} holds both editions of MovieLens. Say movielens-100k or movielens-1m."
+        assert message == f"{tmp_path} holds several editions of movielens. Choose movielens-100k or movielens-1m."
 
 
 def test_without_an_edition_all_names_of_both_are_told(tmp_path):
@@ -193,15 +192,16 @@ def test_the_page_about_data_tells_every_file_and_folder(name):
     rows_of_table = dict(re.findall(r"^\| ([\w-]+) \| (.*)$", page, re.MULTILINE))
     # Two rows refer to another one.
     told = rows_of_table[name] + rows_of_table[{"adult": "a9a", "fashion-mnist": "mnist"}.get(name, name)]
-    files = re.findall(r"[\w*+-]+(?:\.[\w*-]+)+", _READERS[name].looked_for)
+    dataset = _find(name)
+    files = re.findall(r"[\w*+-]+(?:\.[\w*-]+)+", dataset.files)
     assert files
-    assert [each for each in (*files, *_READERS[name].inside) if each not in told] == []
-    assert _READERS[name].endings == ((".csv", ".csv.gz") if "its only .csv or .csv.gz" in told else ())
+    assert [each for each in (*files, *dataset.folders) if each not in told] == []
+    assert dataset.endings == ((".csv", ".csv.gz") if "its only .csv or .csv.gz" in told else ())
 
 
 def test_a_path_that_is_not_there_is_said_not_to_be(tmp_path):
-    assert f"in {tmp_path / 'nowhere'}, which is not there. Looked in" in refusal("mnist", tmp_path / "nowhere")
-    assert "which is not there" not in refusal("mnist", tmp_path)
+    assert f"in {tmp_path / 'nowhere'}, which does not exist. Looked in" in refusal("mnist", tmp_path / "nowhere")
+    assert "which does not exist" not in refusal("mnist", tmp_path)
 
 
 def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch):
@@ -210,7 +210,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "is_file", refused)
-    assert refusal("adult", tmp_path) == (f"{tmp_path} cannot be looked into: Permission denied. Choose another place.")
+    assert refusal("adult", tmp_path) == f"{tmp_path} cannot be read: Permission denied. Choose another folder."
 
 
 def test_pixels_of_an_unpacked_copy_are_those_of_the_files(tmp_path):

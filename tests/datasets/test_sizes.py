@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from support.published_files import PUBLISHED, write_published
-from tacit.datasets import Data, load, load_table
-from tacit.datasets.bounds import Bounds
-from tacit.datasets.data import private_part
-from tacit.datasets.sizes import other_size
+from tacit.datasets import Bounds, Data, load, load_table
+from tacit.datasets._data import count_training_rows
 from tacit.errors import Caution
 
 BOUNDS = 'rows = {}\nheld_out = 0\n[columns]\nage = {{ low = 0, high = 100 }}\nill = ["no", "yes"]\n'
@@ -37,7 +35,7 @@ def test_only_another_number_of_examples_to_train_on_is_told(tmp_path, copies, w
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         data = load("breast-cancer-wisconsin", tmp_path)
-    assert data.population == private_part(699)
+    assert data.population == count_training_rows(699)
     assert (len(data.train[0]) == data.population) == (words is None)
     assert [words in str(each.message) for each in caught] == ([] if words is None else [True])
 
@@ -62,6 +60,6 @@ def test_a_table_is_told_apart_from_what_was_declared_only_if_that_is_far_off(tm
 )
 def test_what_is_published_fits_exactly_and_what_is_declared_about(size, published, declared):
     data = of_size(size)
-    assert other_size(data, 60, is_declared=False) == published
-    assert other_size(data, 60, is_declared=True) == declared
-    assert other_size(data, size, is_declared=False) is None
+    assert data.compare_size(60, is_declared=False) == published
+    assert data.compare_size(60, is_declared=True) == declared
+    assert data.compare_size(size, is_declared=False) is None

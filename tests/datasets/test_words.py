@@ -36,7 +36,7 @@ def test_numbers_get_their_names_back(tmp_path):
 def test_what_is_not_there_is_said(tmp_path):
     with pytest.raises(InvalidArgument, match="There is no imdb in"):
         load_words("imdb", tmp_path)
-    with pytest.raises(InvalidArgument, match="imdb only"):
+    with pytest.raises(InvalidArgument, match="no data set of texts"):
         load_words("mnist", tmp_path)
 
 

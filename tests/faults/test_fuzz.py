@@ -22,7 +22,7 @@ from tacit import datasets, methods
 from tacit.accounting import Gaussian
 from tacit.budget import Budget
 from tacit.cli import main
-from tacit.datasets.bounds import Bounds
+from tacit.datasets import Bounds
 from tacit.errors import TacitError
 from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Ledger

@@ -12,8 +12,7 @@ import pytest
 
 from support.guesses import guesses, neighbours, shown
 from support.report_folders import comparison_of, tacit, trained
-from tacit.datasets.bounds import Bounds
-from tacit.datasets.own import load_table
+from tacit.datasets import Bounds, load_table
 from tacit.ledger.fingerprint import is_secret, salted_fingerprint
 from tacit.workflows.settings import Settings
 

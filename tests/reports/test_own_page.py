@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from support.report_folders import BOUNDS, Outline, tacit
 from tacit.accounting import Gaussian, curve
 from tacit.cli import main
-from tacit.datasets.bounds import Bounds
+from tacit.datasets import Bounds
 from tacit.reports.run import again, command_of
 
 SEED = 987654321

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from tacit.datasets.bounds import Bounds
+from tacit.datasets import Bounds
 from tacit.methods.registry import list_gradient_names
 from tacit.reports.setup import all_choices, as_toml, declared, in_words, settings_facts
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tacit.cli import options
+from tacit.datasets import SHIPPED
 
 if TYPE_CHECKING:
     from tacit.datasets import Data
@@ -20,9 +21,7 @@ def train(
     data: Annotated[
         str | None,
         typer.Argument(
-            help="Your own table, such as patients.csv; or a9a, adult, bank, breast-cancer, breast-cancer-wisconsin, "
-            "cifar10, creditcard, diabetes, digits, fashion-mnist, imdb, iris, kddcup99, mnist, movielens-100k, "
-            "movielens-1m, svhn, wine.",
+            help=f"Your own table, such as patients.csv; or {', '.join(SHIPPED)}.",
             show_default=False,
         ),
     ] = None,

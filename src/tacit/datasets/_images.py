@@ -37,10 +37,11 @@ def read_mnist_form(name: str, where: Path, *, is_handwriting: bool = False) -> 
         if found is None:
             return None
         arrays = [_parse_idx(file) for file in found.values()]
+    images, labels, test_images, test_labels = arrays
     return Data(
         name,
-        train=_scale_grey(*arrays[:2], where),
-        test=_scale_grey(*arrays[2:], where),
+        train=_scale_grey(images, labels, where),
+        test=_scale_grey(test_images, test_labels, where),
         classes=CLASSES,
         population=60_000,
         scaling="pixels go from 0..255 to [0, 1]",

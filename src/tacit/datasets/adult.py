@@ -33,10 +33,23 @@ _ARCHIVE = "adult.zip"
 _PUBLISHED_SIZE = 32_561
 _A9A_FEATURES = 123
 _INCOMES = {"<=50K": 0, ">50K": 1, "-1": 0, "+1": 1, "1": 1}
-_COLUMNS = (
-    "age workclass fnlwgt education education-num marital-status occupation "
-    "relationship race sex capital-gain capital-loss hours-per-week native-country income"
-).split()
+_COLUMNS = [
+    "age",
+    "workclass",
+    "fnlwgt",
+    "education",
+    "education-num",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "capital-gain",
+    "capital-loss",
+    "hours-per-week",
+    "native-country",
+    "income",
+]
 
 # The sampling weight fnlwgt says nothing about a person and is left out.
 _BOOK: CodeBook = {

@@ -7,10 +7,17 @@ from tacit.datasets._data import Array, Number, to_columns
 from tacit.datasets._files import parse_rows
 from tacit.datasets._tables import PublishedTable
 
-_GRADES = (
-    "clump-thickness size-uniformity shape-uniformity adhesion epithelial-size bare-nuclei "
-    "bland-chromatin nucleoli mitoses"
-).split()
+_GRADES = [
+    "clump-thickness",
+    "size-uniformity",
+    "shape-uniformity",
+    "adhesion",
+    "epithelial-size",
+    "bare-nuclei",
+    "bland-chromatin",
+    "nucleoli",
+    "mitoses",
+]
 
 
 def _to_columns(text: bytes) -> dict[str, Array]:

@@ -1,8 +1,8 @@
-"""Small networks that take noise well: bounded units, tempered; no layer that mixes examples.
+"""Small networks for private training. No layer mixes examples.
 
-Units that are bounded keep activations and gradients within reach of a small clip norm (Papernot et al. 2021). Group
-normalisation works within one example, and standardising weights looks at no example; batch normalisation would mix
-examples, and is refused by every run.
+Bounded (tempered) units keep activations and gradients within reach of a small clip norm (Papernot et al. 2021). Group
+normalisation works within one example, and weight standardisation uses no example; batch normalisation would mix
+examples, and every run refuses it. The networks for words, people and films are those of Bu et al. 2019.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from tacit.errors import InvalidArgument
 _SMALLEST = 12
 _MATRIX = 2
 _CONSTANT = 1e-8
+_UNITS = 16
+_FACTORS, _MORE_FACTORS = 5, 10
 
 
 class Tempered(nn.Module):
@@ -33,19 +35,19 @@ class Tempered(nn.Module):
         return self.scale * torch.tanh(self.slope * values)
 
 
-class _Standardised(nn.Module):
+class _Standardise(nn.Module):
     def forward(self, weight: Tensor) -> Tensor:
         rest = tuple(range(1, weight.dim()))
         centred = weight - weight.mean(rest, keepdim=True)
-        # Noise never makes a filter constant; a constant one gives zeros and not a division by zero.
+        # A constant filter gives zeros, not a division by zero.
         return centred / (centred.square().sum(rest, keepdim=True) + _CONSTANT).sqrt()
 
 
 def standardised(layer: nn.Module) -> nn.Module:
-    """The layer, with each of its filters used less its mean and at norm 1 (weight standardisation, Qiao et al. 2019).
+    """The layer, with the mean of each filter subtracted and its norm set to 1 (weight standardisation, Qiao 2019).
 
-    What is trained is the filter before that, so a private run releases noisy gradients of it like of any parameter.
-    Right before a normalisation: standardised filters have no length of their own.
+    The trained parameter is the filter before that, so a private run releases its noisy gradient as for any parameter.
+    Use it right before a normalisation: standardised filters have a fixed length.
 
     >>> filters = standardised(nn.Conv2d(1, 4, 3)).weight.detach().flatten(1)
     >>> torch.allclose(filters.norm(dim=1), torch.ones(4)), torch.allclose(filters.mean(1), torch.zeros(4), atol=1e-6)
@@ -54,7 +56,7 @@ def standardised(layer: nn.Module) -> nn.Module:
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, nn.Parameter) or weight.dim() < _MATRIX:
         raise InvalidArgument(f"Only a layer with a weight of two dimensions or more can be standardised. Got {layer}.")
-    return parametrize.register_parametrization(layer, "weight", _Standardised())
+    return parametrize.register_parametrization(layer, "weight", _Standardise())
 
 
 def tempered_cnn(
@@ -69,9 +71,9 @@ def tempered_cnn(
 ) -> nn.Module:
     """Two convolutions and two layers with tempered units, for images of shape (channels, height, width).
 
-    For MNIST these are the 26,010 weights of Papernot et al. 2021. With `groups`, activations are normalised in so
-    many groups of channels after each convolution; filters can be standardised then, too. Without a `hidden` layer,
-    scores are linear in what the convolutions see: fewer weights, and less noise.
+    For MNIST these are the 26,010 weights of Papernot et al. 2021. With `groups`, activations are normalised in that
+    many groups of channels after each convolution, and filters may be standardised. With `hidden=0`, scores are linear
+    in the output of the convolutions: fewer weights, and less noise.
 
     >>> sum(parameter.numel() for parameter in tempered_cnn((1, 28, 28), 10).parameters())
     26010
@@ -80,14 +82,14 @@ def tempered_cnn(
     if min(height, width) < _SMALLEST:
         raise InvalidArgument(f"Images must be at least {_SMALLEST} x {_SMALLEST} pixels. Got {height} x {width}.")
     if is_standardised and not groups:
-        raise InvalidArgument("Standardised filters have no length of their own, so groups must be 1 or more. Got 0.")
+        raise InvalidArgument("Standardised filters have a fixed length, so groups must be 1 or more. Got 0.")
     layers: list[nn.Module] = []
     for before, after, kernel, padding in ((channels, 16, 8, 2), (16, 32, 4, 0)):
         filters = nn.Conv2d(before, after, kernel, stride=2, padding=padding)
         layers.append(standardised(filters) if is_standardised else filters)
         if groups:
             layers.append(nn.GroupNorm(groups, after))
-        # The largest of several before a unit is the largest behind it, as units are increasing: fewer to compute.
+        # Units are increasing, so pooling before them gives the same result with fewer units to compute.
         layers += [nn.MaxPool2d(2, stride=1), Tempered(scale, slope)]
     front = nn.Sequential(*layers, nn.Flatten())
     with torch.no_grad():
@@ -95,6 +97,37 @@ def tempered_cnn(
     hidden = _validate.count("hidden", hidden, at_least=0)
     between = (nn.Linear(width_after, hidden), Tempered(scale, slope)) if hidden else ()
     model = nn.Sequential(front, *between, nn.Linear(hidden or width_after, classes))
-    # Channels side by side in memory: the same weights, and on a processor half as fast again.
+    # Channels last in memory: the same weights, and 1.5 times as fast on a CPU.
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
+
+
+class Reviews(nn.Module):
+    """Words embedded in 16 units, averaged over the review, and one hidden layer of 16. Padding counts as a word."""
+
+    def __init__(self, words: int, outputs: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, _UNITS)
+        self.layers = nn.Sequential(nn.Linear(_UNITS, _UNITS), nn.ReLU(), nn.Linear(_UNITS, outputs))
+
+    def forward(self, words: Tensor) -> Tensor:
+        """[reviews, outputs] of [reviews, length]."""
+        scores: Tensor = self.layers(self.embedding(words).mean(1))
+        return scores
+
+
+class Ratings(nn.Module):
+    """Five factors of person times five of film, ten more of each, and one layer over all."""
+
+    def __init__(self, people: int, films: int, outputs: int) -> None:
+        super().__init__()
+        self.person, self.film = nn.Embedding(people, _FACTORS), nn.Embedding(films, _FACTORS)
+        self.more_person, self.more_film = nn.Embedding(people, _MORE_FACTORS), nn.Embedding(films, _MORE_FACTORS)
+        self.last = nn.Linear(_FACTORS + 2 * _MORE_FACTORS, outputs)
+
+    def forward(self, pairs: Tensor) -> Tensor:
+        """[pairs, outputs] of [pairs, 2]."""
+        person, film = pairs[:, 0], pairs[:, 1]
+        factors = [self.person(person) * self.film(film), self.more_person(person), self.more_film(film)]
+        scores: Tensor = self.last(torch.cat(factors, 1))
+        return scores

@@ -1,38 +1,35 @@
-"""A model of the user's own: `net.py:make_model` names a file and the function in it that makes the model."""
+"""A user's own model: `net.py:make_model` names a file and the function in it that makes the model."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from tacit.errors import InvalidArgument, TacitError
-
-if TYPE_CHECKING:
-    from tacit.datasets import Data
 
 _HOW = (
     "Write net.py with a function make_model(shape, classes) that returns a torch.nn.Module, and give net.py:make_model"
 )
 
 
-def is_own(name: str) -> bool:
+def is_own_model(name: str) -> bool:
     """Whether `--model` names a file and a function, and not a model that tacit ships."""
     return ":" in name
 
 
-def own_model(spec: str, data: Data) -> nn.Module:
-    """What the user's function returns: it is given the shape of one input and the number of classes, never the data.
+def make_own_model(spec: str, shape: tuple[int, ...], classes: int | None) -> nn.Module:
+    """Call the user's function with the shape of one input and the number of classes, or without arguments.
 
-    A function without arguments is called without. `classes` is None where a number is to be predicted.
+    `classes` is None if the target is a number. The function never gets the data.
     """
-    make = _function(spec)
+    make = _load_function(spec)
     try:
         takes_none = not inspect.signature(make).parameters
-        model = make() if takes_none else make(data.shape, data.classes)
+        model = make() if takes_none else make(shape, classes)
     except TacitError:
         raise
     except Exception as error:
@@ -42,7 +39,7 @@ def own_model(spec: str, data: Data) -> nn.Module:
     return model
 
 
-def _function(spec: str) -> Any:
+def _load_function(spec: str) -> Any:
     path, _, name = spec.rpartition(":")
     file = Path(path).expanduser()
     if not file.is_file():

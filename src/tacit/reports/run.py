@@ -14,7 +14,7 @@ from typing import Any
 
 import tacit
 from tacit.accounting import curve
-from tacit.datasets.bounds import Bounds
+from tacit.datasets import Bounds
 from tacit.errors import InvalidArgument, TacitError
 from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee
 from tacit.ledger.fingerprint import is_secret

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tacit.datasets.bounds import Bounds
-from tacit.datasets.codebook import Number
+from tacit.datasets import Bounds, Number
 from tacit.methods.choices import choices_of
 from tacit.methods.registry import find_method
 from tacit.reports.facts import Facts

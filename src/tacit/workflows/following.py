@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tacit import _validate
-from tacit.errors import InvalidArgument
 from tacit.datasets import TrainingDefaults
+from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tacit.datasets import Data

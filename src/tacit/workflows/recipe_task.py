@@ -28,9 +28,6 @@ from tacit.workflows.settings import Settings, Typed, settled_delta
 
 # Rows whose features are computed between two signs of life; a multiple of what scattering takes at once.
 _PIECE = 1_600
-# Data sets of words whose texts can be read in their order.
-_TEXTS = ("imdb",)
-_HANDWRITING = ("mnist",)
 
 Pair = tuple[Any, Any]
 
@@ -115,7 +112,7 @@ def settle_recipe(data: Data, typed: Typed, table: dict[str, str] | None) -> Set
         )
     population = _validate.count("population", data.population if typed.population is None else typed.population)
     delta, epsilon = settled_delta(typed.delta, population), _validate.positive("epsilon", typed.epsilon)
-    recipe = auto(_kind(data, is_own=table is not None), population=population, epsilon=epsilon, delta=delta)
+    recipe = auto(_kind(data), population=population, epsilon=epsilon, delta=delta)
     return Settings(
         data=data.name,
         data_path=None if typed.data_path is None else str(typed.data_path.absolute()),
@@ -141,17 +138,17 @@ def settle_recipe(data: Data, typed: Typed, table: dict[str, str] | None) -> Set
 
 def has_recipe(data: Data) -> bool:
     """Whether the automatic recipe knows what to do with such data."""
-    return data.classes is not None and (not data.vocabulary or data.name in _TEXTS)
+    return data.classes is not None and (not data.vocabulary or data.is_text)
 
 
-def _kind(data: Data, *, is_own: bool) -> Kind:
+def _kind(data: Data) -> Kind:
     if data.vocabulary:
-        if data.name not in _TEXTS:
+        if not data.is_text:
             raise InvalidArgument(f"There is no recipe for {data.name}. Leave --recipe out.")
         return "text"
     if len(data.shape) == 1:
         return "table"
-    return "handwriting" if data.name in _HANDWRITING and not is_own else "image"
+    return "handwriting" if data.is_handwriting else "image"
 
 
 def _image_shape(data: Data) -> tuple[int, ...]:

@@ -14,9 +14,7 @@ from torch.nn import functional as F
 
 from tacit.accounting.events import Event, from_json
 from tacit.errors import InvalidArgument
-from tacit.models.embeddings import Ratings, Reviews
-from tacit.models.networks import tempered_cnn
-from tacit.models.own import is_own, own_model
+from tacit.models import Ratings, Reviews, is_own_model, make_own_model, tempered_cnn
 from tacit.reports.intervals import of_root_mean, wilson
 from tacit.reports.scores import score_words
 from tacit.reports.series import finite
@@ -69,8 +67,8 @@ class Score:
 
 def network_for(name: str, data: Data) -> nn.Module:
     """A fresh model; its first weights come from torch's generator, and never from the data."""
-    if is_own(name):
-        return own_model(name, data)
+    if is_own_model(name):
+        return make_own_model(name, data.shape, data.classes)
     if bool(data.vocabulary) != (name == "embedding"):
         fitting = "Its inputs are numbers of words or people: use embedding." if data.vocabulary else "It is for words."
         raise InvalidArgument(f"--model {name} does not fit {data.name}. {fitting}")

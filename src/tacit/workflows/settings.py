@@ -201,8 +201,8 @@ def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | N
     """The data set of this name, or the table in this file; for a table also what to keep to read it again."""
     if name is None:
         raise InvalidArgument(
-            f"Which data? Name one of {', '.join(datasets.names())}, or a table of your own such as patients.csv; or go "
-            "on with a saved run by --resume FOLDER."
+            f"Which data? Name one of {', '.join(datasets.names())}, or a table of your own such as patients.csv; or "
+            "resume a saved run by --resume FOLDER."
         )
     if not is_table(name):
         _refuse_tables(name, is_meant=typed.target is not None or typed.bounds is not None)

@@ -21,7 +21,7 @@ from tacit.audit import Training
 from tacit.cli.output import working
 from tacit.datasets import Data
 from tacit.errors import CannotResume
-from tacit.models.own import is_own
+from tacit.models import is_own_model
 from tacit.recipes.preparing import Prepared, restored
 from tacit.recipes.recipe import Recipe
 from tacit.recipes.run import LOSS, RecipePlan, begin_by_recipe, optimizer_of
@@ -54,7 +54,7 @@ def subject_in(folder: Path, data_path: Path | None) -> Subject:
         _tensors(data.test),
         lambda: _training(settings, data, plan, data.train),
         lambda: _shadowed(settings, data, plan),
-        trained if is_own(settings.model) else None,
+        trained if is_own_model(settings.model) else None,
     )
 
 
