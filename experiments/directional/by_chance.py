@@ -17,7 +17,7 @@ from tacit import methods
 from tacit.methods.directional import TauRule, tau
 from tacit.randomness import Stream
 from tacit.stages.bounds import FeedbackClip, ShapedClip
-from tacit.stages.flat import largest
+from tacit.stages.flat import mark_largest
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise import DirectionalNoise, GaussianNoise, PrunedNoise
 from tacit.stages.noise.published import RESIDUAL, noise_shape
@@ -68,7 +68,7 @@ class PrunedByChance(PrunedNoise):
         pieces = torch.from_numpy(rng.normal(sum(sizes), wide=False)).split(sizes)
         drawn = zip(bounded.values.items(), pieces, strict=True)
         shape = noise_shape({name: piece.view(value.shape) for (name, value), piece in drawn})
-        mask = largest(bounded.values, self.keep)
+        mask = mark_largest(bounded.values, self.keep)
         nothing = {name: torch.zeros_like(value) for name, value in bounded.values.items()}
         noise = GaussianNoise(self.multiplier).add(BoundedSum(nothing, bounded.sensitivity), rng)
         values = {name: mask[name] * (value + shape[name] * noise[name]) for name, value in bounded.values.items()}
