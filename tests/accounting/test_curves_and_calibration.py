@@ -247,13 +247,13 @@ def test_a_budget_that_nothing_fits_is_refused():
 
 def test_calibration_by_the_central_limit_theorem_must_be_asked_for():
     budget = {"epsilon": 3, "delta": 1e-5, "rate": 256 / 60000, "steps": 14062}
-    with pytest.raises(Asymptotic, match="eight of the nine"):
+    with pytest.raises(Asymptotic, match="can be exceeded"):
         multiplier_for(**budget, by="clt")
     assert multiplier_for(**budget, by="clt", allow_asymptotic=True) < multiplier_for(**budget)
 
 
 def test_the_central_limit_theorem_has_no_bounds():
-    with pytest.raises(Asymptotic, match="either side"):
+    with pytest.raises(Asymptotic, match="larger or smaller"):
         curve(CURVES["mnist"], by="clt").epsilon_bounds(1e-5)
 
 

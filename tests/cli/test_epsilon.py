@@ -63,7 +63,7 @@ def test_json_has_the_same_numbers_under_stable_names(tacit):
     found = json.loads(tacit(f"{MNIST} --json").out)
     assert list(found) == [
         *("tacit", "event", "adjacency", "group", "steps", "accountant", "is_guarantee", "delta", "epsilon"),
-        *("certified", "clt", "rdp", "moments", "refused", "attacker", "mu", "mu_regret"),
+        *("certified", "clt", "moments", "rdp", "refused", "attacker", "mu", "mu_regret"),
     ]
     assert found["epsilon"]["lower"] <= found["epsilon"]["estimate"] <= found["epsilon"]["upper"]
     assert found["epsilon"]["upper"] == pytest.approx(2.38160, abs=5e-6)
@@ -161,3 +161,9 @@ def test_an_unproven_event_is_refused(tacit, event_file):
     run = tacit(event_file(Unproven("(1, 0)-DP", "the proof has a gap") + Gaussian(1.0)))
     assert run.code == 2
     assert "the proof has a gap" in run.err
+
+
+def test_an_unknown_accountant_is_refused_with_the_names_of_all(tacit):
+    run = tacit(f"{MNIST} --by guess")
+    assert run.code == 2
+    assert "'clt', 'moments', 'pld', 'rdp'. Got 'guess'" in run.err

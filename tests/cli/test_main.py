@@ -32,7 +32,7 @@ def test_the_help_names_every_word_that_it_uses(tacit, line):
         assert option in out
 
 
-@pytest.mark.parametrize("line", ["epsilon", "nonsense", "epsilon --nonsense", "epsilon --delta 1e-5 --by guess"])
+@pytest.mark.parametrize("line", ["epsilon", "nonsense", "epsilon --nonsense"])
 def test_what_cannot_be_read_is_an_error_with_a_way_out(tacit, line):
     run = tacit(line)
     assert run.code == 2

@@ -1,9 +1,22 @@
 """Privacy accounting: events in, certified curves out. Needs numpy and scipy only."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from tacit.accounting import gdp, individual, information, selection, shuffle
+from tacit.accounting.accountants import (
+    ACCOUNTANTS,
+    Accountant,
+    Bounds,
+    Certifies,
+    Profile,
+    accountant_named,
+    other_accountants,
+    register_accountant,
+)
 from tacit.accounting.calibrate import calibrate, lot_size_for, multiplier_for, steps_for
 from tacit.accounting.clt import central_limit_mu
-from tacit.accounting.curve import ACCOUNTANTS, PrivacyCurve, claim_side, curve
+from tacit.accounting.curve import PrivacyCurve, claim_side, curve
 from tacit.accounting.densities import (
     Density,
     GaussianDensity,
@@ -35,8 +48,11 @@ from tacit.accounting.rdp import RenyiProfile
 
 __all__ = [
     "ACCOUNTANTS",
+    "Accountant",
     "Adaptive",
     "Adjacency",
+    "Bounds",
+    "Certifies",
     "Composed",
     "Density",
     "EpsilonDelta",
@@ -47,6 +63,7 @@ __all__ = [
     "LaplaceDensity",
     "PrivacyCurve",
     "ProductNoise",
+    "Profile",
     "RandomizedResponse",
     "RenyiProfile",
     "Repeated",
@@ -57,6 +74,7 @@ __all__ = [
     "StudentTDensity",
     "Unproven",
     "VarianceGammaDensity",
+    "accountant_named",
     "calibrate",
     "cauchy",
     "central_limit_mu",
@@ -68,8 +86,14 @@ __all__ = [
     "information",
     "lot_size_for",
     "multiplier_for",
+    "other_accountants",
+    "register_accountant",
     "register_density",
     "selection",
     "shuffle",
     "steps_for",
 ]
+
+# Every module registers the accountants that it defines.
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from tacit import _validate
 from tacit.accounting import gdp
-from tacit.accounting.curve import AccountantName, curve
+from tacit.accounting.accountants import accountant_named
+from tacit.accounting.curve import curve
 from tacit.accounting.events import Adjacency, Event, Gaussian
 from tacit.accounting.pld import LossProfile
 from tacit.errors import Asymptotic, NotAchievable
@@ -22,7 +23,7 @@ def calibrate(
     epsilon: float,
     delta: float,
     guess: float = 1.0,
-    by: AccountantName = "pld",
+    by: str = "pld",
     allow_asymptotic: bool = False,
 ) -> float:
     """The smallest x for which `event_of(x)` stays within (epsilon, delta), where more x means more privacy.
@@ -89,7 +90,7 @@ def multiplier_for(
     delta: float,
     rate: float,
     steps: int,
-    by: AccountantName = "pld",
+    by: str = "pld",
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     allow_asymptotic: bool = False,
 ) -> float:
@@ -121,7 +122,7 @@ def steps_for(
     delta: float,
     rate: float,
     multiplier: float,
-    by: AccountantName = "pld",
+    by: str = "pld",
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     allow_asymptotic: bool = False,
 ) -> int:
@@ -162,7 +163,7 @@ def lot_size_for(
     population: int,
     steps: int,
     multiplier: float,
-    by: AccountantName = "pld",
+    by: str = "pld",
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     allow_asymptotic: bool = False,
 ) -> int:
@@ -195,12 +196,11 @@ def lot_size_for(
     return int(_last_within(spent, epsilon, low, high))
 
 
-def _refuse_asymptotic(by: AccountantName, allowed: bool) -> None:
-    if by == "clt" and not allowed:
+def _refuse_asymptotic(by: str, allowed: bool) -> None:
+    if accountant_named(by).is_asymptotic and not allowed:
         raise Asymptotic(
-            "Calibration by the central limit theorem can exceed the budget: it under-reports epsilon in eight of the "
-            "nine settings that its authors published. Use by='pld', or say allow_asymptotic=True if the budget is "
-            "not a promise."
+            f"The accountant {by!r} is an approximation, so a budget calibrated by it can be exceeded. Use by='pld', "
+            "or pass allow_asymptotic=True if the budget is not a promise."
         )
 
 

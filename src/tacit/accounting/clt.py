@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.accounting import gdp
-from tacit.accounting.bounds import Bounds
+from tacit.accounting.accountants import Accountant, Bounds, Certifies, register_accountant
 from tacit.accounting.events import Adjacency, Event, Gaussian, Sampled
 from tacit.accounting.steps import Steps, atoms_of, boil_down
 from tacit.errors import NotAccountable
@@ -21,9 +21,9 @@ class CentralLimitProfile:
     mu: float
 
     @staticmethod
-    def of(event: Event) -> CentralLimitProfile:
+    def of(event: Event, group: int = 1) -> CentralLimitProfile:
         """The limit for `event`, which must consist of sampled steps and Gaussian ones."""
-        return CentralLimitProfile(central_limit_mu(event))
+        return CentralLimitProfile(group * central_limit_mu(event))
 
     def epsilon(self, delta: float) -> Bounds:
         """The epsilon of mu-GDP."""
@@ -73,3 +73,16 @@ def _chi_square(event: Event) -> float:
         for atoms, number in atoms_of(inner, "estimate", added=False, tail=1e-30, size=4000):
             log_total += times * number * math.log(float(np.sum(atoms.p * np.exp(atoms.loss))))
     return math.expm1(log_total)
+
+
+register_accountant(
+    Accountant(
+        name="clt",
+        label="central limit theorem",
+        profile=CentralLimitProfile.of,
+        certifies=Certifies.NOTHING,
+        line={"color": "#D55E00", "linewidth": 1.8, "linestyle": (0, (5, 2.5))},
+        group_profile=CentralLimitProfile.of,
+        mu=central_limit_mu,
+    )
+)

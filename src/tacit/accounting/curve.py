@@ -3,86 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from tacit import _validate
 from tacit.accounting import gdp
-from tacit.accounting.bounds import Bounds
-from tacit.accounting.clt import CentralLimitProfile, central_limit_mu
+from tacit.accounting.accountants import Accountant, CurveProfile, Profile, accountant_named
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Adjacency, Event
-from tacit.accounting.pld import LossProfile
-from tacit.accounting.rdp import RenyiProfile, moments_profile
 from tacit.accounting.steps import boil_down, dominating_mu
-from tacit.errors import Asymptotic, InvalidArgument, NotAccountable
+from tacit.errors import Asymptotic, InvalidArgument
 
-AccountantName = Literal["pld", "rdp", "moments", "clt"]
 ClaimSide = Literal["under", "inside", "over"]
 
 _TABLE_SIZE = 500
 _LEAST_DELTA = 1e-13
-_MOST_GROUP = 256
-
-
-class Profile(Protocol):
-    """What an accountant must be able to say of an event."""
-
-    def epsilon(self, delta: float) -> Bounds: ...
-    def delta(self, epsilon: float) -> Bounds: ...
-
-
-ACCOUNTANTS: dict[str, Callable[[Event], Profile]] = {
-    "pld": LossProfile.of,
-    "rdp": RenyiProfile.of,
-    "moments": moments_profile,
-    "clt": CentralLimitProfile.of,
-}
-
-
-@dataclass(frozen=True)
-class GroupProfile:
-    """A group of k = `size` examples by chaining neighbours.
-
-    (eps, delta) becomes (k eps, delta (e^{k eps} - 1) / (e^eps - 1)). Valid for every mechanism; the lower
-    bound is that of one example.
-    """
-
-    single: Profile
-    size: int
-
-    def epsilon(self, delta: float) -> Bounds:
-        """The epsilon at which the chained delta falls to `delta`."""
-        lower = self.single.epsilon(delta).lower
-        low, high = 0.0, max(self.single.epsilon(delta / self.size).upper * self.size, 1e-9)
-        while self.delta(high).upper > delta:
-            low, high = high, 2 * high
-            if high > 1e9:
-                return Bounds(lower, math.inf, math.inf)
-        while high - low > 1e-9 * high:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.delta(middle).upper > delta else (low, middle)
-        return Bounds(lower, high, high)
-
-    def delta(self, epsilon: float) -> Bounds:
-        """The chained delta."""
-        # What holds at a smaller epsilon holds at this one.
-        value = min(self._chained(part * epsilon / self.size) for part in (1.0, 0.9, 0.75, 0.6, 0.4, 0.2, 0.0))
-        return Bounds(self.single.delta(epsilon).lower, value, value)
-
-    def _chained(self, share: float) -> float:
-        single = self.single.delta(share).upper
-        if single == 0:
-            return 0.0
-        # (e^{k s} - 1) / (e^s - 1) = 1 + e^s + ... + e^{(k - 1) s}
-        log_factor = math.log(self.size) + (self.size - 1) * share
-        if log_factor < 600:
-            log_factor = math.log(sum(math.exp(power * share) for power in range(self.size)))
-        return math.exp(min(math.log(single) + log_factor, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +43,11 @@ class PrivacyCurve:
     """
 
     event: Event
-    by: AccountantName = "pld"
+    by: str = "pld"
     group_size: int = 1
 
     def __post_init__(self) -> None:
-        if self.by not in ACCOUNTANTS:
-            raise InvalidArgument(f"by must be one of {', '.join(map(repr, ACCOUNTANTS))}. Got {self.by!r}.")
+        accountant_named(self.by)
         if not isinstance(self.event, Event):
             raise InvalidArgument(
                 f"event must be an event such as Gaussian(multiplier=1.1).sampled(0.01) * 1000. Got {self.event!r}."
@@ -123,24 +60,18 @@ class PrivacyCurve:
         return self.event.adjacency
 
     @property
+    def accountant(self) -> Accountant:
+        """The accountant that answers."""
+        return accountant_named(self.by)
+
+    @property
     def is_asymptotic(self) -> bool:
         """True where the numbers hold only in the limit of many steps."""
-        return self.by == "clt"
+        return self.accountant.is_asymptotic
 
     @cached_property
     def _profile(self) -> Profile:
-        if self.group_size == 1:
-            return ACCOUNTANTS[self.by](self.event)
-        if self.by == "clt":
-            return CentralLimitProfile(self.group_size * central_limit_mu(self.event))
-        if self.by == "pld" and self.group_size <= _MOST_GROUP:
-            profile = LossProfile.of(self.event, self.group_size)
-            try:
-                profile.delta(1.0)
-            except NotAccountable:
-                return GroupProfile(LossProfile.of(self.event), self.group_size)
-            return profile
-        return GroupProfile(ACCOUNTANTS[self.by](self.event), self.group_size)
+        return self.accountant.profile_of(self.event, self.group_size)
 
     def epsilon(self, delta: float) -> float:
         """Smallest epsilon for which the event is (epsilon, delta)-DP: a certified upper bound, never negative.
@@ -176,10 +107,6 @@ class PrivacyCurve:
         self._refuse_asymptotic_bounds()
         bounds = self._profile.delta(_validate.non_negative("epsilon", epsilon))
         return bounds.lower, bounds.upper
-
-    def delta_estimate(self, epsilon: float) -> float:
-        """The best single number for delta: for comparing, not for promising."""
-        return self._profile.delta(_validate.non_negative("epsilon", epsilon)).estimate
 
     def tradeoff(self, alpha: float | Floats) -> float | Floats:
         """Smallest type II error of an attacker whose false alarms have probability `alpha`: no attack does better.
@@ -232,10 +159,9 @@ class PrivacyCurve:
         return min(best, self._whole_mu())
 
     def _whole_mu(self) -> float:
-        if self.by == "clt":
-            return self.group_size * central_limit_mu(self.event)
-        steps = boil_down(self.event, self.group_size)
-        return dominating_mu(steps)
+        if self.accountant.mu is not None:
+            return self.group_size * self.accountant.mu(self.event)
+        return dominating_mu(boil_down(self.event, self.group_size))
 
     @cached_property
     def _table(self) -> _Table:
@@ -246,7 +172,7 @@ class PrivacyCurve:
             least *= 4
             last = profile.epsilon(least).upper
         epsilons = np.linspace(0.0, last, _TABLE_SIZE) if 0 < last < math.inf else np.zeros(1)
-        if isinstance(profile, LossProfile):
+        if isinstance(profile, CurveProfile):
             lower, upper = profile.deltas(epsilons)
         else:
             found = [profile.delta(float(epsilon)) for epsilon in epsilons]
@@ -256,15 +182,12 @@ class PrivacyCurve:
     def _refuse_asymptotic_bounds(self) -> None:
         if self.is_asymptotic:
             raise Asymptotic(
-                "The central limit theorem gives an approximation without bounds: the true epsilon may lie on either "
-                "side of it. Ask curve(event).epsilon_bounds(delta) for a certified interval."
+                f"The accountant {self.by!r} ({self.accountant.label}) gives an approximation without bounds: the true "
+                "epsilon may be larger or smaller. Ask curve(event).epsilon_bounds(delta) for a certified interval."
             )
 
 
-def curve(
-    event: Event,
-    by: AccountantName = "pld",
-) -> PrivacyCurve:
+def curve(event: Event, by: str = "pld") -> PrivacyCurve:
     """The privacy curve of `event` by one accountant.
 
     "pld" (default) is certified from below and above; "rdp" and "moments" are certified from above;

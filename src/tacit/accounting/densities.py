@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from tacit import _validate
+from tacit.errors import InvalidArgument
 
 Floats = NDArray[np.float64]
 
@@ -181,7 +182,7 @@ class VarianceGammaDensity(_Scaled):
         return shift / self.scale
 
 
-FAMILIES: dict[str, type[Any]] = {
+DENSITIES: dict[str, type[Any]] = {
     "gaussian": GaussianDensity,
     "laplace": LaplaceDensity,
     "student_t": StudentTDensity,
@@ -196,16 +197,37 @@ def cauchy(scale: float = 1.0) -> StudentTDensity:
 
 
 def register_density(name: str, family: type[Any]) -> None:
-    """Let events carry a density of your own through JSON under `name`.
+    """Let events carry a density of your own: they are saved under `name`, and read where this has been called.
 
-    `family` is a frozen dataclass that satisfies `Density`. A name once taken is never given
-    away again: a stored event must keep its meaning.
+    `family` is a frozen dataclass that satisfies `Density`; its fields are saved with the event. A name stands for one
+    density for ever, because stored events must keep their meaning.
     """
-    taken = FAMILIES.setdefault(name, family)
+    taken = DENSITIES.setdefault(name, family)
     if taken is not family:
-        from tacit.errors import InvalidArgument
-
         raise InvalidArgument(
-            f"The density name {name!r} already stands for {taken.__name__}. "
-            "Stored events refer to it; register yours under another name."
+            f"The density name {name!r} already stands for {taken.__name__}, and stored events refer to it. Register "
+            "yours by another name."
         )
+
+
+def read_density(settings: dict[str, Any]) -> Density:
+    """The density that `describe_density` wrote."""
+    name = settings["family"]
+    if name not in DENSITIES:
+        raise InvalidArgument(
+            f"This event has noise of density {name!r}, which is not registered here. Import the module that calls "
+            f"register_density({name!r}, ...) first. Registered: {', '.join(DENSITIES)}."
+        )
+    density: Density = DENSITIES[name](**{key: value for key, value in settings.items() if key != "family"})
+    return density
+
+
+def describe_density(density: Density) -> dict[str, Any]:
+    """What JSON keeps of a density: its registered name and its fields."""
+    name = next((name for name, family in DENSITIES.items() if family is type(density)), None)
+    if name is None:
+        raise InvalidArgument(
+            f"The density {type(density).__name__} has no name under which it could be read back. "
+            "Call tacit.accounting.register_density(name, family) first."
+        )
+    return {"family": name, **asdict(density)}  # type: ignore[call-overload]

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, final
 
 from tacit import _validate
-from tacit.accounting.densities import FAMILIES, Density, LaplaceDensity, StudentTDensity
+from tacit.accounting.densities import Density, LaplaceDensity, StudentTDensity, describe_density, read_density
 from tacit.errors import AdjacencyMismatch, InvalidArgument
 
 VERSION = 1
@@ -271,16 +271,9 @@ def _leaf(name: str) -> Callable[[Any], dict[str, Any]]:
 
 
 def _write_product(event: ProductNoise) -> dict[str, Any]:
-    names = {family: name for name, family in FAMILIES.items()}
-    if type(event.density) not in names:
-        raise InvalidArgument(
-            f"The density {type(event.density).__name__} has no name under which it could be read back. "
-            "Call tacit.accounting.register_density(name, family) first."
-        )
-    density = {"family": names[type(event.density)], **asdict(event.density)}  # type: ignore[call-overload]
     return {
         "event": "product_noise",
-        "density": density,
+        "density": describe_density(event.density),
         "shifts": list(event.shifts),
         "adjacency": event.adjacency.value,
     }
@@ -347,9 +340,7 @@ def _reads(kind: Callable[..., Event], *names: str) -> Callable[[dict[str, Any]]
 
 
 def _read_product(data: dict[str, Any]) -> Event:
-    settings = dict(data["density"])
-    density = FAMILIES[settings.pop("family")](**settings)
-    return ProductNoise(density, tuple(data["shifts"]), Adjacency(data["adjacency"]))
+    return ProductNoise(read_density(data["density"]), tuple(data["shifts"]), Adjacency(data["adjacency"]))
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Event]] = {

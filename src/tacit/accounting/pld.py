@@ -9,7 +9,7 @@ import numpy as np
 from scipy import optimize
 
 from tacit.accounting import gdp
-from tacit.accounting.bounds import Bounds, around, capped, larger, ordered
+from tacit.accounting.accountants import Accountant, Bounds, Certifies, GroupProfile, Profile, register_accountant
 from tacit.accounting.composition import Composition, Part
 from tacit.accounting.contour import Lines, saddle, saddle_epsilon, saddle_for_delta, saddle_log_delta, try_line
 from tacit.accounting.densities import Floats
@@ -28,6 +28,7 @@ from tacit.accounting.steps import (
     stated_sums,
     total_loss_ceiling,
 )
+from tacit.errors import NotAccountable
 
 _KINDS: tuple[Kind, ...] = ("lower", "estimate", "upper")
 _SEARCH_SIZE = 480
@@ -39,6 +40,8 @@ _HOPELESS = 40.0
 _ANCHORS = 10
 # A delta that is closer to 1 than this is 1 for every purpose, and no line is drawn for it.
 _CERTAIN = 1e-9
+# Larger groups are chained from single examples.
+_MOST_GROUP = 256
 # Closed-form losses are used where smoothing would move epsilon by less than this fraction.
 _EXACT_TOLERANCE = 1e-6
 
@@ -80,23 +83,23 @@ class LossProfile:
         if self.is_hopeless():
             value = gdp.epsilon(delta, dominating_mu(self.steps))
             return Bounds(0.0, value, value)
-        bounds = larger([direction.epsilon(delta) for direction in self.directions])
+        bounds = Bounds.largest([direction.epsilon(delta) for direction in self.directions])
         stated = stated_sums(self.steps)
-        return capped(bounds, min(self._chained_epsilon(delta), stated[0] if stated[1] <= delta else math.inf))
+        return bounds.capped(min(self._chained_epsilon(delta), stated[0] if stated[1] <= delta else math.inf))
 
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of the smallest delta for which the event is (epsilon, delta)-DP."""
         if not self.steps.counts:
             value = float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0
-            return around(value, 1e-11)
+            return Bounds.around(value, 1e-11)
         if self.is_hopeless():
             value = float(gdp.delta(epsilon, dominating_mu(self.steps)))
             return Bounds(0.0, value, value)
-        bounds = larger([direction.delta(epsilon) for direction in self.directions])
+        bounds = Bounds.largest([direction.delta(epsilon) for direction in self.directions])
         stated = stated_sums(self.steps)
-        bounds = capped(bounds, min(self._chained_delta(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
+        bounds = bounds.capped(min(self._chained_delta(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
         if self.steps.total > 1 and bounds.upper > 1.001 * bounds.lower:
-            bounds = capped(bounds, self._summed_advantage())
+            bounds = bounds.capped(self._summed_advantage())
         if bounds.upper == 0 or bounds.lower >= _LEAST_DELTA:
             return bounds
         # Nothing is computed below what a float can hold with all its digits.
@@ -117,7 +120,7 @@ class LossProfile:
             return Bounds(0.0, 0.0, 0.0)
         lower = gdp.epsilon(min(delta * (1 + 1e-11), 1 - 1e-16), mu) * (1 - 1e-13)
         upper = gdp.epsilon(delta * (1 - 1e-11), mu) * (1 + 1e-13)
-        return ordered(lower, gdp.epsilon(delta, mu), upper)
+        return Bounds.ordered(lower, gdp.epsilon(delta, mu), upper)
 
     def is_hopeless(self) -> bool:
         """Whether some step has next to no noise: its losses overflow, and the bound without sampling must do."""
@@ -181,12 +184,12 @@ class _Direction:
     def epsilon(self, delta: float) -> Bounds:
         """Bounds of epsilon(delta) in this direction."""
         ceiling = total_loss_ceiling(self.steps, added=self.added)
-        return capped(self._found_epsilon(delta), ceiling * (1 + 1e-12))
+        return self._found_epsilon(delta).capped(ceiling * (1 + 1e-12))
 
     def _found_epsilon(self, delta: float) -> Bounds:
         tail = 1e-9 * delta / self.steps.total
         if self._is_single():
-            return ordered(*(self._single_epsilon(delta, kind, tail) for kind in _KINDS))
+            return Bounds.ordered(*(self._single_epsilon(delta, kind, tail) for kind in _KINDS))
         exact = self._exact_epsilon(delta)
         if exact is not None:
             return exact
@@ -196,7 +199,7 @@ class _Direction:
             return Bounds(math.inf if lower >= delta else 0.0, math.inf, math.inf)
         c, epsilon, share = search(rough, delta)
         lines = self._atom_lines(c, epsilon, math.log(delta), tail, share, _FINE)
-        return ordered(*(settle(lines[kind], epsilon, delta, kind) for kind in lines))
+        return Bounds.ordered(*(settle(lines[kind], epsilon, delta, kind) for kind in lines))
 
     def _exact_epsilon(self, delta: float) -> Bounds | None:
         """By the closed form of the losses; None where there is none, or where it is the harder way."""
@@ -214,7 +217,7 @@ class _Direction:
                 return None
             found = follow(lines, epsilon, delta, "estimate")
             if abs(found - epsilon) <= 0.05 * found + 0.5 / c:
-                bounds = ordered(*(settle(lines, found, delta, kind) for kind in _KINDS))
+                bounds = Bounds.ordered(*(settle(lines, found, delta, kind) for kind in _KINDS))
                 return bounds if bounds.upper - bounds.lower <= 1e-5 * bounds.upper else None
             epsilon, c = found, saddle(composition, found, c)
         return None
@@ -237,14 +240,14 @@ class _Direction:
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of delta(epsilon) in this direction."""
         if not self.steps.counts:
-            return around(float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0, 1e-11)
+            return Bounds.around(float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0, 1e-11)
         if self._is_single():
             tail = 1e-40
-            return ordered(*(self._single_delta(epsilon, kind, tail) for kind in _KINDS))
+            return Bounds.ordered(*(self._single_delta(epsilon, kind, tail) for kind in _KINDS))
         if self._is_nearly_certain(epsilon):
             return Bounds(1 - 2 * _CERTAIN, 1.0, 1.0)
         lines = self.lines_near(epsilon)
-        return ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
+        return Bounds.ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
 
     def _is_nearly_certain(self, epsilon: float) -> bool:
         """Whether 1 - delta = E min(1, e^{epsilon - loss}) <= e^{epsilon / 2} E e^{-loss / 2} is next to nothing.
@@ -379,3 +382,28 @@ def _sampled_delta(epsilon: float, mixture: GaussianMixture, kind: Kind) -> floa
     if left <= 0:
         return 0.0
     return left * float(gdp.delta(math.log(rate / left) + epsilon, mixture.shift))
+
+
+def _group_profile(event: Event, size: int) -> Profile:
+    """Exact for Gaussian noise, sampled or not, and unsampled product noise; else by chaining."""
+    if size <= _MOST_GROUP:
+        profile = LossProfile.of(event, size)
+        try:
+            profile.delta(1.0)
+        except NotAccountable:
+            pass
+        else:
+            return profile
+    return GroupProfile(LossProfile.of(event), size)
+
+
+register_accountant(
+    Accountant(
+        name="pld",
+        label="PLD",
+        profile=LossProfile.of,
+        certifies=Certifies.BOTH_SIDES,
+        line={"color": "#0072B2", "linewidth": 2.2},
+        group_profile=_group_profile,
+    )
+)

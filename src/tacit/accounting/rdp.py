@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from scipy import optimize
 
-from tacit.accounting.bounds import Bounds
+from tacit.accounting.accountants import Accountant, Bounds, Certifies, register_accountant
 from tacit.accounting.composition import Composition, Part
 from tacit.accounting.events import Event, Sampled
 from tacit.accounting.steps import Steps, atoms_of, boil_down, exact_mixture
@@ -126,3 +126,17 @@ def _composition(steps: Steps, c: float) -> Composition | None:
                 )
             parts.append((atoms, number * times))
     return Composition(tuple(parts), steps.mu)
+
+
+register_accountant(
+    Accountant("rdp", "RDP", RenyiProfile.of, Certifies.ABOVE, line={"color": "#AA4499", "linewidth": 1.0})
+)
+register_accountant(
+    Accountant(
+        "moments",
+        "moments accountant",
+        moments_profile,
+        Certifies.ABOVE,
+        line={"color": "#B8860B", "linewidth": 1.0, "linestyle": (0, (7, 1.5, 1, 1.5))},
+    )
+)

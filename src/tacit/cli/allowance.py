@@ -6,21 +6,20 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.accounting.curve import AccountantName
+from tacit.accounting import ACCOUNTANTS, accountant_named, other_accountants
 from tacit.cli.statement import (
-    NAMES,
-    NOT_A_GUARANTEE,
     Paragraph,
     assumptions,
     attacker_lines,
     certified_sentence,
+    label_width,
     relative_excess,
+    warn_asymptotic,
 )
 from tacit.reports.wording import neighbours, step_words, up
 from tacit.workflows.findings import Findings, find
 from tacit.workflows.search import Alternative, Search, ask
 
-_OTHERS: tuple[AccountantName, ...] = ("pld", "clt", "rdp", "moments")
 _TITLES = {
     "multiplier": "Multipliers that other accountants would ask for",
     "steps": "Steps that other accountants would allow",
@@ -33,13 +32,13 @@ class Allowance:
     """The value that was searched for, what it costs, and the values of the other accountants."""
 
     search: Search
-    by: AccountantName
+    by: str
     value: float
     findings: Findings
-    others: dict[AccountantName, Alternative]
+    others: dict[str, Alternative]
 
     @staticmethod
-    def of(search: Search, by: AccountantName) -> Allowance:
+    def of(search: Search, by: str) -> Allowance:
         """Solve the search by `by`, and by all others for comparison."""
         value = search.solve(by)
         return Allowance(
@@ -47,12 +46,12 @@ class Allowance:
             by,
             value,
             find(search.event(value), delta=search.delta, by=by),
-            {other: ask(search, other) for other in _OTHERS if other != by},
+            {other.name: ask(search, other.name) for other in other_accountants(by)},
         )
 
     @property
     def keeps_budget(self) -> bool:
-        """Whether that is certain; only the central limit theorem can lead over it."""
+        """Whether that is certain; only an asymptotic accountant can exceed it."""
         return self.findings.certified[1] <= self.search.epsilon
 
     def as_json(self) -> dict[str, Any]:
@@ -80,9 +79,9 @@ class Allowance:
 
     def _headline(self) -> str:
         search = self.search
-        warning = "NOT A GUARANTEE: " if self.by == "clt" else ""
+        warning = "NOT A GUARANTEE: " if accountant_named(self.by).is_asymptotic else ""
         budget = f"to stay within epsilon {search.epsilon:g} at delta {search.delta:g}"
-        return f"{warning}{self._run()}, {budget} ({neighbours(search.adjacency)}, {NAMES[self.by]})"
+        return f"{warning}{self._run()}, {budget} ({neighbours(search.adjacency)}, {accountant_named(self.by).label})"
 
     def _run(self) -> str:
         search = self.search
@@ -100,24 +99,24 @@ class Allowance:
 
     def _certainty(self) -> list[str]:
         lines = [certified_sentence(self.findings.certified, self.findings.event)]
-        if self.by != "clt":
+        accountant = accountant_named(self.by)
+        if not accountant.is_asymptotic:
             return lines
         over = relative_excess(self.findings.certified[1], self.search.epsilon)
         verdict = "keeps the budget here" if self.keeps_budget else f"exceeds the budget by {over}"
-        return [NOT_A_GUARANTEE, *lines, f"So it {verdict}."]
+        return [warn_asymptotic(accountant), *lines, f"So it {verdict}."]
 
     def _comparison(self) -> list[str]:
-        width = max(map(len, NAMES.values())) + 2
         lines = []
         for name, other in self.others.items():
             shown = "none" if other.value is None else _shown(other.value)
-            lines.append(f"{NAMES[name]:<{width}}{shown:>10}  {self._meaning(name, other)}")
+            lines.append(f"{ACCOUNTANTS[name].label:<{label_width()}}{shown:>10}  {self._meaning(name, other)}")
         return lines
 
-    def _meaning(self, name: AccountantName, other: Alternative) -> str:
+    def _meaning(self, name: str, other: Alternative) -> str:
         if other.value is None or other.certified is None:
             return str(other.refusal)
-        if name == "clt":
+        if ACCOUNTANTS[name].is_asymptotic:
             excess = other.certified[1] > self.search.epsilon
             verdict = "over budget" if excess else "within the budget here"
             return f"asymptotic, no guarantee: the certified epsilon is {up(other.certified[1])}, {verdict}"

@@ -9,7 +9,6 @@ from typing import Any
 import tacit
 from tacit import _validate
 from tacit.accounting import Adjacency
-from tacit.accounting.curve import AccountantName
 from tacit.cli.statement import Paragraph
 from tacit.errors import InvalidArgument
 from tacit.reports.wording import near, neighbours, step_words, up
@@ -28,7 +27,7 @@ _ENCODINGS = {
 }
 
 
-def setting_for(plan: Plan, by: AccountantName, *, dimension: float | None, encoding: str) -> Setting:
+def setting_for(plan: Plan, by: str, *, dimension: float | None, encoding: str) -> Setting:
     """What was typed: one release of everything, unless a rate and steps say otherwise."""
     if plan.multiplier is not None or plan.adjacency == "replace_one" or by != "pld":
         raise InvalidArgument(

@@ -8,7 +8,6 @@ import typer
 from tacit.cli import options
 
 if TYPE_CHECKING:
-    from tacit.accounting.curve import AccountantName
     from tacit.workflows.numbers import Plan
 
 Encoding = Literal["profile", "flat", "drawn"]
@@ -89,7 +88,7 @@ def noise(
 
 def _compare(
     plan: "Plan",
-    by: "AccountantName",
+    by: str,
     *,
     epsilon: float,
     delta: float,
@@ -123,11 +122,12 @@ def _refuse_without_families(dimension: float | None, encoding: Encoding | None)
         raise InvalidArgument(f"{' and '.join(given)} means something with --families only. Add it, or leave this out.")
 
 
-def _refuse_asymptotic(by: "AccountantName", allowed: bool) -> None:
+def _refuse_asymptotic(by: str, allowed: bool) -> None:
+    from tacit.accounting import accountant_named
     from tacit.errors import Asymptotic
 
-    if by == "clt" and not allowed:
+    if accountant_named(by).is_asymptotic and not allowed:
         raise Asymptotic(
-            "A budget kept by the central limit theorem can be exceeded: it is an approximation that usually "
-            "under-reports epsilon. Use --by pld, or add --allow-asymptotic if the budget is not a promise."
+            f"A budget kept by the accountant {by!r} can be exceeded: it is an approximation that may report too small "
+            "an epsilon. Use --by pld, or add --allow-asymptotic if the budget is not a promise."
         )

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 import typer
 
-Accountant = Literal["pld", "rdp", "moments", "clt"]
 AdjacencyName = Literal["add_remove", "replace_one"]
 
 
@@ -57,9 +56,10 @@ Epochs = Annotated[
     numeric("Passes over the data (instead of steps): epochs * population / lot size, rounded up."),
 ]
 By = Annotated[
-    Accountant,
+    str,
     typer.Option(
         "--by",
+        metavar="NAME",
         help="Accountant: pld is certified on both sides, rdp and moments from above; clt is an approximation.",
     ),
 ]

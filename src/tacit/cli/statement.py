@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 
-from tacit.accounting import Adjacency, Event, Gaussian, Repeated, Sampled
+from tacit.accounting import (
+    ACCOUNTANTS,
+    Accountant,
+    Adjacency,
+    Certifies,
+    Event,
+    Gaussian,
+    Repeated,
+    Sampled,
+    accountant_named,
+)
 from tacit.reports.wording import interval, near, neighbours, percent_near, percent_up, step_words, up
 from tacit.workflows.findings import MU_REGRET, Answer, Attacker, Findings
-
-NAMES = {"pld": "PLD", "rdp": "RDP", "moments": "moments accountant", "clt": "central limit theorem"}
-NOT_A_GUARANTEE = "This is not a guarantee: the central limit theorem holds in the limit of many steps only."
-_LABEL = max(map(len, NAMES.values())) + 2
 
 Paragraph = tuple[str, list[str]]
 
@@ -28,7 +34,7 @@ def paragraphs(findings: Findings, *, population: int | None = None) -> list[Par
 
 def _headline(found: Findings) -> str:
     compared = neighbours(found.event.adjacency, found.group)
-    setting = f"({compared}, {NAMES[found.by]}, {step_words(found.steps)})"
+    setting = f"({compared}, {accountant_named(found.by).label}, {step_words(found.steps)})"
     if found.upper is None:
         return f"NOT A GUARANTEE: epsilon about {near(found.estimate)} at delta {found.delta:g} {setting}"
     if math.isinf(found.upper):
@@ -38,11 +44,19 @@ def _headline(found: Findings) -> str:
 
 def _certainty(found: Findings) -> list[str]:
     lines = [certified_sentence(found.certified, found.event)]
-    if found.by == "clt":
-        return [NOT_A_GUARANTEE, *lines]
-    if found.by in ("rdp", "moments"):
-        return [f"The {NAMES[found.by]} bounds epsilon from above only.", *lines]
-    return lines
+    accountant = accountant_named(found.by)
+    match accountant.certifies:
+        case Certifies.NOTHING:
+            return [warn_asymptotic(accountant), *lines]
+        case Certifies.ABOVE:
+            return [f"The {accountant.label} bounds epsilon from above only.", *lines]
+        case Certifies.BOTH_SIDES:
+            return lines
+
+
+def warn_asymptotic(accountant: Accountant) -> str:
+    """What must be said of every number that is an approximation."""
+    return f"This is not a guarantee: the {accountant.label} is an approximation, and epsilon may be larger."
 
 
 def certified_sentence(bounds: tuple[float, float], event: Event) -> str:
@@ -67,19 +81,23 @@ def _reveals_lots(event: Event) -> bool:
 
 def _comparison(found: Findings) -> list[str]:
     lines = []
-    for name in ("clt", "rdp", "moments"):
-        answer = found.answers[name]
-        shown, meaning = _compared(name, answer, found.certified)
-        lines.append(f"{NAMES[name]:<{_LABEL}}{shown:>10}  {meaning}")
+    for name, answer in found.answers.items():
+        shown, meaning = _compared(ACCOUNTANTS[name], answer, found.certified)
+        lines.append(f"{ACCOUNTANTS[name].label:<{label_width()}}{shown:>10}  {meaning}")
     return lines
 
 
-def _compared(name: str, answer: Answer, certified: tuple[float, float]) -> tuple[str, str]:
+def label_width() -> int:
+    """The width of a column of accountants."""
+    return max(len(accountant.label) for accountant in ACCOUNTANTS.values()) + 2
+
+
+def _compared(accountant: Accountant, answer: Answer, certified: tuple[float, float]) -> tuple[str, str]:
     """The number and its meaning."""
     if answer.epsilon is None:
         return "none", str(answer.refusal)
     excess = relative_excess(answer.epsilon, certified[1])
-    if name != "clt":
+    if not accountant.is_asymptotic:
         return up(answer.epsilon), f"an upper bound, {excess} above the certified one" if excess else "an upper bound"
     side = "agrees with the certified interval"
     if answer.epsilon < certified[0]:

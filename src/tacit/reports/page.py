@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 
 from tacit._files import write_whole
+from tacit.accounting import other_accountants
 from tacit.errors import InvalidArgument
 from tacit.reports import figures
 from tacit.reports.facts import Facts
@@ -54,7 +55,7 @@ def render(template: str, facts: Facts, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(up=_or(up), down=_or(down), near=_or(near), percent=_percent, percent_up=percent_up)
-    environment.filters.update(words=_words, shown=_shown)
+    environment.filters.update(words=_words, shown=_shown, accountants=_list_accountants)
     environment.globals.update(score=value_words, ends=interval_words)
     # Within a page, the end of a script must not stand in its text.
     twin = json.dumps(facts, allow_nan=False).replace("</", "<\\/")
@@ -127,6 +128,14 @@ def _or(shown: Any) -> Any:
 
 def _percent(share: float | None) -> str:
     return "none" if share is None else f"{100 * share:.2f} %"
+
+
+def _list_accountants(epsilons: dict[str, float | None]) -> str:
+    """The epsilons of other accountants, each with its label."""
+    listed = [other for other in other_accountants() if other.name in epsilons]
+    return ", ".join(
+        f"{other.full_label} {_or(near if other.is_asymptotic else up)(epsilons[other.name])}" for other in listed
+    )
 
 
 def _shown(value: Any) -> str:

@@ -16,25 +16,18 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tacit.accounting import Event, PrivacyCurve, curve, gdp
+from tacit.accounting import Event, PrivacyCurve, accountant_named, curve, gdp, other_accountants
 from tacit.accounting.densities import Floats
 from tacit.reports.schedule import Schedule
 from tacit.reports.series import LEAST_ALARMS, POINTS, Numbers, Spending, Tradeoff
 from tacit.reports.wording import near, neighbours, percent_up, step_words, up
 
 # After Okabe and Ito, whose colours every kind of colour vision tells apart (thin lines darker); styles differ as well.
-_BLUE, _ORANGE, _GREEN = "#0072B2", "#D55E00", "#009E73"
-_PURPLE, _YELLOW, _GREY = "#AA4499", "#B8860B", "#777777"
+_BLUE, _GREEN, _GREY = "#0072B2", "#009E73", "#777777"
 
-CERTIFIED: dict[str, Any] = {"color": _BLUE, "linewidth": 2.2}
-ASYMPTOTIC: dict[str, Any] = {"color": _ORANGE, "linewidth": 1.8, "linestyle": (0, (5, 2.5))}
+CERTIFIED: dict[str, Any] = dict(accountant_named("pld").line)
+ASYMPTOTIC: dict[str, Any] = dict(accountant_named("clt").line)
 EPSILON_DELTA: dict[str, Any] = {"color": _GREEN, "linewidth": 1.6, "linestyle": (0, (1, 1.5))}
-_OTHERS: dict[str, dict[str, Any]] = {
-    "clt": ASYMPTOTIC,
-    "rdp": {"color": _PURPLE, "linewidth": 1.0},
-    "moments": {"color": _YELLOW, "linewidth": 1.0, "linestyle": (0, (7, 1.5, 1, 1.5))},
-}
-_NAMES = {"clt": "central limit theorem (no guarantee)", "rdp": "RDP", "moments": "moments accountant"}
 _LIMIT: dict[str, Any] = {"color": _GREY, "linewidth": 1.0}
 
 
@@ -108,7 +101,7 @@ def _draw_curves(axes: Axes, drawn: Tradeoff, *, as_found: bool) -> None:
     axes.fill_between(alphas, lower, upper, color=_BLUE, alpha=0.3, linewidth=0)
     axes.plot(alphas, lower, label="certified: no attack is below", **CERTIFIED)
     if drawn.central_limit is not None:
-        axes.plot(alphas, shown(drawn.central_limit), label=_NAMES["clt"], **ASYMPTOTIC)
+        axes.plot(alphas, shown(drawn.central_limit), label=accountant_named("clt").full_label, **ASYMPTOTIC)
     if drawn.delta is not None and drawn.epsilon is not None:
         implied = shown(gdp.epsilon_delta_tradeoff(alphas, drawn.epsilon, drawn.delta))
         promised = f"what ε = {up(drawn.epsilon)}, δ = {drawn.delta:g} alone promises"
@@ -146,11 +139,11 @@ def draw_spending(spent: Spending, axes: Axes, budget: float | None = None) -> A
 
 def _draw_others(axes: Axes, steps: Floats, others: dict[str, Numbers | None]) -> None:
     """The accountants that are not certified on both sides; one that refuses the event is left out."""
-    for by, style in _OTHERS.items():
-        values = others[by]
+    for other in other_accountants():
+        values = others.get(other.name)
         if values is not None and values[-1] is not None:
-            shown = near(values[-1]) if by == "clt" else up(values[-1])
-            axes.plot(steps, _drawn(values), label=f"{_NAMES[by]}: {shown}", marker=_marker(steps), **style)
+            shown = near(values[-1]) if other.is_asymptotic else up(values[-1])
+            axes.plot(steps, _drawn(values), label=f"{other.full_label}: {shown}", marker=_marker(steps), **other.line)
 
 
 def _drawn(values: Numbers) -> Floats:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tacit import _validate
-from tacit.accounting import Event, PrivacyCurve, curve
-from tacit.accounting.curve import AccountantName
+from tacit.accounting import Event, PrivacyCurve, curve, other_accountants
 from tacit.accounting.densities import Floats
 from tacit.errors import NotAccountable
 from tacit.reports.schedule import Schedule
@@ -19,7 +18,6 @@ FALSE_ALARMS = (0.001, 0.01)
 LEAST_ALARMS = 1e-5
 ALARMS = np.concatenate([[0.0], np.geomspace(LEAST_ALARMS, 0.02, 80), np.linspace(0.02, 1.0, 99)[1:]])
 POINTS = 18
-OTHERS: tuple[AccountantName, ...] = ("clt", "rdp", "moments")
 
 Numbers = list[float | None]
 
@@ -90,11 +88,11 @@ class Spending:
             steps,
             [finite(lower) for lower, _ in bounds],
             [finite(upper) for _, upper in bounds],
-            {by: _asked(curves, by, delta) for by in OTHERS},
+            {other.name: _asked(curves, other.name, delta) for other in other_accountants()},
         )
 
 
-def _asked(curves: list[PrivacyCurve], by: AccountantName, delta: float) -> Numbers | None:
+def _asked(curves: list[PrivacyCurve], by: str, delta: float) -> Numbers | None:
     """The same question, put to another accountant; None if it refuses the event."""
     try:
         return [finite(replace(one, by=by).epsilon(delta)) for one in curves]

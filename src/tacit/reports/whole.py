@@ -111,6 +111,11 @@ def _is_interval(value: Any) -> bool:
     return isinstance(value, list) and [type(end) for end in value] == [float, float] and not value[0] > value[1]
 
 
+def _are_amounts(value: Any) -> bool:
+    """The epsilons of other accountants by name; None for one that refuses the event."""
+    return isinstance(value, dict) and all(epsilon is None or _is_amount(epsilon) for epsilon in value.values())
+
+
 def _is_mode(value: Any) -> bool:
     return value in ("rigorous", "paper")
 
@@ -138,7 +143,6 @@ _SCORED: dict[str, Any] = {
 _BOUND = {"lower": _Or(_is_amount), "upper": _Or(_is_amount)}
 _FOUND = {"false_alarms": _is_share, "members_found": _is_share}
 _ATTACKER = {"found": [_FOUND], "advantage": _is_share, "mu": _Or(_is_amount), "mu_regret": _is_share}
-_OTHERS = {"rdp": _Or(_is_amount), "moments": _Or(_is_amount), "clt": _Or(_is_amount)}
 _TOLD = {
     "statement": _is_text,
     "sentences": [_is_text],
@@ -150,7 +154,7 @@ _TOLD = {
     "unit": _is_text,
     "trusted": _is_text,
     "sampling": {"implemented": _Or(_is_text), "assumed": _Or(_is_text)},
-    "accountant": _Or({"name": _is_text, "version": _is_text, "others": _OTHERS}),
+    "accountant": _Or({"name": _is_text, "version": _is_text, "others": _are_amounts}),
     "unprotected": [_is_text],
     "assumptions": [{"key": _is_text, "text": _is_text}],
     "notes": [_is_text],

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.accounting.calibrate import calibrate
-from tacit.accounting.curve import AccountantName, curve
+from tacit.accounting.curve import curve
 from tacit.accounting.events import Event
 from tacit.budget import Budget
 from tacit.errors import Asymptotic, InvalidArgument, NotAccountable, NotProven
@@ -220,7 +220,7 @@ class ByAccountant:
     a release that has no proof.
     """
 
-    by: AccountantName
+    by: str
     source: str
     nominal: bool = False
 

@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import tacit
-from tacit.accounting import Event, PrivacyCurve, central_limit_mu, claim_side, curve
-from tacit.accounting.curve import AccountantName, ClaimSide
+from tacit.accounting import (
+    ACCOUNTANTS,
+    Accountant,
+    Certifies,
+    Event,
+    PrivacyCurve,
+    accountant_named,
+    claim_side,
+    curve,
+    other_accountants,
+)
 from tacit.errors import NotAccountable
 from tacit.reports.schedule import Schedule
 
@@ -18,10 +27,11 @@ MU_REGRET = 1e-6
 
 @dataclass(frozen=True)
 class Answer:
-    """The epsilon of one accountant, or why it has none."""
+    """The epsilon of one accountant, or why it has none; `mu` where all that it says is mu-GDP."""
 
     epsilon: float | None
     refusal: str | None = None
+    mu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,28 +60,21 @@ class Attacker:
 class Findings:
     """One event at one delta, by every accountant.
 
-    `lower`, `estimate` and `upper` are those of the accountant `by`: a lower bound only for "pld",
-    an upper bound for all but "clt". `certified` is always the interval of "pld".
+    `lower`, `estimate` and `upper` are those of the accountant `by`; a bound that it does not certify is None.
+    `certified` is always the interval of "pld", and `answers` holds the epsilons of all others.
     """
 
     event: Event
     delta: float
-    by: AccountantName
+    by: str
     group: int
     steps: int
     lower: float | None
     estimate: float
     upper: float | None
     certified: tuple[float, float]
-    clt_mu: float | None
     answers: dict[str, Answer]
     attacker: Attacker
-
-    @property
-    def clt_side(self) -> ClaimSide | None:
-        """On which side of the certified interval the central limit theorem errs."""
-        claimed = self.answers["clt"].epsilon
-        return None if claimed is None else claim_side(claimed, self.certified)
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines. What an accountant refuses is None, and `refused` says why."""
@@ -82,22 +85,28 @@ class Findings:
             "group": self.group,
             "steps": self.steps,
             "accountant": self.by,
-            "is_guarantee": self.by != "clt",
+            "is_guarantee": not accountant_named(self.by).is_asymptotic,
             "delta": self.delta,
             "epsilon": {"lower": self.lower, "estimate": self.estimate, "upper": self.upper},
             "certified": {"lower": self.certified[0], "upper": self.certified[1]},
-            "clt": {"mu": self.clt_mu, "epsilon": self.answers["clt"].epsilon, "side": self.clt_side},
-            "rdp": self.answers["rdp"].epsilon,
-            "moments": self.answers["moments"].epsilon,
+            **{name: self._answer_json(ACCOUNTANTS[name], answer) for name, answer in self.answers.items()},
             "refused": {name: answer.refusal for name, answer in self.answers.items() if answer.refusal},
             "attacker": self.attacker.as_json(),
             "mu": self.attacker.mu,
             "mu_regret": MU_REGRET,
         }
 
+    def _answer_json(self, accountant: Accountant, answer: Answer) -> Any:
+        """An upper bound is one number; an approximation also says on which side of the certified interval it is."""
+        if not accountant.is_asymptotic:
+            return answer.epsilon
+        side = None if answer.epsilon is None else claim_side(answer.epsilon, self.certified)
+        return {"mu": answer.mu, "epsilon": answer.epsilon, "side": side}
 
-def find(event: Event, *, delta: float, by: AccountantName = "pld", group: int = 1) -> Findings:
+
+def find(event: Event, *, delta: float, by: str = "pld", group: int = 1) -> Findings:
     """Ask every accountant; `NotAccountable` only if the chosen one refuses."""
+    accountant = accountant_named(by)
     certified = curve(event).group(group)
     bounds = certified.epsilon_bounds(delta)
     chosen = certified if by == "pld" else curve(event, by).group(group)
@@ -107,25 +116,18 @@ def find(event: Event, *, delta: float, by: AccountantName = "pld", group: int =
         by=by,
         group=group,
         steps=Schedule.of(event).steps,
-        lower=bounds[0] if by == "pld" else None,
+        lower=chosen.epsilon_bounds(delta)[0] if accountant.certifies is Certifies.BOTH_SIDES else None,
         estimate=chosen.epsilon_estimate(delta),
-        upper=None if by == "clt" else chosen.epsilon(delta),
+        upper=None if accountant.is_asymptotic else chosen.epsilon(delta),
         certified=bounds,
-        clt_mu=_clt_mu(event),
-        answers={name: _ask(event, name, delta, group) for name in ("clt", "rdp", "moments")},
+        answers={other.name: _ask(event, other, delta, group) for other in other_accountants()},
         attacker=Attacker.against(certified),
     )
 
 
-def _ask(event: Event, by: AccountantName, delta: float, group: int) -> Answer:
+def _ask(event: Event, accountant: Accountant, delta: float, group: int) -> Answer:
     try:
-        return Answer(curve(event, by).group(group).epsilon(delta))
+        epsilon = curve(event, accountant.name).group(group).epsilon(delta)
+        return Answer(epsilon, mu=None if accountant.mu is None else accountant.mu(event))
     except NotAccountable as refusal:
         return Answer(None, str(refusal))
-
-
-def _clt_mu(event: Event) -> float | None:
-    try:
-        return central_limit_mu(event)
-    except NotAccountable:
-        return None

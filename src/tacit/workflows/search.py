@@ -7,7 +7,6 @@ from typing import Literal
 
 from tacit import _validate
 from tacit.accounting import Adjacency, Event, Gaussian, curve, lot_size_for, multiplier_for, steps_for
-from tacit.accounting.curve import AccountantName
 from tacit.errors import InvalidArgument, NotAccountable, NotAchievable
 from tacit.reports.wording import round_up
 from tacit.workflows.numbers import Plan
@@ -30,7 +29,7 @@ class Search:
     steps: int = 0
     population: int = 0
 
-    def solve(self, by: AccountantName) -> float:
+    def solve(self, by: str) -> float:
         """The best value within the budget by this accountant's book; a multiplier is rounded up to six digits."""
         match self.unknown:
             case "multiplier":
@@ -57,7 +56,7 @@ class Search:
                     allow_asymptotic=True,
                 )
 
-    def _multiplier(self, by: AccountantName) -> float:
+    def _multiplier(self, by: str) -> float:
         found = multiplier_for(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -90,7 +89,7 @@ class Alternative:
     refusal: str | None = None
 
 
-def ask(search: Search, by: AccountantName) -> Alternative:
+def ask(search: Search, by: str) -> Alternative:
     """Solve by this accountant and certify the result; a refusal is an answer too."""
     try:
         value = search.solve(by)

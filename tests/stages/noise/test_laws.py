@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from tacit.accounting.densities import FAMILIES as DENSITIES
+from tacit.accounting.densities import DENSITIES
 from tacit.accounting.losses import shifted
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SeededSource
