@@ -21,8 +21,7 @@ from tacit.accounting.rdp import RenyiProfile
 from tacit.budget import Budget, Terms
 from tacit.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument, NotProven
 from tacit.ledger import Account, Charge, Course
-from tacit.ledger.account import largest
-from tacit.ledger.adjacency import stated
+from tacit.ledger.account import largest, restate
 
 BUDGET = Budget(epsilon=1, delta=1e-5)
 MU = float(gdp.mu(1, 1e-5))
@@ -75,7 +74,7 @@ def test_no_run_more_is_allowed_than_is_said():
 def test_a_refusal_names_the_multiplier_that_fits():
     here = account(Gaussian(5.0))
     with pytest.raises(BudgetExceeded, match=r"to epsilon 1\.061 .* 0\.7255 is spent .* multiplier to 5\.6033\.$"):
-        here.refuse_unless_allowed(Gaussian(5.0))
+        raise here.refusal(Course.of(Gaussian(5.0)))
     assert here.allows(Gaussian(5.6033))
     assert 1 / math.sqrt(MU**2 - 1 / 25) == pytest.approx(5.6033, rel=1e-4)
 
@@ -189,7 +188,7 @@ def test_without_a_budget_one_replaced_example_makes_all_of_it_so():
 )
 def test_a_statement_about_a_replaced_example_is_never_below_the_truth(event):
     """Two neighbours in a row are a group of two: chaining is what the curve does for groups."""
-    replaced = curve(stated(event, REPLACE))
+    replaced = curve(restate(event, REPLACE))
     for epsilon in (0.5, 1.0, 2.0):
         assert replaced.delta(epsilon) >= curve(event).group(2).delta_bounds(epsilon)[0] * (1 - 1e-9)
 
@@ -198,7 +197,7 @@ def test_a_sampled_release_stated_for_a_replaced_example_covers_one_that_turns_r
     """Neighbours whose differing example pushes by +1 in one and by -1 in the other, integrated numerically."""
     multiplier, rate, x = 1.5, 0.3, np.linspace(-15, 15, 300_001)
     one, other = ((1 - rate) * norm.pdf(x, 0, multiplier) + rate * norm.pdf(x, push, multiplier) for push in (1, -1))
-    replaced = curve(stated(Gaussian(multiplier).sampled(rate), REPLACE))
+    replaced = curve(restate(Gaussian(multiplier).sampled(rate), REPLACE))
     for epsilon in (0.1, 0.3, 0.6):
         truth = np.trapezoid(np.maximum(one - math.exp(epsilon) * other, 0), x)
         assert truth <= replaced.delta(epsilon) < 2 * truth

@@ -13,7 +13,7 @@ import pytest
 from support.guesses import guesses, neighbours, shown
 from support.report_folders import comparison_of, tacit, trained
 from tacit.datasets import Bounds, load_table
-from tacit.ledger.fingerprint import is_secret, salted_fingerprint
+from tacit.ledger import is_secret_salt, salted_fingerprint
 from tacit.workflows.settings import Settings
 
 SEED = 7
@@ -121,7 +121,7 @@ def test_two_runs_from_one_seed_have_secrets_of_their_own(seeded, tmp_path):
     tacit(f"train iris --epsilon 3 --steps 4 --seed {SEED} --out {tmp_path / 'again'}")
     salts = {json.loads((each / "settings.json").read_text())["salt"] for each in (seeded, tmp_path / "again")}
     assert len(salts) == 2
-    assert all(is_secret(salt, SEED) for salt in salts)
+    assert all(is_secret_salt(salt, SEED) for salt in salts)
 
 
 def test_the_owner_can_show_which_data_a_fingerprint_is_of(seeded):

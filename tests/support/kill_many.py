@@ -35,7 +35,7 @@ from tacit.budget import Budget
 from tacit.guarantee import Guarantee
 from tacit.ledger import Ledger
 from tacit.ledger import ledger as ledger_module
-from tacit.ledger.sqlite import SqliteMarks
+from tacit.ledger.storage import SqliteMarks
 from tacit.stages.mechanism import Mechanism
 
 STEPS, SAVE_EVERY, N = 24, 3, 60

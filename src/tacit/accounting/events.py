@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from enum import Enum
+from itertools import groupby
 from typing import Any, final
 
 from tacit import _validate
@@ -64,7 +66,7 @@ class Event(ABC):
         >>> Gaussian(1.1).sampled(0.01).to_json()  # doctest: +ELLIPSIS
         '{"version": 1, "event": "sampled", "rate": 0.01, "inside": {"event": "gaussian", "multiplier": 1.1, ...}}'
         """
-        return json.dumps({"version": VERSION, **_WRITERS[type(self)](self)})
+        return json.dumps({"version": VERSION, **_write(self)})
 
 
 @final
@@ -262,43 +264,42 @@ def _flat(event: Event) -> tuple[Event, ...]:
     return event.parts if isinstance(event, Composed) else (event,)
 
 
-def _leaf(name: str) -> Callable[[Any], dict[str, Any]]:
-    def write(event: Any) -> dict[str, Any]:
-        values = {key: getattr(event, key) for key in event.__dataclass_fields__ if key != "adjacency"}
-        return {"event": name, **values, "adjacency": event.adjacency.value}
-
-    return write
-
-
-def _write_product(event: ProductNoise) -> dict[str, Any]:
-    return {
-        "event": "product_noise",
-        "density": describe_density(event.density),
-        "shifts": list(event.shifts),
-        "adjacency": event.adjacency.value,
-    }
-
-
-_WRITERS: dict[type[Event], Callable[[Any], dict[str, Any]]] = {
-    Gaussian: _leaf("gaussian"),
-    RandomizedResponse: _leaf("randomized_response"),
-    EpsilonDelta: _leaf("epsilon_delta"),
-    Unproven: _leaf("unproven"),
-    ProductNoise: _write_product,
-    Adaptive: lambda e: {"event": "adaptive", "inside": _inner(e.inside)},
-    Sampled: lambda e: {"event": "sampled", "rate": e.rate, "inside": _inner(e.inside)},
-    ShuffledReports: lambda e: {
-        "event": "shuffled_reports",
-        "population": e.population,
-        "inside": _inner(e.inside),
-    },
-    Repeated: lambda e: {"event": "repeated", "times": e.times, "inside": _inner(e.inside)},
-    Composed: lambda e: {"event": "composed", "parts": [_inner(part) for part in e.parts]},
+_KINDS: dict[str, type[Event]] = {
+    "gaussian": Gaussian,
+    "randomized_response": RandomizedResponse,
+    "epsilon_delta": EpsilonDelta,
+    "unproven": Unproven,
+    "product_noise": ProductNoise,
+    "adaptive": Adaptive,
+    "sampled": Sampled,
+    "shuffled_reports": ShuffledReports,
+    "repeated": Repeated,
+    "composed": Composed,
 }
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def _inner(event: Event) -> dict[str, Any]:
-    return _WRITERS[type(event)](event)
+def _fields(kind: type[Any]) -> list[str]:
+    """The fields of an event in the order of its text, in which what is inside comes last."""
+    return sorted((field.name for field in fields(kind) if field.init), key=lambda name: name == "inside")
+
+
+def _write(event: Event) -> dict[str, Any]:
+    values = {name: _write_field(name, getattr(event, name)) for name in _fields(type(event))}
+    return {"event": _NAMES[type(event)], **values}
+
+
+def _write_field(name: str, value: Any) -> Any:
+    match name:
+        case "inside":
+            return _write(value)
+        case "parts":
+            return [_write(part) for part in value]
+        case "density":
+            return describe_density(value)
+        case "adjacency":
+            return value.value
+    return list(value) if name == "shifts" else value
 
 
 def from_json(text: str) -> Event:
@@ -325,33 +326,72 @@ def from_json(text: str) -> Event:
 
 def _read(data: dict[str, Any]) -> Event:
     try:
-        return _READERS[data["event"]](data)
+        kind: Callable[..., Event] = _KINDS[data["event"]]
+        return kind(**{name: _read_field(name, data[name]) for name in _fields(_KINDS[data["event"]])})
     except InvalidArgument:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidArgument(
             f"Not an event of version {VERSION}: {json.dumps(data)[:200]} (missing or unknown: {error}). "
-            f"Known events: {', '.join(sorted(_READERS))}."
+            f"Known events: {', '.join(sorted(_KINDS))}."
         ) from error
 
 
-def _reads(kind: Callable[..., Event], *names: str) -> Callable[[dict[str, Any]], Event]:
-    return lambda data: kind(*(data[name] for name in names), adjacency=Adjacency(data["adjacency"]))
+def _read_field(name: str, value: Any) -> Any:
+    match name:
+        case "inside":
+            return _read(value)
+        case "parts":
+            return tuple(_read(part) for part in value)
+        case "density":
+            return read_density(value)
+        case "adjacency":
+            return Adjacency(value)
+    return tuple(value) if name == "shifts" else value
 
 
-def _read_product(data: dict[str, Any]) -> Event:
-    return ProductNoise(read_density(data["density"]), tuple(data["shifts"]), Adjacency(data["adjacency"]))
+def add_up(events: Iterable[Event]) -> Event:
+    """Everything that happened, with equal events counted: what an accountant reads in no time.
+
+    Composition does not care for order, so equal events are counted wherever they stand.
+
+    >>> add_up([Gaussian(1.0)] * 1000) == Gaussian(1.0) * 1000
+    True
+    """
+    counts: dict[Event, int] = {}
+    # A run's steps share one event object: counting those first saves comparing thousands of events.
+    for _, same in groupby(events, key=id):
+        event, *others = same
+        counts[event] = counts.get(event, 0) + 1 + len(others)
+    parts = tuple(Repeated(event, times) for event, times in counts.items())
+    return parts[0] if len(parts) == 1 else Composed(parts)
 
 
-_READERS: dict[str, Callable[[dict[str, Any]], Event]] = {
-    "gaussian": _reads(Gaussian, "multiplier"),
-    "randomized_response": _reads(RandomizedResponse, "epsilon", "choices"),
-    "epsilon_delta": _reads(EpsilonDelta, "epsilon", "delta"),
-    "unproven": _reads(Unproven, "claim", "reason"),
-    "product_noise": _read_product,
-    "adaptive": lambda data: Adaptive(_read(data["inside"])),
-    "sampled": lambda data: Sampled(_read(data["inside"]), data["rate"]),
-    "shuffled_reports": lambda data: ShuffledReports(_read(data["inside"]), data["population"]),
-    "repeated": lambda data: Repeated(_read(data["inside"]), data["times"]),
-    "composed": lambda data: Composed(tuple(_read(part) for part in data["parts"])),
-}
+def count_releases(event: Event) -> Counter[Event]:
+    """How often each single release happened: repetitions and compositions taken apart.
+
+    >>> count_releases(Gaussian(1.0) + Gaussian(2.0).sampled(0.1) * 5 + Gaussian(1.0))[Gaussian(1.0)]
+    2
+    """
+    counts: Counter[Event] = Counter()
+    _count_releases(event, 1, counts)
+    return counts
+
+
+def _count_releases(event: Event, times: int, counts: Counter[Event]) -> None:
+    if isinstance(event, Composed):
+        for part in event.parts:
+            _count_releases(part, times, counts)
+    elif isinstance(event, Repeated):
+        _count_releases(event.inside, times * event.times, counts)
+    else:
+        counts[event] += times
+
+
+def covers(whole: Event, part: Event) -> bool:
+    """Whether everything that `part` counts is counted in `whole`, so that `whole` costs at least as much.
+
+    >>> covers(Gaussian(2.0) + Gaussian(1.0) * 3, Gaussian(1.0) * 2), covers(Gaussian(1.0) * 2, Gaussian(1.0) * 3)
+    (True, False)
+    """
+    return count_releases(part) <= count_releases(whole)

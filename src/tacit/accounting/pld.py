@@ -11,12 +11,26 @@ from scipy import optimize
 from tacit.accounting import gdp
 from tacit.accounting.accountants import Accountant, Bounds, Certifies, GroupProfile, Profile, register_accountant
 from tacit.accounting.composition import Composition, Part
-from tacit.accounting.contour import Lines, saddle, saddle_epsilon, saddle_for_delta, saddle_log_delta, try_line
+from tacit.accounting.contour import (
+    JUMPS,
+    LEFT,
+    SEARCH_TOLERANCE,
+    Lines,
+    draw,
+    follow,
+    saddle,
+    saddle_epsilon,
+    saddle_for_delta,
+    saddle_log_delta,
+    search,
+    settle,
+    shares,
+    try_line,
+)
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, ProductNoise, RandomizedResponse, ShuffledReports
 from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product
 from tacit.accounting.mixture import GaussianMixture
-from tacit.accounting.search import JUMPS, LEFT, SEARCH_TOLERANCE, draw, follow, search, settle, shares
 from tacit.accounting.shuffle import report_delta
 from tacit.accounting.steps import (
     Steps,

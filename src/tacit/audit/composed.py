@@ -12,8 +12,8 @@ import numpy as np
 
 from tacit import _validate
 from tacit.accounting.composition import Composition
+from tacit.accounting.contour import JUMPS, draw, search, settle
 from tacit.accounting.losses import LossAtoms, thin
-from tacit.accounting.search import JUMPS, draw, search, settle
 from tacit.audit.statistics import Floats
 
 _SEARCH_SIZE, _SIZE = 480, 4000

@@ -12,8 +12,7 @@ from tacit.cli.statement import Paragraph
 from tacit.errors import InvalidArgument, NotProven
 from tacit.guarantee import FIXED_SEED
 from tacit.ledger import Account, Charge, Ledger
-from tacit.ledger.account import added_up
-from tacit.ledger.adjacency import stated
+from tacit.ledger.account import merge_releases, restate
 from tacit.reports.wording import down, neighbours, step_words, up
 
 _DELTA = 1e-5
@@ -53,10 +52,10 @@ def find(ledger: Ledger, dataset: str | None, delta: float | None, most: int | N
 def _balance(account: Account, delta: float | None, most: int | None) -> Balance:
     terms = account.terms
     at = delta if delta is not None else terms.budget.delta if terms is not None else _DELTA
-    events = [stated(charge.event, account.adjacency) for charge in account.charges]
+    events = [restate(charge.event, account.adjacency) for charge in account.charges]
     first = 0 if most is None else max(len(events) - most, 0)
     rows = [
-        Row(account.charges[i], _epsilon(events[i], at), _epsilon(added_up(events[: i + 1]), at))
+        Row(account.charges[i], _epsilon(events[i], at), _epsilon(merge_releases(events[: i + 1]), at))
         for i in range(first, len(events))
     ]
     epsilon = rows[-1].so_far if rows else 0.0

@@ -17,8 +17,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit._validate import Array
-from tacit.accounting.counting import add_up
-from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Gaussian
+from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Gaussian, add_up
 from tacit.erm.noise import Noisy, add_gaussian, add_k_norm
 from tacit.erm.problem import Problem
 from tacit.errors import InvalidArgument

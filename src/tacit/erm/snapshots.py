@@ -8,8 +8,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit._validate import Array
-from tacit.accounting.counting import add_up
-from tacit.accounting.events import Adjacency, Event, Gaussian
+from tacit.accounting.events import Adjacency, Event, Gaussian, add_up
 from tacit.erm.descent import clip_norm_for, clipped_sum, shift, step_size_for, weighted_sum
 from tacit.erm.noise import Noisy, add_gaussian
 from tacit.erm.problem import Problem

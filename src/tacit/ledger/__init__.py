@@ -1,10 +1,21 @@
-"""What was ever released from a data set, kept where it outlives every process: reserve, release, settle."""
+"""Everything that was ever released from a data set, on disk: reserve, release, settle."""
 
 from tacit.ledger.account import Account, Charge
-from tacit.ledger.book import Entry
+from tacit.ledger.book import Entry, fingerprint, is_secret_salt, new_salt, salted_fingerprint
 from tacit.ledger.booking import Booking
 from tacit.ledger.course import Block, Course
-from tacit.ledger.fingerprint import fingerprint
 from tacit.ledger.ledger import Ledger
 
-__all__ = ["Account", "Block", "Booking", "Charge", "Course", "Entry", "Ledger", "fingerprint"]
+__all__ = [
+    "Account",
+    "Block",
+    "Booking",
+    "Charge",
+    "Course",
+    "Entry",
+    "Ledger",
+    "fingerprint",
+    "is_secret_salt",
+    "new_salt",
+    "salted_fingerprint",
+]

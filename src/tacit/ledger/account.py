@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,21 +13,32 @@ from tacit.accounting import gdp
 from tacit.accounting.calibrate import calibrate
 from tacit.accounting.curve import curve
 from tacit.accounting.events import (
+    Adaptive,
     Adjacency,
     Composed,
     EpsilonDelta,
     Event,
     Gaussian,
     ProductNoise,
+    RandomizedResponse,
     Repeated,
+    Sampled,
+    Unproven,
+    count_releases,
     from_json,
 )
 from tacit.budget import Budget, Terms
-from tacit.errors import BadLedger, BudgetExceeded, InvalidArgument, NotAchievable, NotProven
-from tacit.ledger.adjacency import stated
+from tacit.errors import (
+    AdjacencyMismatch,
+    BadLedger,
+    BudgetExceeded,
+    InvalidArgument,
+    NotAccountable,
+    NotAchievable,
+    NotProven,
+)
 from tacit.ledger.book import Entry
 from tacit.ledger.course import Course
-from tacit.ledger.scaling import noisier
 
 _MOST_RUNS = 10**6
 
@@ -92,7 +102,9 @@ class Account:
         # A release about one example replaced makes all of it so, where no budget says otherwise.
         replaced = self.terms is None and any(event.adjacency is Adjacency.REPLACE_ONE for event in events)
         adjacency = Adjacency.REPLACE_ONE if replaced else self.adjacency
-        return added_up([stated(event, adjacency) for event in events]) if events else Gaussian(1.0, adjacency) * 0
+        return (
+            merge_releases([restate(event, adjacency) for event in events]) if events else Gaussian(1.0, adjacency) * 0
+        )
 
     def epsilon(self, delta: float) -> float:
         """The proven epsilon of everything; infinite where something is not proven."""
@@ -104,11 +116,6 @@ class Account:
     def allows(self, event: Event) -> bool:
         """Whether the budget, if there is one, has room for this event."""
         return self.terms is None or self.terms.allows(self.after(event))
-
-    def refuse_unless_allowed(self, event: Event) -> None:
-        """Raise `BudgetExceeded`, with what would fit, if the event is too much."""
-        if not self.allows(event):
-            raise self.refusal(Course.of(event))
 
     def remaining(self) -> Budget | None:
         """The largest budget with which one more Gaussian release, or many that amount to one, fits; None if none does.
@@ -132,7 +139,7 @@ class Account:
         terms = self._needed_terms()
         if not self.charges:
             return None
-        last = stated(self.charges[-1].event, terms.adjacency)
+        last = restate(self.charges[-1].event, terms.adjacency)
         try:
             return largest(lambda times: terms.allows(self.after(last * times)), 0, _MOST_RUNS)
         except NotProven:
@@ -164,10 +171,10 @@ class Account:
 
     def _more_noise(self, event: Event, terms: Terms) -> str:
         """How much more noise would make it fit; nothing where none would."""
-        if noisier(event, 2.0) == event or not terms.allows(self.total):
+        if add_noise(event, 2.0) == event or not terms.allows(self.total):
             return ""
         try:
-            factor = self._least(lambda x: noisier(event, x), terms)
+            factor = self._least(lambda x: add_noise(event, x), terms)
         except NotAchievable:
             return ""
         multipliers = {one.multiplier for one in event.walk() if isinstance(one, Gaussian)}
@@ -211,29 +218,79 @@ class Account:
         return self.terms
 
 
-def added_up(events: Iterable[Event]) -> Event:
-    """All of them as one event, in which nothing stands twice: a grid of equal runs is as quick to account for as one.
+def merge_releases(events: Iterable[Event]) -> Event:
+    """All events as one in which equal releases are counted, so that a grid of equal runs is accounted for quickly.
 
-    >>> added_up([Gaussian(1.0) * 5, Gaussian(2.0), Gaussian(1.0) + Gaussian(2.0) * 2]) == (
+    >>> merge_releases([Gaussian(1.0) * 5, Gaussian(2.0), Gaussian(1.0) + Gaussian(2.0) * 2]) == (
     ...     Gaussian(1.0) * 6 + Gaussian(2.0) * 3
     ... )
     True
     """
-    counts: Counter[Event] = Counter()
-    for event in events:
-        _count(event, 1, counts)
+    counts = count_releases(Composed(tuple(events)))
     parts = tuple(Repeated(event, times) for event, times in counts.items())
     return parts[0] if len(parts) == 1 else Composed(parts)
 
 
-def _count(event: Event, times: int, counts: Counter[Event]) -> None:
-    if isinstance(event, Composed):
-        for part in event.parts:
-            _count(part, times, counts)
-    elif isinstance(event, Repeated):
-        _count(event.inside, times * event.times, counts)
-    else:
-        counts[event] += times
+def restate(event: Event, adjacency: Adjacency) -> Event:
+    """The event as a statement about these neighbours.
+
+    To replace an example is to remove one and add another, so noise counts half. The reverse is not possible: where
+    the number of examples is public, nothing is known about a data set with one fewer.
+
+    >>> restate(Gaussian(2.0) * 10, Adjacency.REPLACE_ONE) == Gaussian(1.0, Adjacency.REPLACE_ONE) * 10
+    True
+    """
+    if event.adjacency is adjacency:
+        return event
+    if adjacency is Adjacency.ADD_REMOVE:
+        raise AdjacencyMismatch(
+            "This release is proven for one example replaced by another. The data set's budget is about one example "
+            "added or removed, which does not follow. Give the data set a budget for one example replaced, which "
+            "covers both kinds of release: adjacency=Adjacency.REPLACE_ONE, or --adjacency replace_one."
+        )
+    return _replace_one(event)
+
+
+def _replace_one(event: Event) -> Event:
+    to = Adjacency.REPLACE_ONE
+    match event:
+        case Gaussian(multiplier=multiplier):
+            return Gaussian(multiplier / 2, to)
+        case ProductNoise(density=density, shifts=shifts):
+            return ProductNoise(density, tuple(2 * shift for shift in shifts), to)
+        case RandomizedResponse(epsilon=epsilon):
+            return EpsilonDelta(2 * epsilon, 0.0, to)
+        case EpsilonDelta(epsilon=epsilon, delta=delta):
+            # Two neighbours in a row: D without the example, then D with another one in its place.
+            return EpsilonDelta(2 * epsilon, min(delta * (1 + math.exp(min(epsilon, 700.0))), 1.0), to)
+        case Unproven():
+            return replace(event, adjacency=to)
+        case Adaptive() | Sampled() | Repeated():
+            return replace(event, inside=_replace_one(event.inside))
+        case Composed(parts=parts):
+            return Composed(tuple(_replace_one(part) for part in parts))
+    raise NotAccountable(
+        f"The cost of a {type(event).__name__} event when an example is replaced is not known. Keep it in a ledger whose "
+        "budget is about one example added or removed."
+    )
+
+
+def add_noise(event: Event, factor: float) -> Event:
+    """The event with `factor` times the noise; parts without noise to scale stay the same.
+
+    >>> add_noise(Gaussian(1.1).sampled(0.1) * 5, 2.0) == Gaussian(2.2).sampled(0.1) * 5
+    True
+    """
+    match event:
+        case Gaussian(multiplier=multiplier):
+            return replace(event, multiplier=multiplier * factor)
+        case ProductNoise(shifts=shifts):
+            return replace(event, shifts=tuple(shift / factor for shift in shifts))
+        case Sampled() | Repeated():
+            return replace(event, inside=add_noise(event.inside, factor))
+        case Composed(parts=parts):
+            return Composed(tuple(add_noise(part, factor) for part in parts))
+    return event
 
 
 def largest(fits: Callable[[int], bool], low: int, high: int) -> int:

@@ -17,7 +17,7 @@ from tacit.accounting import curve
 from tacit.datasets import Bounds
 from tacit.errors import InvalidArgument, TacitError
 from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee
-from tacit.ledger.fingerprint import is_secret
+from tacit.ledger import is_secret_salt
 from tacit.methods.choices import as_texts
 from tacit.reports.facts import Facts, certified_curve, guarantee_facts
 from tacit.reports.scores import utility_facts
@@ -230,7 +230,7 @@ def _plain(value: Any) -> Any:
 def _data(settings: Facts, metrics: Facts, bounds: Bounds | None, is_held_out: bool) -> Facts:
     told = metrics.get("data") or {}
     # Runs of old versions with a seed have a salt that the seed gives away, and this page names the seed.
-    fingerprint = told.get("fingerprint") if is_secret(settings.get("salt"), settings.get("seed")) else None
+    fingerprint = told.get("fingerprint") if is_secret_salt(settings.get("salt"), settings.get("seed")) else None
     return {
         "name": settings["data"],
         "target": (settings.get("table") or {}).get("target"),

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit import _validate
-from tacit.accounting.counting import add_up
-from tacit.accounting.events import Adjacency, Event, Gaussian, Repeated
+from tacit.accounting.events import Adjacency, Event, Gaussian, Repeated, add_up
 from tacit.errors import InvalidArgument, NotAccountable
 from tacit.guarantee import Assumption
 from tacit.randomness import Indices, Stream

@@ -11,9 +11,8 @@ from typing import Any, cast
 from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.calibrate import calibrate
-from tacit.accounting.counting import add_up
 from tacit.accounting.curve import curve
-from tacit.accounting.events import Event, Gaussian
+from tacit.accounting.events import Event, Gaussian, add_up
 from tacit.budget import Budget
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.stages.mechanism import Mechanism, Settings

@@ -25,7 +25,7 @@ from tacit.cli.output import note
 from tacit.cli.progress import stop_on_interrupt
 from tacit.cli.watching import Display
 from tacit.errors import CannotResume, InvalidArgument, TacitError
-from tacit.ledger.fingerprint import salted_fingerprint
+from tacit.ledger import salted_fingerprint
 from tacit.methods.registry import list_methods
 from tacit.reports.rows import key_of
 from tacit.workflows.cells import CELLS, NON_PRIVATE, Job, run_job

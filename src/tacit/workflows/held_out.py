@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tacit.accounting.counting import covers
-from tacit.accounting.events import Event
+from tacit.accounting.events import Event, covers
 from tacit.errors import OutOfOrder
 from tacit.randomness import Purpose, source_for
 from tacit.reports.intervals import NoisyShare

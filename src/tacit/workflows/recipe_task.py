@@ -19,7 +19,7 @@ from tacit.cli.progress import bar_on
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument
 from tacit.estimators.saved import Examples
-from tacit.ledger.fingerprint import new_salt
+from tacit.ledger import new_salt
 from tacit.ledger.storage import storage_at
 from tacit.recipes.preparing import features_for
 from tacit.recipes.recipe import Kind, Recipe, auto

@@ -12,7 +12,7 @@ from tacit._files import for_the_owner
 from tacit.cli.output import refuse_unless_writable
 from tacit.datasets import EXAMPLE, FORMATS, Bounds, Data, is_table, load_table
 from tacit.errors import CannotResume, InvalidArgument
-from tacit.ledger.fingerprint import is_secret, new_salt
+from tacit.ledger import is_secret_salt, new_salt
 from tacit.ledger.storage import storage_at
 from tacit.methods.choices import Value, as_texts, read_choices
 from tacit.methods.registry import find_method, list_gradient_names
@@ -155,7 +155,7 @@ class Settings:
 
 def _without_known_salt(settings: Settings) -> Settings:
     """Without a salt that was made from the seed, so that no fingerprint is written with it again."""
-    return settings if is_secret(settings.salt, settings.seed) else replace(settings, salt=None)
+    return settings if is_secret_salt(settings.salt, settings.seed) else replace(settings, salt=None)
 
 
 def _sound(settings: Settings) -> Settings:

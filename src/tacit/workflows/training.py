@@ -21,8 +21,7 @@ from tacit.cli.progress import Display, Every, stop_on_interrupt
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument, NotProven, TacitError
 from tacit.guarantee import Assumption, Guarantee
-from tacit.ledger import Ledger
-from tacit.ledger.fingerprint import salted_fingerprint
+from tacit.ledger import Ledger, salted_fingerprint
 from tacit.methods.registry import find_method
 from tacit.reports.wording import up
 from tacit.stages.mechanism import Mechanism
