@@ -102,9 +102,9 @@ class Account:
         # A release about one example replaced makes all of it so, where no budget says otherwise.
         replaced = self.terms is None and any(event.adjacency is Adjacency.REPLACE_ONE for event in events)
         adjacency = Adjacency.REPLACE_ONE if replaced else self.adjacency
-        return (
-            merge_releases([restate(event, adjacency) for event in events]) if events else Gaussian(1.0, adjacency) * 0
-        )
+        if not events:
+            return Gaussian(1.0, adjacency) * 0
+        return merge_releases(restate(event, adjacency) for event in events)
 
     def epsilon(self, delta: float) -> float:
         """The proven epsilon of everything; infinite where something is not proven."""
@@ -270,8 +270,8 @@ def _replace_one(event: Event) -> Event:
         case Composed(parts=parts):
             return Composed(tuple(_replace_one(part) for part in parts))
     raise NotAccountable(
-        f"The cost of a {type(event).__name__} event when an example is replaced is not known. Keep it in a ledger whose "
-        "budget is about one example added or removed."
+        f"The cost of a {type(event).__name__} event when an example is replaced is not known. Keep it in a ledger "
+        "whose budget is about one example added or removed."
     )
 
 

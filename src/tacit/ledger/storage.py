@@ -1,7 +1,8 @@
 """Where a ledger is kept: in an SQLite file of its own, or in a PostgreSQL database that a team shares.
 
-In the file, every change is one transaction that begins with the write lock, so two processes never decide on the same state. A
-commit returns once it is on the disk. Rows are never changed; only the mark of how far a living process has drawn is.
+In the file, every change is one transaction that begins with the write lock, so two processes never decide on the same
+state. A commit returns once it is on the disk. Rows are never changed; only the mark of how far a living process has
+drawn is.
 """
 
 from __future__ import annotations
