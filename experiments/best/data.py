@@ -12,7 +12,7 @@ from experiments.library import Order
 from numpy.typing import NDArray
 
 from tacit.datasets import data_folder, load_words
-from tacit.recipes.preparing import features_for
+from tacit.recipes.run import features_for
 
 Labels = NDArray[np.int64]
 _PIECE = 1_000

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tacit.features import PrivateCentring
-from tacit.recipes.preparing import Prepared
+from tacit.recipes.run import Prepared
 
 from .data import Featured
 

@@ -17,8 +17,8 @@ from experiments.library import Cell, Order, Record, markdown_table
 from tacit.datasets import load_words
 from tacit.estimators import PrivateClassifier
 from tacit.features import HashedWords, Knots
-from tacit.recipes.preparing import features_for
 from tacit.recipes.recipe import GATHERED, Recipe, auto
+from tacit.recipes.run import features_for
 
 from .data import Labels, kept
 from .preparation import over_seeds

@@ -7,13 +7,13 @@ from sklearn.base import clone
 
 from tacit.errors import InvalidArgument
 from tacit.features import Scattering
-from tacit.features.scattering import _gabor, _morlet, filters, mirroring, scatter
+from tacit.features.scattering import _make_gabor, _make_morlet, find_mirrors, make_filters, scatter, set_upright
 
 IMAGES = torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
 def test_wavelets_have_no_mean_and_the_average_has_mean_one():
-    bank = filters(16, 2, 8)
+    bank = make_filters(16, 2, 8)
     for waves in bank.wavelets:
         assert float(waves[:, 0, 0].abs().max()) < 1e-6
     for average in bank.averages:
@@ -21,8 +21,8 @@ def test_wavelets_have_no_mean_and_the_average_has_mean_one():
 
 
 def test_no_frequency_is_amplified():
-    bank = filters(28, 2, 8)
-    bell = torch.fft.fft2(_gabor(36, 1.6, 0.0, 0.0, 1.0)).real
+    bank = make_filters(28, 2, 8)
+    bell = torch.fft.fft2(_make_gabor(36, 1.6, 0.0, 0.0, 1.0)).real
     total = bell**2
     for waves in bank.wavelets:
         for wave in waves:
@@ -42,8 +42,8 @@ def test_orders_are_moduli_of_convolutions_averaged_around_the_middle_of_each_ce
     side, margin = 16, 4
     image = torch.nn.functional.pad(IMAGES[:1, None], (margin,) * 4, mode="reflect")[0, 0].double()
     size = side + 2 * margin
-    first = _circular(image, _morlet(size, 0.8, 3 * torch.pi / 8, 3 * torch.pi / 4, 0.5)).abs()
-    second = _circular(first, _morlet(size, 1.6, 2 * torch.pi / 8, 3 * torch.pi / 8, 0.5)).abs()[::2, ::2]
+    first = _circular(image, _make_morlet(size, 0.8, 3 * torch.pi / 8, 3 * torch.pi / 4, 0.5)).abs()
+    second = _circular(first, _make_morlet(size, 1.6, 2 * torch.pi / 8, 3 * torch.pi / 8, 0.5)).abs()[::2, ::2]
     found = scatter(IMAGES[:1])[0].double()
     # Direction 0 of the first scale; then direction 0 with direction 1 of the second.
     assert torch.allclose(found[1], _bell_means(first, 1), atol=1e-5)
@@ -84,7 +84,7 @@ def test_three_scales_see_a_wave_of_the_third():
 
 def test_a_mirrored_image_has_the_mirrored_coefficients():
     plain, mirrored = scatter(IMAGES).flatten(1), scatter(IMAGES.flip(-1)).flatten(1)
-    partners = mirroring(16, 2, 8)
+    partners = find_mirrors(16, 2, 8)
     assert torch.equal(partners[partners], torch.arange(len(partners)))
     # Keeping one pixel in two, of a modulus that is smooth, loses next to nothing.
     assert float((plain[:, partners] - mirrored).norm() / mirrored.norm()) < 0.01
@@ -130,3 +130,67 @@ def test_shapes_that_do_not_fit_are_refused(shape):
 def test_rows_of_another_length_are_refused():
     with pytest.raises(InvalidArgument, match="must hold 256 pixels a row"):
         Scattering(shape=(16, 16)).fit(np.zeros((1, 256))).transform(np.zeros((1, 255)))
+
+
+def stroke(slope: float, side: int = 28) -> torch.Tensor:
+    """A line through the middle, one pixel of ink a row, shared by two pixels where it passes between them."""
+    image = torch.zeros(side, side)
+    for row in range(4, side - 4):
+        place = (side - 1) / 2 + slope * (row - (side - 1) / 2)
+        left = int(np.floor(place))
+        image[row, left] += 1 - (place - left)
+        image[row, left + 1] += place - left
+    return image
+
+
+@pytest.mark.parametrize("slope", [-0.8, -0.3, 0.0, 0.5])
+def test_a_leaning_stroke_stands(slope):
+    found = set_upright(stroke(slope)[None])[0]
+    columns = torch.arange(28.0)
+    middles = (found * columns).sum(1)[5:-5] / found.sum(1)[5:-5]
+    assert torch.allclose(middles, torch.full_like(middles, 13.5), atol=0.1)
+
+
+def test_what_stands_is_left_as_it_is():
+    standing = torch.zeros(1, 12, 12)
+    standing[0, 2:10, 5:7] = 0.7
+    assert torch.allclose(set_upright(standing), standing, atol=1e-6)
+
+
+def test_every_image_is_treated_by_itself_and_no_ink_is_nothing():
+    images = torch.stack([stroke(0.4), torch.zeros(28, 28), stroke(-0.6)])
+    together = set_upright(images)
+    assert torch.equal(together[1], torch.zeros(28, 28))
+    for image, found in zip(images, together, strict=True):
+        assert torch.allclose(set_upright(image[None])[0], found, atol=1e-6)
+
+
+def test_two_pixels_far_apart_do_not_lean_more_than_writing_does():
+    image = torch.zeros(1, 28, 28)
+    image[0, 13, 2] = image[0, 14, 25] = 1.0
+    found = set_upright(image)[0]
+    # Each is half a row from their middle, so at most half a pixel is theirs to go.
+    assert torch.allclose(found[13, 2:4], torch.tensor([0.5, 0.5]), atol=1e-4)
+    assert torch.allclose(found[14, 24:26], torch.tensor([0.5, 0.5]), atol=1e-4)
+
+
+def test_no_images_at_all_are_none_afterwards():
+    assert set_upright(torch.zeros(0, 28, 28)).shape == (0, 28, 28)
+
+
+def test_colours_of_an_image_stay_together():
+    one, other = stroke(0.6), stroke(-0.6)
+    found = set_upright(torch.stack([one, other])[None])[0]
+    # As much leans one way as the other, so nothing is moved.
+    assert torch.allclose(found, torch.stack([one, other]), atol=1e-4)
+    together = set_upright(torch.stack([one, one, one])[None])[0]
+    assert torch.allclose(together, set_upright(one[None]).expand(3, -1, -1), atol=1e-5)
+
+
+def test_scattering_of_upright_images():
+    images = torch.stack([stroke(0.5), stroke(-0.2)])
+    plain, upright = Scattering((28, 28)), Scattering((28, 28), is_upright=True)
+    expected = plain.fit_transform(set_upright(images).numpy())
+    assert np.allclose(upright.fit_transform(images.numpy()), expected, atol=1e-6)
+    leaning = plain.transform(images.numpy())
+    assert expected[0] @ expected[1] > 0.95 > leaning[0] @ leaning[1]

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from tacit.errors import InvalidArgument
 from tacit.features import HashedWords
-from tacit.features.text import COMMON, padded
+from tacit.features.text import COMMON, pad_words
 
 TEXTS = ["A good film. A GOOD, good idea!", "the worst", "It's not bad", ""]
 
@@ -79,7 +79,7 @@ def test_texts_are_treated_one_by_one():
 
 def test_padding_keeps_the_heaviest_words_and_norm_one():
     rows = HashedWords(weighting="logarithm").fit_transform(["good good bad film bad bad", "film"])
-    found = padded(rows, 2)
+    found = pad_words(rows, 2)
     assert found.shape == (2, 2, 2)
     assert set(found[0, 0]) == {column("good") + 1, column("bad") + 1}
     assert np.linalg.norm(found[0, 1]) == pytest.approx(1)

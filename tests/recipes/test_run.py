@@ -16,8 +16,8 @@ from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.estimators import PrivateClassifier
 from tacit.features import Knots
 from tacit.ledger import Ledger
-from tacit.recipes.preparing import Prepared, WordScores, features_for, prepare, released, restored
 from tacit.recipes.recipe import CONSTANT, auto
+from tacit.recipes.run import Prepared, WordScores, features_for, list_released, prepare, restore_prepared
 
 GOOD, BAD = "wonderful film superb cast moving story", "dull film clumsy cast empty story"
 
@@ -142,8 +142,8 @@ def test_a_preparation_is_restored_from_what_it_released(kind):
     recipe = auto(kind, population=300, epsilon=50.0, delta=1e-5)
     multiplier = recipe.preparation_multiplier(50.0, 1e-5)
     prepared, _ = prepare(recipe, x, features, multiplier, 0)
-    again = restored(
-        recipe, features, multiplier, {name: each.numpy() for name, each in released(prepared.preparation).items()}
+    again = restore_prepared(
+        recipe, features, multiplier, {name: each.numpy() for name, each in list_released(prepared.preparation).items()}
     )
     assert torch.equal(again.tensor(x[:20]), prepared.tensor(x[:20]))
     assert again.event is not None

@@ -28,13 +28,13 @@ def plan(
     """
     from tacit import _validate
     from tacit.cli.output import note, say, say_json, working
-    from tacit.recipes.planning import plans
+    from tacit.recipes.recipe import plan_steps
     from tacit.workflows.cautions import large_delta
 
     size = _validate.count("population", population)
     chosen = min(1e-5, 0.1 / size) if delta is None else delta
     with working("Accounting"):
-        rows = plans(
+        rows = plan_steps(
             kind,
             population=size,
             epsilon=epsilon,

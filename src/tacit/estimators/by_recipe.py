@@ -15,11 +15,10 @@ from tacit import _validate
 from tacit.budget import Budget
 from tacit.errors import InvalidArgument
 from tacit.estimators.declared import charge, classes_of, completed, counted, seed_of
-from tacit.features.rows import sparse_rows
+from tacit.features.tables import to_sparse_rows
 from tacit.guarantee import Assumption
-from tacit.recipes.preparing import Prepared, features_for, kind_of
 from tacit.recipes.recipe import Recipe, auto
-from tacit.recipes.run import RecipePlan, begin_by_recipe
+from tacit.recipes.run import Prepared, RecipePlan, begin_by_recipe, features_for, recognise_kind
 
 AUTO = "auto"
 # Examples that are scored at once.
@@ -44,7 +43,7 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
         seed=seed_of(estimator.random_state),
         shape=estimator.shape,
     )
-    trained = begun.finished()
+    trained = begun.finish()
     guarantee = completed(estimator, trained.guarantee, None, (*assumptions, *more))
     charge(estimator.ledger, estimator.dataset, guarantee, *_arrays(x), numbers)
     estimator.module_, estimator.prepared_ = trained.model, trained.prepared
@@ -62,7 +61,7 @@ def _chosen(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tuple[Assu
         return estimator.recipe, None, ()
     if estimator.recipe != AUTO:
         raise InvalidArgument(f"recipe must be 'auto' or a tacit.recipes.recipe.Recipe. Got {estimator.recipe!r}.")
-    kind = kind_of(x, estimator.shape, is_handwriting=estimator.is_handwriting)
+    kind = recognise_kind(x, estimator.shape, is_handwriting=estimator.is_handwriting)
     more = () if estimator.population is not None else (counted(count),)
     population = count if estimator.population is None else _validate.count("population", estimator.population)
     recipe = auto(kind, population=population, epsilon=estimator.epsilon, delta=estimator.delta)
@@ -82,7 +81,7 @@ def scores_by_recipe(prepared: Prepared, model: torch.nn.Module, x: Any) -> NDAr
 
 def _indexable(x: Any) -> Any:
     """The examples; those of a sparse matrix, of whatever format, as rows that store every entry once."""
-    return sparse_rows(x) if sparse.issparse(x) else x
+    return to_sparse_rows(x) if sparse.issparse(x) else x
 
 
 def _arrays(x: Any) -> tuple[NDArray[Any], ...]:

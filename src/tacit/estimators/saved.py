@@ -20,8 +20,8 @@ from tacit.accounting.events import from_json
 from tacit.errors import InvalidArgument
 from tacit.estimators.neural import PrivateClassifier
 from tacit.guarantee import Guarantee
-from tacit.recipes.preparing import Prepared, features_for, released, restored
 from tacit.recipes.recipe import Recipe
+from tacit.recipes.run import Prepared, features_for, list_released, restore_prepared
 
 _MODEL = "model.safetensors"
 # Weights are told by this from what was released to prepare.
@@ -51,7 +51,7 @@ def save_model(
 ) -> None:
     """Write what `load` reads. `multiplier` is that of each release of the preparation; `about` is added as it is."""
     tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
-    tensors |= released(prepared.preparation)
+    tensors |= list_released(prepared.preparation)
     facts = {"recipe": asdict(recipe), "examples": asdict(examples), "multiplier": multiplier}
     told = {name: json.dumps(value) for name, value in facts.items()}
     if prepared.event is not None:
@@ -84,7 +84,7 @@ def _made(about: dict[str, str], tensors: dict[str, Tensor]) -> PrivateClassifie
     arrays = {name: value.numpy() for name, value in tensors.items() if name not in weights}
     features = features_for(recipe.kind, shape, examples.numbers)
     cost = from_json(about[_COST]) if _COST in about else None
-    prepared = restored(recipe, features, json.loads(about["multiplier"]), arrays, cost)
+    prepared = restore_prepared(recipe, features, json.loads(about["multiplier"]), arrays, cost)
     model = _model(prepared, weights)
     classes = np.arange(_outputs(model))
     made = PrivateClassifier(

@@ -1,13 +1,12 @@
-"""What goes in before the noise: features that are computed example by example, from public knowledge alone.
+"""Features: functions of one example at a time, which cost no privacy.
 
-`PrivateCentring`, `PrivateWhitening` and `PrivateWordWeights` are the exceptions: they release a mean, and second
-moments if they whiten, and say what that costs.
+`PrivateCentring`, `PrivateWhitening` and `PrivateWordWeights` are the exceptions: they release a mean, and for
+whitening second moments, and `event_` holds the cost.
 """
 
-from tacit.features.centring import PrivateCentring, PrivateWordWeights
+from tacit.features.preparation import PrivateCentring, PrivateWhitening, PrivateWordWeights
 from tacit.features.scattering import Scattering
 from tacit.features.tables import Knots
 from tacit.features.text import HashedWords
-from tacit.features.whitening import PrivateWhitening
 
 __all__ = ["HashedWords", "Knots", "PrivateCentring", "PrivateWhitening", "PrivateWordWeights", "Scattering"]

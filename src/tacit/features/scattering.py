@@ -1,9 +1,9 @@
-"""Scattering: images through fixed wavelets, moduli and averages (Bruna and Mallat 2013). Nothing is learnt.
+"""Scattering: fixed wavelets, moduli and averages of images (Bruna and Mallat 2013). Nothing is learnt.
 
 An image of 28 x 28 becomes 81 channels of 7 x 7: its average, 16 first-order and 64 second-order coefficients, for two
-scales and eight directions. Each example is treated by itself, so no privacy is spent. Normalising every channel group
-of an example by its own mean and deviation (Tramèr and Boneh 2021 do so with GroupNorm) and scaling the whole to norm 1
-makes the features ready for a linear model with clipped gradients.
+scales and eight directions. Each example is transformed by itself, so no privacy is spent. Each channel group of an
+example is normalised by its own mean and deviation (as Tramèr and Boneh 2021 do with GroupNorm) and the whole is scaled
+to norm 1, ready for a linear model with clipped gradients.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from torch import Tensor
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.features.upright import upright
 
-# Images that are transformed at a time: few enough for their moduli to fit into the processor's own memory.
+# Images that are transformed at a time, so that their moduli fit into the processor's cache.
 _PIECE = 16
 _SLANT = 4.0
 _WIDTH = 0.8
 _FREQUENCY = 3 * math.pi / 4
+# Handwriting leans by at most half a right angle; a few scattered pixels may seem to lean more.
+_MOST_SLANT = 1.0
+_NO_INK = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,20 +41,20 @@ class Filters:
 
 
 @lru_cache(maxsize=8)
-def filters(side: int, scales: int, directions: int) -> Filters:
+def make_filters(side: int, scales: int, directions: int) -> Filters:
     """The filters for images of side x side, with a margin of 2^scales all around."""
     size = side + 2 * 2**scales
     wavelets = []
     for scale in range(scales):
         angles = [(directions // 2 - 1 - direction) * math.pi / directions for direction in range(directions)]
         waves = [
-            _morlet(size, _WIDTH * 2**scale, angle, _FREQUENCY / 2**scale, _SLANT / directions) for angle in angles
+            _make_morlet(size, _WIDTH * 2**scale, angle, _FREQUENCY / 2**scale, _SLANT / directions) for angle in angles
         ]
         wavelets.append(torch.fft.fft2(torch.stack(waves)).real.float())
-    return Filters(wavelets, [_average(side, scales, level) for level in range(scales)])
+    return Filters(wavelets, [_make_average(side, scales, level) for level in range(scales)])
 
 
-def _average(side: int, scales: int, level: int) -> Tensor:
+def _make_average(side: int, scales: int, level: int) -> Tensor:
     """[cells, pixels]: bells around the middle of every cell of 2^scales pixels, for pixels 2^level apart.
 
     Cells are in the middle of their pixels, so those of a mirrored image are the mirrored cells.
@@ -65,8 +67,8 @@ def _average(side: int, scales: int, level: int) -> Tensor:
     return average.float()
 
 
-def _gabor(size: int, width: float, angle: float, frequency: float, slant: float) -> Tensor:
-    """A wave under a Gaussian bell, longer than wide by 1 / slant, periodised to the image."""
+def _make_gabor(size: int, width: float, angle: float, frequency: float, slant: float) -> Tensor:
+    """A wave under a Gaussian bell, 1 / slant times as long as wide, made periodic in the image."""
     turn = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64)
     stretch = torch.diag(torch.tensor([1.0, slant**2], dtype=torch.float64))
     bend = turn @ stretch @ turn.T / (2 * width**2)
@@ -81,9 +83,9 @@ def _gabor(size: int, width: float, angle: float, frequency: float, slant: float
     return total / (2 * math.pi * width**2 / slant)
 
 
-def _morlet(size: int, width: float, angle: float, frequency: float, slant: float) -> Tensor:
-    """A Gabor wave less as much of its bell as brings its mean to zero."""
-    wave, bell = _gabor(size, width, angle, frequency, slant), _gabor(size, width, angle, 0.0, slant)
+def _make_morlet(size: int, width: float, angle: float, frequency: float, slant: float) -> Tensor:
+    """A Gabor wave minus the multiple of its bell that makes its mean zero."""
+    wave, bell = _make_gabor(size, width, angle, frequency, slant), _make_gabor(size, width, angle, 0.0, slant)
     return wave - wave.sum() / bell.sum() * bell
 
 
@@ -94,26 +96,26 @@ def scatter(images: Tensor, scales: int = 2, directions: int = 8) -> Tensor:
     """
     side, coarse = images.shape[-1], 2**scales
     padded = torch.nn.functional.pad(images.reshape(-1, 1, side, side), (coarse,) * 4, mode="reflect")
-    bank = filters(side, scales, directions)
+    bank = make_filters(side, scales, directions)
     spectrum = torch.fft.fft2(padded)
-    channels, seconds = [_averaged(padded, bank.averages[0])], []
+    channels, seconds = [_take_averages(padded, bank.averages[0])], []
     for scale in range(scales):
-        modulus = _modulus(spectrum, bank.wavelets[scale], 2**scale)
-        channels.append(_averaged(modulus, bank.averages[scale]))
+        modulus = _take_modulus(spectrum, bank.wavelets[scale], 2**scale)
+        channels.append(_take_averages(modulus, bank.averages[scale]))
         if scale + 1 < scales:
             spread = torch.fft.fft2(modulus)[:, :, None]
         for later in range(scale + 1, scales):
-            inner = _modulus(spread, _folded(bank.wavelets[later], 2**scale), 2 ** (later - scale))
-            seconds.append(_averaged(inner, bank.averages[later]).flatten(1, 2))
+            inner = _take_modulus(spread, _fold(bank.wavelets[later], 2**scale), 2 ** (later - scale))
+            seconds.append(_take_averages(inner, bank.averages[later]).flatten(1, 2))
     result = torch.cat([*channels, *seconds], dim=1)
     return result.reshape(*images.shape[:-2], *result.shape[1:])
 
 
-def _modulus(spectrum: Tensor, wavelets: Tensor, by: int) -> Tensor:
+def _take_modulus(spectrum: Tensor, wavelets: Tensor, by: int) -> Tensor:
     """|image * wavelet| for every wavelet, one pixel in `by` kept along each axis."""
     height, width = (size // by for size in wavelets.shape[-2:])
     images, waves = (each.view(*each.shape[:-2], by, height, by, width) for each in (spectrum, wavelets))
-    # Keeping one pixel in `by` folds the spectrum. Fold by fold, nothing large is ever written.
+    # Keeping one pixel in `by` folds the spectrum. Summing fold by fold needs no large array.
     total = images[..., 0, :, 0, :] * waves[..., 0, :, 0, :]
     for fold in range(1, by * by):
         row, column = divmod(fold, by)
@@ -122,7 +124,7 @@ def _modulus(spectrum: Tensor, wavelets: Tensor, by: int) -> Tensor:
     return filtered.abs() / by**2
 
 
-def _folded(spectrum: Tensor, by: int) -> Tensor:
+def _fold(spectrum: Tensor, by: int) -> Tensor:
     """The spectrum of a filter, at a resolution at which one pixel in `by` is kept along each axis."""
     if by == 1:
         return spectrum
@@ -130,14 +132,14 @@ def _folded(spectrum: Tensor, by: int) -> Tensor:
     return spectrum.view(*spectrum.shape[:-2], by, height, by, width).sum(dim=(-4, -2))
 
 
-def _averaged(values: Tensor, average: Tensor) -> Tensor:
+def _take_averages(values: Tensor, average: Tensor) -> Tensor:
     """The mean under a bell around every cell, along both axes."""
     return average @ values @ average.T
 
 
 @lru_cache(maxsize=8)
-def mirroring(side: int, scales: int, directions: int) -> Tensor:
-    """Where each of the flat coefficients of an image stands among those of the image mirrored left to right.
+def find_mirrors(side: int, scales: int, directions: int) -> Tensor:
+    """For each coefficient of an image, its place among the coefficients of the image mirrored left to right.
 
     Mirroring turns the cells round, and every direction the other way.
     """
@@ -151,15 +153,40 @@ def mirroring(side: int, scales: int, directions: int) -> Tensor:
     return ((channels[:, None, None] * cells + rows) * cells + columns).flatten()
 
 
-class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Images as rows of pixels to rows of scattering coefficients, each normalised by itself.
+def set_upright(images: Tensor) -> Tensor:
+    """Shear images [N, ..., H, W] so that their ink no longer leans ("deslanting", LeCun et al. 1998).
 
-    `shape` is that of an image: (28, 28), or (channels, height, width). `groups` channels-wise groups are centred and
-    scaled within each example, and rows are scaled to norm 1; 0 groups leave the coefficients as they are. With
-    `is_mirrored`, coefficients are the means of those of an image and of its mirror image, and half as many: for
-    scenes, in which left and right say nothing, and not for letters. With `is_upright`, every image is first slanted
-    back by how much its own ink leans: for handwriting on an empty ground. Nothing is learnt from the data, so nothing
-    is spent.
+    The slant is the slope of the ink's horizontal position over its height, by least squares over all ink of an
+    example, in all colours. The centre of the ink stays in place, and what leaves the image is cut off. The background
+    is zero; an image without ink stays as it is.
+
+    >>> leaning = torch.eye(9)[2:7][None]
+    >>> set_upright(leaning)[0, :, 4].tolist()
+    [1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+    height, width = images.shape[-2:]
+    flat = images.reshape(len(images), math.prod(images.shape[1:-2]), height, width)
+    ink = flat.abs().sum(1)
+    down, right = torch.arange(height, dtype=ink.dtype)[:, None], torch.arange(width, dtype=ink.dtype)[None, :]
+    total = ink.sum((1, 2)).clamp_min(_NO_INK)
+    middle_down, middle_right = ((ink * along).sum((1, 2)) / total for along in (down, right))
+    below, beside = down - middle_down[:, None, None], right - middle_right[:, None, None]
+    slope = (ink * below * beside).sum((1, 2)) / (ink * below.square()).sum((1, 2)).clamp_min(_NO_INK)
+    source = right + slope.clamp(-_MOST_SLANT, _MOST_SLANT)[:, None, None] * below
+    # torch measures from -1 to 1, the outer edges of an image.
+    grid = torch.stack([(2 * source + 1) / width - 1, ((2 * down + 1) / height - 1).expand_as(source)], dim=-1)
+    moved = torch.nn.functional.grid_sample(flat, grid, padding_mode="zeros", align_corners=False)
+    return moved.view_as(images)
+
+
+class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Turns images, given as rows of pixels, into rows of scattering coefficients, each normalised by itself.
+
+    `shape` is that of an image: (28, 28), or (channels, height, width). Channels are centred and scaled in `groups`
+    within each example, and rows are scaled to norm 1; with 0 groups the coefficients stay as they are. With
+    `is_mirrored`, the coefficients of an image and of its mirror image are averaged, which halves their number: for
+    scenes, where left and right do not matter, not for letters. With `is_upright`, each image is first sheared until
+    its ink no longer leans: for handwriting on an empty background. Nothing is learnt, so no privacy is spent.
 
     >>> Scattering(shape=(28, 28)).fit_transform(np.zeros((2, 784))).shape
     (2, 3969)
@@ -202,17 +229,17 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if pixels.shape[1] != math.prod(self.shape):
             raise InvalidArgument(f"X must hold {math.prod(self.shape)} pixels a row. Got {pixels.shape[1]}.")
         images = torch.from_numpy(np.ascontiguousarray(pixels)).view(len(pixels), *self.shape)
-        found = torch.empty(len(images), self._rows(torch.zeros(1, *self.shape)).shape[1])
+        found = torch.empty(len(images), self._transform_piece(torch.zeros(1, *self.shape)).shape[1])
         for start in range(0, len(images), _PIECE):
-            found[start : start + _PIECE] = self._rows(images[start : start + _PIECE])
+            found[start : start + _PIECE] = self._transform_piece(images[start : start + _PIECE])
         return found.numpy()
 
-    def _rows(self, images: Tensor) -> Tensor:
-        images = upright(images) if self.is_upright else images
+    def _transform_piece(self, images: Tensor) -> Tensor:
+        images = set_upright(images) if self.is_upright else images
         found = scatter(images, self.scales, self.directions).reshape(len(images), -1, *self._cells())
         places: Tensor | slice = slice(None)
         if self.is_mirrored:
-            places, partners = self._mirroring()
+            places, partners = self._find_mirrors()
             found = (found + found.flatten(1)[:, partners].view_as(found)) / 2
         if self.groups:
             found = torch.nn.functional.group_norm(found, math.gcd(self.groups, found.shape[1]))
@@ -221,7 +248,7 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The shape of what a row holds: colours if there are several, channels, cells."""
+        """The shape of the tensor in a row: colours if there are several, channels, cells."""
         above = self.scales * (self.scales - 1) // 2
         channels = 1 + self.scales * self.directions + above * self.directions**2
         colours = tuple(size for size in self.shape[:-2] if size > 1)
@@ -229,10 +256,10 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def columns(self) -> NDArray[np.int64] | None:
-        """For every entry of that tensor the column of a row which holds it, where a row holds half of them."""
+        """For every entry of that tensor its column, if a row holds half of the entries; else None."""
         if not self.is_mirrored:
             return None
-        places, partners = self._mirroring()
+        places, partners = self._find_mirrors()
         found = np.empty(len(partners), dtype=np.int64)
         found[places.numpy()] = found[partners[places].numpy()] = np.arange(len(places))
         return found
@@ -241,9 +268,9 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         side = self.shape[-1] >> self.scales
         return side, side
 
-    def _mirroring(self) -> tuple[Tensor, Tensor]:
-        """Which coefficients to keep of each pair, and every coefficient's partner, over all colours."""
-        partners = mirroring(self.shape[-1], self.scales, self.directions)
+    def _find_mirrors(self) -> tuple[Tensor, Tensor]:
+        """Which coefficient of each mirrored pair to keep, and the partner of every coefficient, over all colours."""
+        partners = find_mirrors(self.shape[-1], self.scales, self.directions)
         starts = len(partners) * torch.arange(math.prod(self.shape[:-2]))
         every = (starts[:, None] + partners[None, :]).flatten()
         return torch.nonzero(torch.arange(len(every)) <= every)[:, 0], every

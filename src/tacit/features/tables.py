@@ -1,11 +1,13 @@
-"""Tables: numbers between declared bounds become ramps between evenly spaced knots, and every row gets norm 1.
+"""Tables: rows in one form, and numbers as ramps between evenly spaced knots.
 
-A linear model over ramps is a broken line in each number, so that it can rise and fall. Knots are spread over declared
-bounds, never over what the rows contain, and each row is treated by itself: no privacy is spent.
+A linear model over ramps is piecewise linear in each number, so it can rise and fall. Knots are spread over declared
+bounds, not over the values in the rows, and each row is transformed by itself: no privacy is spent.
 
-Hats over the knots give the same broken lines, but every hat has to be learnt by itself. Values that are near to each
-other have most ramps in common, so that what is learnt of one holds for its neighbours as well: with little budget
-that is worth more.
+Hats over the knots give the same piecewise linear functions, but every hat is learnt by itself. Close values share most
+ramps, so ramps generalise from one value to its neighbours. With little budget that gives better accuracy.
+
+A sparse matrix may store a column of a row several times; the entry is then the sum. Code that reads the stored numbers
+would bound the norm of another row than the one that is used. So every sparse matrix goes through `to_sparse_rows`.
 """
 
 from __future__ import annotations
@@ -15,25 +17,25 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.features.rows import table_of
 
 Form = Literal["ramps", "hats"]
 
-# How long the ramps of a number are where a category has length 1.
+# The length of a number's ramps; a category has length 1.
 WEIGHT = 3.0
 
 
 class Knots(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Rows whose first `numbers` columns lie in [-1, 1]: each becomes ramps or hats, the other columns stay.
+    """Turns each of the first `numbers` columns, which are in [-1, 1], into ramps or hats; other columns stay.
 
-    A ramp lies between two neighbours of the `knots`: it is -1 for what is below and 1 for what is above. Together the
-    ramps of a number have length `weight` at every knot. As "hats" there is one column a knot, and a number between two
-    has shares of `weight` in both. Beyond [-1, 1] it counts as the nearer end. Rows are then scaled to norm 1. What is
-    not finite counts zero, and a row of zeros stays one.
+    A ramp between two neighbouring `knots` is -1 below them and 1 above. Together the ramps of a number have length
+    `weight` at every knot. As "hats" there is one column per knot, and a number between two has shares of `weight` in
+    both. Numbers outside [-1, 1] are moved to the nearer end. Rows are then scaled to norm 1. Entries that are not
+    finite count as zero, and a row of zeros stays one.
 
     >>> Knots(numbers=1, knots=3, weight=1).fit_transform([[-0.5, 0.0], [1.0, 1.0]]).round(2)
     array([[ 0.  , -1.  ,  0.  ],
@@ -59,8 +61,8 @@ class Knots(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """One row of ramps or hats, and other columns, for every row."""
         rows = _rows(X, self.numbers)
-        made = _ramps if self.form == "ramps" else _hats
-        parts = [np.float32(self.weight) * made(rows[:, column], self.knots) for column in range(self.numbers)]
+        make = _make_ramps if self.form == "ramps" else _make_hats
+        parts = [np.float32(self.weight) * make(rows[:, column], self.knots) for column in range(self.numbers)]
         others = rows[:, self.numbers :]
         whole = np.concatenate([*parts, np.where(np.isfinite(others), others, 0)], axis=1)
         norms = np.sqrt(np.einsum("ij,ij->i", whole, whole, dtype=np.float64))
@@ -69,29 +71,71 @@ class Knots(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _rows(x: Any, numbers: int) -> NDArray[np.float32]:
-    rows = table_of(x)
+    rows = to_table(x)
     if rows.shape[1] < numbers:
         raise InvalidArgument(f"X must be a table whose first {numbers} columns are numbers. Got shape {rows.shape}.")
     return rows
 
 
-def _places(values: NDArray[np.float32], knots: int) -> NDArray[np.float64]:
-    """Where each value lies, counted in knots from the first one."""
+def _locate(values: NDArray[np.float32], knots: int) -> NDArray[np.float64]:
+    """The position of each value, in knots from the first one."""
     places: NDArray[np.float64] = (np.clip(np.nan_to_num(values.astype(np.float64)), -1, 1) + 1) / 2 * (knots - 1)
     return places
 
 
-def _ramps(values: NDArray[np.float32], knots: int) -> NDArray[np.float32]:
-    """[rows, knots - 1]: from -1 to 1 between two neighbours, over the root of how many there are."""
-    along = np.clip(_places(values, knots)[:, None] - np.arange(knots - 1), 0, 1)
+def _make_ramps(values: NDArray[np.float32], knots: int) -> NDArray[np.float32]:
+    """[rows, knots - 1]: from -1 to 1 between two neighbours, divided by sqrt(knots - 1)."""
+    along = np.clip(_locate(values, knots)[:, None] - np.arange(knots - 1), 0, 1)
     ramps: NDArray[np.float32] = ((2 * along - 1) / math.sqrt(knots - 1) * np.isfinite(values)[:, None]).astype(
         np.float32
     )
     return ramps
 
 
-def _hats(values: NDArray[np.float32], knots: int) -> NDArray[np.float32]:
-    """[rows, knots]: what share of each value falls to each knot."""
-    shares = np.maximum(1 - np.abs(_places(values, knots)[:, None] - np.arange(knots)), 0)
+def _make_hats(values: NDArray[np.float32], knots: int) -> NDArray[np.float32]:
+    """[rows, knots]: the share of each value at each knot."""
+    shares = np.maximum(1 - np.abs(_locate(values, knots)[:, None] - np.arange(knots)), 0)
     hats: NDArray[np.float32] = (shares * np.isfinite(values)[:, None]).astype(np.float32)
     return hats
+
+
+def to_table(x: Any) -> NDArray[np.float32]:
+    """Dense rows of numbers, also from a sparse matrix; `InvalidArgument` unless `x` is a table."""
+    if sparse.issparse(x):
+        dense: NDArray[np.float32] = to_sparse_rows(x).toarray()
+        return dense
+    rows = np.asarray(x, dtype=np.float32)
+    if rows.ndim != 2:
+        raise InvalidArgument(f"X must be a table, one row per example. Got shape {rows.shape}.")
+    return rows
+
+
+def to_sparse_rows(x: Any) -> sparse.csr_matrix:
+    """Sparse rows that store each entry once, in the order of columns, and no zeros. The argument is not changed.
+
+    Repeated entries are added up, as scipy's `toarray` does. NaN and infinite entries stay: code that sums rows leaves
+    those rows out.
+
+    >>> twice = sparse.csr_matrix(([3.0, 4.0], [1, 1], [0, 2]), shape=(1, 3))
+    >>> to_sparse_rows(twice).data
+    array([7.], dtype=float32)
+    """
+    if not sparse.issparse(x):
+        return sparse.csr_matrix(to_table(x))
+    if x.ndim != 2 or x.dtype.kind not in "biuf":
+        raise InvalidArgument(
+            f"X must be a table of real numbers, one row per example. Got a sparse one of shape {x.shape} and type "
+            f"{x.dtype}."
+        )
+    given = x.tocsr()
+    # Rebuilt from its parts: scipy's flag for "no repeated entries" may be out of date.
+    rows = sparse.csr_matrix((given.data.copy(), given.indices.copy(), given.indptr.copy()), shape=given.shape)
+    try:
+        rows.check_format(full_check=True)
+    except ValueError as error:
+        raise InvalidArgument(f"X is a damaged sparse matrix: {error}. Build it again from its entries.") from error
+    rows.sum_duplicates()
+    with np.errstate(over="ignore"):
+        rows = rows.astype(np.float32)
+    rows.eliminate_zeros()
+    return rows

@@ -1,11 +1,11 @@
-"""Texts as bags of words, without a vocabulary: a public hash says where each word is counted.
+"""Texts as bags of words, without a vocabulary: a public hash gives the column of each word.
 
-A vocabulary that is counted on private texts tells which words occur in them, and would have to be paid for. A hash
-needs none. Two words that fall to one place are counted together, which costs little accuracy while there are more
-places than words. Every text is treated by itself, so no privacy is spent.
+A vocabulary counted on private texts reveals which words occur in them, and would cost privacy. A hash needs none. Two
+words with the same column are counted together, which costs little accuracy if there are more columns than words. Each
+text is transformed by itself, so no privacy is spent.
 
-Bags forget order, and with it what "not" belongs to. So a word behind a negation counts as a word of its own: "not
-very good" holds "not" and "not good", and no "good".
+Bags lose the order of words, and with it what "not" refers to. So a word after a negation counts as another word: "not
+very good" holds "not" and "not good", but not "good".
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.features.rows import sparse_rows
+from tacit.features.tables import to_sparse_rows
 
 PLACES = 2**16
 _WORD = re.compile(r"[a-z0-9']+")
-# Words of English grammar, which hold a text together and say little about it. Negations say much, and are not here.
+# Function words of English, which say little about a text. Negations say much, and are not included.
 _COMMON = (
     "a about above after again all also am an and any are as at be because been before being below between both br by "
     "can could did do does doing down during each few for from further had has have having he he's her here hers "
@@ -39,7 +39,7 @@ _COMMON = (
     "yourselves"
 )
 COMMON = frozenset(_COMMON.split())
-# Words that turn what follows into its opposite, beside those that end as "don't" does.
+# Words that negate the next one, beside those that end in n't.
 NEGATIONS = frozenset(
     ["cannot", "hardly", "neither", "never", "no", "nobody", "none", "nor", "not", "nothing", "without"]
 )
@@ -52,11 +52,11 @@ Weighting = Literal["presence", "logarithm"]
 class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Texts to sparse rows of norm 1, with `places` columns.
 
-    Words are runs of lower-case letters, digits and apostrophes; `common` ones are left out. A word that occurs counts
-    1 ("presence"), or 1 + log of how often it does ("logarithm"). The first word behind a negation, common ones aside,
-    counts as "not" with that word, unless `is_negated` is False. A `vocabulary`, if one is given, is a public list:
-    words that are not in it are left out, and the others have the columns of their places in it; a negated word has
-    one of its own if the list holds it, as "not good", and else that of the word.
+    Words are runs of lower-case letters, digits and apostrophes; `common` ones are left out. A word counts 1
+    ("presence"), or 1 + log of its number of occurrences ("logarithm"). The first word after a negation, common ones
+    aside, becomes "not" with that word, unless `is_negated` is False. A `vocabulary` is a public list: words outside it
+    are left out, and the others have the columns of their places in it. A negated word has its own column if the list
+    holds it, as "not good", and else the column of the word.
 
     >>> HashedWords().fit_transform(["A film, a good film", "good"]).shape
     (2, 65536)
@@ -90,38 +90,38 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """One sparse row for every text."""
         if isinstance(X, str):
             raise InvalidArgument("X must be a list of texts. Got a single one.")
-        return self.of_words(_WORD.findall(_text(each).lower()) for each in X)
+        return self.of_words(_WORD.findall(_check_text(each).lower()) for each in X)
 
     def of_words(self, texts: Iterable[Iterable[str]]) -> sparse.csr_matrix:
         """One sparse row for every text that was cut into words already."""
         self.fit(None)
-        place = self._placing()
+        place = self._make_lookup()
         ends = [0]
         columns: list[int] = []
         values: list[float] = []
         for words in texts:
-            counts = Counter(column for column in map(place, self._kept(words)) if column >= 0)
+            counts = Counter(column for column in map(place, self._keep(words)) if column >= 0)
             columns.extend(counts.keys())
-            values.extend(_weights(np.fromiter(counts.values(), np.float64, len(counts)), self.weighting))
+            values.extend(_weigh(np.fromiter(counts.values(), np.float64, len(counts)), self.weighting))
             ends.append(len(columns))
-        shape = (len(ends) - 1, self._columns())
+        shape = (len(ends) - 1, self._count_columns())
         rows = sparse.csr_matrix((np.array(values, np.float32), np.array(columns, np.int32), np.array(ends)), shape)
         rows.sort_indices()
         return rows
 
-    def _columns(self) -> int:
+    def _count_columns(self) -> int:
         return self.places if self.vocabulary is None else len(list(self.vocabulary))
 
-    def _kept(self, words: Iterable[str]) -> list[str]:
+    def _keep(self, words: Iterable[str]) -> list[str]:
         """Words of a text without the common ones; negated where they follow a negation."""
         common = self._common()
         kept = [word for word in words if word not in common]
-        return _negated(kept) if self.is_negated else kept
+        return _negate(kept) if self.is_negated else kept
 
     def _common(self) -> frozenset[str]:
         return self.common if isinstance(self.common, frozenset) else frozenset(self.common)
 
-    def _placing(self) -> Any:
+    def _make_lookup(self) -> Any:
         """A function from a word to its column, or -1."""
         if self.vocabulary is not None:
             known = {word: column for column, word in enumerate(self.vocabulary)}
@@ -134,8 +134,8 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return place
 
 
-def _negated(words: list[str]) -> list[str]:
-    """Words, each that stands behind a negation and is none itself with "not" before it."""
+def _negate(words: list[str]) -> list[str]:
+    """Put "not" before each word that follows a negation and is none itself."""
     found, turns = [], False
     for word in words:
         is_negation = word in NEGATIONS or word.endswith(_CONTRACTED)
@@ -144,18 +144,18 @@ def _negated(words: list[str]) -> list[str]:
     return found
 
 
-def _weights(counts: NDArray[np.float64], weighting: Weighting) -> NDArray[np.float64]:
-    """Of one text, with norm 1."""
+def _weigh(counts: NDArray[np.float64], weighting: Weighting) -> NDArray[np.float64]:
+    """The weights of one text's words, with norm 1."""
     weights = np.ones_like(counts) if weighting == "presence" else 1 + np.log(counts)
     return weights / max(float(np.linalg.norm(weights)), 1e-12)
 
 
-def padded(x: Any, length: int) -> NDArray[np.float32]:
-    """[texts, 2, length]: columns (counted from 1; 0 after the end) and weights, for models that look words up.
+def pad_words(x: Any, length: int) -> NDArray[np.float32]:
+    """[texts, 2, length]: columns (from 1; 0 after the end) and weights, for models with an embedding.
 
-    A text with more than `length` words keeps the heaviest ones, and has norm 1 again.
+    A text with more than `length` words keeps those of largest weight, and is scaled to norm 1 again.
     """
-    rows = sparse_rows(x)
+    rows = to_sparse_rows(x)
     found = np.zeros((rows.shape[0], 2, length), dtype=np.float32)
     for text, (start, stop) in enumerate(zip(rows.indptr[:-1], rows.indptr[1:], strict=True)):
         columns, weights = rows.indices[start:stop], rows.data[start:stop]
@@ -168,8 +168,8 @@ def padded(x: Any, length: int) -> NDArray[np.float32]:
     return found
 
 
-def _text(each: Any) -> str:
-    """Itself; rows of numbers would be hashed by their digits, without a word of warning."""
+def _check_text(each: Any) -> str:
+    """The text; anything else is refused, as rows of numbers would be hashed by their digits."""
     if not isinstance(each, str):
         raise InvalidArgument(f"X must hold texts, each a str. Got {type(each).__name__}.")
     return each

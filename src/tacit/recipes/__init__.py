@@ -1,4 +1,4 @@
-"""Settings that follow from public facts, and what they train."""
+"""Settings that follow from public facts, and training with them."""
 
 from tacit.recipes.recipe import Recipe, auto
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
@@ -11,16 +12,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tacit import methods
 from tacit.accounting.events import Event
 from tacit.budget import Budget
-from tacit.errors import OutOfOrder
+from tacit.errors import InvalidArgument, OutOfOrder
+from tacit.features import HashedWords, Knots, PrivateCentring, PrivateWhitening, PrivateWordWeights, Scattering
+from tacit.features.tables import to_table
+from tacit.features.text import pad_words
 from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Block, Course
-from tacit.recipes.preparing import Prepared, prepare
-from tacit.recipes.recipe import Recipe
+from tacit.recipes.recipe import CONSTANT, Kind, Recipe
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise import GaussianNoise
 from tacit.stages.sampling import Poisson
@@ -29,6 +34,11 @@ from tacit.training.lots import Lot
 from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
 from tacit.training.spending import NOTHING_FITTED_BEFORE
+
+# The number of distinct words of a text that are used, those of largest weight first.
+WORDS = 400
+
+Preparation = PrivateCentring | PrivateWhitening | PrivateWordWeights
 
 PREPARED = (
     "Before training, the mean of the features (for whitening also second moments) was released with noise of its own, "
@@ -42,12 +52,168 @@ AFTERWARDS = Assumption(
 LOSS = F.cross_entropy
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Public features and the released preparation: together a function of one example at a time."""
+
+    kind: Kind
+    features: Any
+    preparation: Preparation | None
+
+    @property
+    def event(self) -> Event | None:
+        """The cost of the preparation; None if nothing was released."""
+        return None if self.preparation is None else self.preparation.event_
+
+    def tensor(self, x: Any) -> Tensor:
+        """[examples, columns] with the constant last; for texts [examples, 2, words], columns and weights."""
+        return self.of_features(x if self.features is None else self.features.transform(x))
+
+    def of_features(self, rows: Any) -> Tensor:
+        """The same, from features."""
+        if self.preparation is not None:
+            rows = self.preparation.transform(rows)
+        if self.kind == "text":
+            return torch.from_numpy(_add_constant_word(pad_words(rows, WORDS), rows.shape[1] + 1))
+        table = to_table(rows)
+        constant = np.full((len(table), 1), CONSTANT, dtype=np.float32)
+        return torch.from_numpy(np.concatenate([table, constant], axis=1))
+
+    def model(self, columns: int, outputs: int) -> nn.Module:
+        """A linear model of this many features, with weights of zero."""
+        return WordScores(columns + 2, outputs) if self.kind == "text" else _linear(columns + 1, outputs)
+
+
+def _linear(columns: int, outputs: int) -> nn.Module:
+    model = nn.Linear(columns, outputs, bias=False)
+    nn.init.zeros_(model.weight)
+    return model
+
+
+class WordScores(nn.Module):
+    """A linear model of words, by an embedding: the same as one over sparse rows, which torch cannot sample."""
+
+    def __init__(self, places: int, outputs: int) -> None:
+        super().__init__()
+        self.scores = nn.Embedding(places, outputs)
+        nn.init.zeros_(self.scores.weight)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """[texts, outputs] of [texts, 2, words]."""
+        found: Tensor = (self.scores(words[:, 0].long()) * words[:, 1, :, None]).sum(1)
+        return found
+
+
+def prepare(
+    recipe: Recipe,
+    x: Any,
+    features: Any,
+    multiplier: float | None,
+    seed: int | None,
+    *,
+    shape: tuple[int, ...] | None = None,
+) -> tuple[Prepared, Any]:
+    """Release the preparation of the recipe; return it and the features of `x`.
+
+    Without `features`, `x` holds them already: for images, those of images of this `shape`.
+    """
+    rows = x if features is None else features.fit(x).transform(x)
+    made: Preparation | None = None
+    if multiplier is not None:
+        made = _make_preparation(recipe, rows.shape[1], features, multiplier, seed, shape).fit(rows)
+    return Prepared(recipe.kind, features, made), rows
+
+
+def list_released(preparation: Preparation | None) -> dict[str, Tensor]:
+    """The tensors that a preparation released, or that follow from them, by name: enough for `restore_prepared`."""
+    found: dict[str, Tensor] = {}
+    for name, value in ({} if preparation is None else vars(preparation)).items():
+        if name.endswith("_") and isinstance(value, np.ndarray):
+            found[name[:-1]] = torch.from_numpy(value)
+        elif name.endswith("_") and isinstance(value, list):
+            found |= {f"{name[:-1]} {place}": torch.from_numpy(each) for place, each in enumerate(value)}
+    return found
+
+
+def restore_prepared(
+    recipe: Recipe,
+    features: Any,
+    multiplier: float | None,
+    arrays: Mapping[str, NDArray[np.float32]],
+    event: Event | None = None,
+) -> Prepared:
+    """Rebuild what `prepare` made from what it released. Nothing is released again.
+
+    `event` is the cost that was emitted then. Files of earlier versions do not hold it; the recipe's is used for them.
+    """
+    if multiplier is None:
+        return Prepared(recipe.kind, features, None)
+    made: Any = _make_preparation(recipe, len(arrays["mean"]), features, multiplier, None, None)
+    for name in sorted(arrays, key=lambda each: (len(each), each)):
+        several, _, place = name.partition(" ")
+        setattr(made, f"{several}_", [*getattr(made, f"{several}_", []), arrays[name]] if place else arrays[name])
+    made.n_features_in_ = len(arrays["mean"])
+    made.event_ = recipe.preparation_event(multiplier) if event is None else event
+    return Prepared(recipe.kind, features, made)
+
+
+def _make_preparation(
+    recipe: Recipe, columns: int, features: Any, multiplier: float, seed: int | None, shape: tuple[int, ...] | None
+) -> Preparation:
+    """Tables are whitened along their columns, images along channels: along colours and cells it did not help."""
+    if recipe.preparation == "word weights":
+        return PrivateWordWeights(multiplier, recipe.population, random_state=seed)
+    if recipe.preparation == "centring":
+        return PrivateCentring(multiplier, recipe.population, random_state=seed)
+    if recipe.kind == "table":
+        return PrivateWhitening(multiplier, recipe.population, axes=(columns,), random_state=seed)
+    layout = features_for(recipe.kind, shape, 0) if features is None else features
+    along = (len(layout.axes) - 2,)
+    return PrivateWhitening(
+        multiplier, recipe.population, axes=layout.axes, along=along, columns=layout.columns, random_state=seed
+    )
+
+
+def features_for(kind: Kind, shape: tuple[int, ...] | None, numbers: int) -> Any:
+    """Public features: scattering for images, ramps for the numbers of a table, hashed words for texts.
+
+    Colour images are scenes, where left and right do not matter. Handwriting is set upright.
+    """
+    if kind == "text":
+        return HashedWords()
+    if kind == "table":
+        return Knots(numbers)
+    if shape is None:
+        raise InvalidArgument("Images need their shape, such as shape=(28, 28) or shape=(3, 32, 32).")
+    is_scene = kind == "image" and len(shape) == 3 and shape[0] == 3
+    return Scattering(tuple(shape), is_mirrored=is_scene, is_upright=kind == "handwriting")
+
+
+def recognise_kind(x: Any, shape: tuple[int, ...] | None, *, is_handwriting: bool = False) -> Kind:
+    """The kind of examples: images have a declared shape, texts are strings or sparse rows, the rest is a table."""
+    if shape is not None:
+        return "handwriting" if is_handwriting else "image"
+    if is_handwriting:
+        raise InvalidArgument("is_handwriting is for images, which need their shape, such as shape=(28, 28).")
+    if sparse.issparse(x):
+        return "text"
+    first = x[0] if len(x) else None
+    return "text" if isinstance(first, str) else "table"
+
+
+def _add_constant_word(words: NDArray[np.float32], place: int) -> NDArray[np.float32]:
+    """Add a word with the constant's weight to every text."""
+    constant = np.empty((len(words), 2, 1), dtype=np.float32)
+    constant[:, 0], constant[:, 1] = place, CONSTANT
+    return np.concatenate([words, constant], axis=2)
+
+
 @dataclass(frozen=True)
 class RecipePlan:
-    """Every release of a training by a recipe, fixed before the first is drawn: those that prepare, then the steps.
+    """All releases of a training run by a recipe, fixed before the first is drawn: the preparation, then the steps.
 
-    The training is made from it, and so is what a ledger reserves. `preparation` is the noise of each release that
-    prepares; None if none does.
+    The run and the ledger's reservation both follow from it. `preparation` is the noise of each preparation release;
+    None if there is none.
     """
 
     recipe: Recipe
@@ -58,7 +224,7 @@ class RecipePlan:
 
     @staticmethod
     def of(recipe: Recipe, budget: Budget) -> RecipePlan:
-        """The plan that keeps the budget."""
+        """The plan within the budget."""
         preparation, multiplier = recipe.noise(budget.epsilon, budget.delta)
         plan = RecipePlan(
             recipe,
@@ -70,48 +236,48 @@ class RecipePlan:
         calibrated = recipe.event(preparation, multiplier)
         if plan.event(recipe.steps) != calibrated:
             raise OutOfOrder(
-                f"The noise of this recipe was found for {calibrated}, and its stages will release "
-                f"{plan.event(recipe.steps)}. Nothing was drawn. Make Recipe.event say what the stages do."
+                f"The noise of this recipe was calibrated for {calibrated}, but its stages would release "
+                f"{plan.event(recipe.steps)}. Nothing was drawn. Make Recipe.event match the stages."
             )
         return plan
 
     @property
     def multipliers(self) -> tuple[float | None, float]:
-        """Of each release that prepares (None if none does), and of every step."""
+        """The multipliers of each preparation release (None if there is none) and of every step."""
         step = self.mechanism.noise.multiplier
         assert step is not None
         return None if self.preparation is None else self.preparation.multiplier, step
 
     @property
     def before(self) -> tuple[Event, ...]:
-        """What each release that prepares costs."""
+        """The cost of each preparation release."""
         return () if self.preparation is None else (self.preparation.event(1),) * self.recipe.releases
 
     @property
     def steps(self) -> Plan:
-        """The steps. Gaussian noise costs the same in any dimension, so this is known before the features are."""
+        """The plan of the steps. Gaussian noise costs the same in any dimension, so no features are needed."""
         return Plan(self.mechanism, self.sampling, self.recipe.steps, dimension=1, budget=self.budget)
 
     def event(self, steps: int) -> Event:
-        """What the preparation and the first `steps` steps cost."""
+        """The cost of the preparation and the first `steps` steps."""
         return reduce(add, (*self.before, self.steps.total(steps)))
 
     def course(self, *, is_repeatable: bool) -> Course:
-        """What a ledger reserves: the releases that prepare come first, each as a step of its own."""
+        """What a ledger reserves: first the preparation releases, each as a step of its own."""
         prepares = tuple(Block(event, len(list(same))) for event, same in groupby(self.before))
         steps = course_of(self.steps, self.recipe.steps, is_repeatable)
         return Course((*prepares, *steps.blocks), is_repeatable)
 
 
 class Trained:
-    """A model with what prepares its inputs, and the guarantee of both."""
+    """A model, the preparation of its inputs, and the guarantee of both."""
 
     def __init__(self, model: torch.nn.Module, prepared: Prepared, guarantee: Guarantee) -> None:
         self.model, self.prepared, self.guarantee = model, prepared, guarantee
 
 
 class RecipeRun:
-    """A training by a recipe, after the release that prepares it: its steps, and one guarantee for both."""
+    """A training run by a recipe whose preparation was released: its steps, and one guarantee for both."""
 
     def __init__(self, prepared: Prepared, run: PrivateRun, optimizer: torch.optim.Optimizer) -> None:
         self.prepared, self.run, self.optimizer = prepared, run, optimizer
@@ -121,14 +287,14 @@ class RecipeRun:
         self.run.backward(lot)
         self.optimizer.step()
 
-    def finished(self) -> Trained:
-        """The model, after every step that is left."""
+    def finish(self) -> Trained:
+        """Make the remaining steps, and return the model."""
         for lot in self.run:
             self.step(lot)
         return Trained(self.run.model.eval(), self.prepared, self.guarantee())
 
     def guarantee(self) -> Guarantee:
-        """What is proven about the preparation and all steps so far, read off the events that they emitted."""
+        """The guarantee of the preparation and all steps so far, from the events that they emitted."""
         proven = self.run.guarantee()
         if self.prepared.event is None:
             return proven
@@ -147,9 +313,9 @@ def begin_by_recipe(
     seed: int | None,
     shape: tuple[int, ...] | None = None,
 ) -> RecipeRun:
-    """Release what prepares; the steps are left to be made, and both are within the plan's budget.
+    """Release the preparation, and return the run that makes the steps. Both are within the plan's budget.
 
-    Without `features`, `x` holds them already; for images `shape` then says of what pictures.
+    Without `features`, `x` holds them already; for images, `shape` is then the shape of the images.
     """
     prepared, rows = prepare(plan.recipe, x, features, plan.multipliers[0], seed, shape=shape)
     _refuse_unless_planned("The preparation", plan.before, prepared.event)
@@ -165,18 +331,18 @@ def begin_by_recipe(
         seed=seed,
     )
     _refuse_unless_planned("Training", (plan.steps.total(run.steps),), run.plan.total(run.steps))
-    return RecipeRun(prepared, run, optimizer_of(plan.recipe, model))
+    return RecipeRun(prepared, run, make_optimizer(plan.recipe, model))
 
 
 def _refuse_unless_planned(what: str, planned: tuple[Event, ...], event: Event | None) -> None:
-    """Noise was found, and a ledger may have reserved, for what all of it was to cost together."""
+    """Raise unless the emitted cost is the one that noise was calibrated for and that a ledger may have reserved."""
     if event != (reduce(add, planned) if planned else None):
         raise OutOfOrder(
-            f"{what} was planned to cost {' + '.join(map(str, planned)) or 'nothing'}, and its noise says {event}. "
-            "Nothing was handed out. Make Noise.event return what Noise.add draws."
+            f"{what} was planned to cost {' + '.join(map(str, planned)) or 'nothing'}, but its noise reports {event}. "
+            "Nothing was returned. Make Noise.event match what Noise.add draws."
         )
 
 
-def optimizer_of(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
-    """Gradient steps with the momentum of the recipe."""
+def make_optimizer(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """SGD with the learning rate and momentum of the recipe."""
     return torch.optim.SGD(model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)

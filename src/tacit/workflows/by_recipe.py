@@ -26,8 +26,7 @@ from tacit.estimators.saved import save_model
 from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.ledger import Booking, Ledger, fingerprint
 from tacit.ledger.storage import storage_at
-from tacit.recipes.preparing import released
-from tacit.recipes.run import RecipeRun, begin_by_recipe
+from tacit.recipes.run import RecipeRun, begin_by_recipe, list_released
 from tacit.reports.run import command_of
 from tacit.reports.wording import up
 from tacit.training import checkpoint
@@ -324,7 +323,7 @@ def _write(attempt: Attempt, guarantee: Guarantee) -> None:
     task, run, folder = attempt.task, attempt.begun.run, attempt.folder
     weights = {name: value.contiguous() for name, value in run.model.state_dict().items()}
     prepared = attempt.begun.prepared
-    tree = {"plan": run.plan, "model": weights, "prepared": released(prepared.preparation)}
+    tree = {"plan": run.plan, "model": weights, "prepared": list_released(prepared.preparation)}
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         task.settings.write(folder)

@@ -21,8 +21,7 @@ from tacit import PrivateRun
 from tacit.accounting.events import Event, from_json
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.ledger import Booking
-from tacit.recipes.preparing import released, restored
-from tacit.recipes.run import LOSS, RecipeRun, optimizer_of
+from tacit.recipes.run import LOSS, RecipeRun, list_released, make_optimizer, restore_prepared
 from tacit.reports.run import command_of
 from tacit.training import checkpoint
 from tacit.training.journal import lost_steps
@@ -73,9 +72,9 @@ class Stopped:
 
     def begun(self, task: Task, rows: Any, booking: Booking | None) -> RecipeRun:
         """The run where it stopped, on features that are prepared as before: nothing is released for that."""
-        prepared = restored(task.recipe, task.features, task.plan.multipliers[0], self.arrays, self.event)
+        prepared = restore_prepared(task.recipe, task.features, task.plan.multipliers[0], self.arrays, self.event)
         model = prepared.model(rows.shape[1], task.data.classes or 2)
-        optimizer = optimizer_of(task.recipe, model)
+        optimizer = make_optimizer(task.recipe, model)
         data = prepared.of_features(rows), torch.from_numpy(task.train[1])
         run = PrivateRun.resume(self.folder, model, LOSS, data=data, optimizer=optimizer)
         if booking is not None:
@@ -104,5 +103,5 @@ def save_stopped(folder: Path, task: Task, begun: RecipeRun, booking: Booking | 
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         task.settings.write(folder)
-        save_file(released(begun.prepared.preparation), folder / STOPPED, metadata=about)
+        save_file(list_released(begun.prepared.preparation), folder / STOPPED, metadata=about)
         begun.run.save(folder, begun.optimizer)

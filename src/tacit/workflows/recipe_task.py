@@ -21,9 +21,8 @@ from tacit.errors import InvalidArgument
 from tacit.estimators.saved import Examples
 from tacit.ledger import new_salt
 from tacit.ledger.storage import storage_at
-from tacit.recipes.preparing import features_for
 from tacit.recipes.recipe import Kind, Recipe, auto
-from tacit.recipes.run import RecipePlan
+from tacit.recipes.run import RecipePlan, features_for
 from tacit.workflows.settings import Settings, Typed, settled_delta
 
 # Rows whose features are computed between two signs of life; a multiple of what scattering takes at once.

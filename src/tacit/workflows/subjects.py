@@ -22,9 +22,8 @@ from tacit.cli.output import working
 from tacit.datasets import Data
 from tacit.errors import CannotResume
 from tacit.models import is_own_model
-from tacit.recipes.preparing import Prepared, restored
 from tacit.recipes.recipe import Recipe
-from tacit.recipes.run import LOSS, RecipePlan, begin_by_recipe, optimizer_of
+from tacit.recipes.run import LOSS, Prepared, RecipePlan, begin_by_recipe, make_optimizer, restore_prepared
 from tacit.training import checkpoint
 from tacit.training.plan import Plan, Schedule
 from tacit.training.run import PrivateRun
@@ -138,7 +137,7 @@ class ShadowTraining:
 def _by_recipe(folder: Path, task: Task, tree: dict[str, Any]) -> Subject:
     arrays = {name: value.numpy() for name, value in tree["prepared"].items()}
     cost = tree.get("preparation_event")
-    prepared = restored(task.recipe, task.features, task.plan.multipliers[0], arrays, cost)
+    prepared = restore_prepared(task.recipe, task.features, task.plan.multipliers[0], arrays, cost)
     rows = task.rows()
     if arrays and rows[0].shape[1] != len(arrays["mean"]):
         raise CannotResume(
@@ -168,7 +167,7 @@ def _recipe_training(recipe: Recipe, prepared: Prepared, model: nn.Module, membe
     """The steps again, on rows that are prepared by what was released; that is not released again."""
     mechanism, sampling = plan.mechanism, plan.sampling
     return Training(
-        model, LOSS, members, mechanism, sampling, plan.steps, partial(optimizer_of, recipe), before=prepared.event
+        model, LOSS, members, mechanism, sampling, plan.steps, partial(make_optimizer, recipe), before=prepared.event
     )
 
 
@@ -211,7 +210,7 @@ class RecipeShadow:
             seed=None,
             shape=self.shape,
         )
-        trained = begun.finished()
+        trained = begun.finish()
         return OfNumbers(trained.model, trained.prepared, rows)
 
 

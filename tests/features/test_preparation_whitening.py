@@ -11,7 +11,7 @@ from sklearn.base import clone
 from tacit.accounting import Gaussian, curve
 from tacit.errors import InvalidArgument
 from tacit.features import PrivateCentring, PrivateWhitening, Scattering
-from tacit.features.whitening import flattened, known, root, unflattened
+from tacit.features.preparation import flatten_symmetric, take_power, unflatten_symmetric, zero_if_noise
 
 RNG = np.random.default_rng(2)
 # Tensors of 3 x 5 with one long direction along each axis.
@@ -46,7 +46,7 @@ def test_one_example_moves_the_moments_by_at_most_the_root_of_their_number(row, 
     rows = rng.normal(size=(20, 15)).astype(np.float32)
     more = np.concatenate([rows, np.array(row, dtype=np.float32)[None]])
     mean = rng.normal(size=15).astype(np.float32) / 10
-    sums = [[600 * moment for moment in whitening(seed=seed)._released_moments(each, mean)[0]] for each in (rows, more)]
+    sums = [[600 * moment for moment in whitening(seed=seed)._release_moments(each, mean)[0]] for each in (rows, more)]
     moved = [np.linalg.norm(after - before) for before, after in zip(*sums, strict=True)]
     assert all(move <= 1 + 1e-3 for move in moved)
     assert math.hypot(*moved) <= math.sqrt(2) + 1e-3
@@ -55,14 +55,14 @@ def test_one_example_moves_the_moments_by_at_most_the_root_of_their_number(row, 
 def test_an_example_of_rank_one_moves_them_exactly_so_far():
     lone = np.zeros((1, 15), dtype=np.float32)
     lone[0, 7] = 4
-    moments, _ = whitening()._released_moments(lone, np.zeros(15, dtype=np.float32))
+    moments, _ = whitening()._release_moments(lone, np.zeros(15, dtype=np.float32))
     assert [600 * np.linalg.norm(moment) for moment in moments] == pytest.approx([1, 1], abs=1e-3)
 
 
 def test_moments_are_those_of_the_centred_rows():
     fitted = whitening()
     mean = PrivateCentring(1e-4, 600, random_state=0).fit(ROWS).mean_
-    moments, _ = fitted._released_moments(ROWS, mean)
+    moments, _ = fitted._release_moments(ROWS, mean)
     for found, expected in zip(moments, by_hand(ROWS, mean), strict=True):
         assert np.allclose(600 * found, expected, atol=0.01)
 
@@ -71,12 +71,13 @@ def test_the_noise_has_the_deviation_that_the_event_says():
     """False alarm below 1e-6: 1,326 normal numbers have a deviation within 10 % of theirs."""
     nothing = np.zeros((1, 51), dtype=np.float32)
     made = PrivateWhitening(7.0, 1, axes=(51,), random_state=3)
-    moments, event = made._released_moments(nothing, nothing[0])
-    assert np.std(flattened(moments[0])) == pytest.approx(7.0, rel=0.1)
+    moments, event = made._release_moments(nothing, nothing[0])
+    assert np.std(flatten_symmetric(moments[0])) == pytest.approx(7.0, rel=0.1)
     assert np.array_equal(moments[0], moments[0].T)
     assert event == Gaussian(7.0)
     two = PrivateWhitening(7.0, 1, axes=(51, 1), random_state=3)
-    assert np.std(flattened(two._released_moments(nothing, nothing[0])[0][0])) == pytest.approx(7 * 2**0.5, rel=0.1)
+    moments, _ = two._release_moments(nothing, nothing[0])
+    assert np.std(flatten_symmetric(moments[0])) == pytest.approx(7 * 2**0.5, rel=0.1)
 
 
 def test_the_mean_and_the_moments_are_both_paid_for():
@@ -106,7 +107,7 @@ def _power(moment):
 def test_noise_alone_whitens_nothing():
     """Where noise outweighs everything, no eigenvalue stands out, so that every direction counts about the same."""
     noise = RNG.normal(size=40 * 41 // 2)
-    found = root(unflattened(noise), -0.25, 1.0)
+    found = take_power(unflatten_symmetric(noise), -0.25, 1.0)
     values = np.linalg.eigvalsh(found)
     assert values.max() / values.min() < 1.1
 
@@ -116,15 +117,15 @@ def test_a_mean_that_is_noise_for_the_most_part_is_not_taken_off():
     lost = PrivateWhitening(1000.0, 20, axes=(15,), random_state=0).fit(few)
     assert not lost.mean_.any()
     noise = np.random.default_rng(0).normal(size=5000).astype(np.float32)
-    assert not known(noise, 1.0).any()
-    assert np.array_equal(known(2 * noise, 1.0), 2 * noise)
+    assert not zero_if_noise(noise, 1.0).any()
+    assert np.array_equal(zero_if_noise(2 * noise, 1.0), 2 * noise)
 
 
 def test_flat_moments_keep_their_length_and_come_back():
     some = RNG.normal(size=(6, 6))
     moment = some @ some.T
-    assert np.linalg.norm(flattened(moment)) == pytest.approx(np.linalg.norm(moment))
-    assert np.allclose(unflattened(flattened(moment)), moment)
+    assert np.linalg.norm(flatten_symmetric(moment)) == pytest.approx(np.linalg.norm(moment))
+    assert np.allclose(unflatten_symmetric(flatten_symmetric(moment)), moment)
 
 
 def test_folded_features_are_unfolded_folded_again_and_no_longer():
@@ -133,7 +134,7 @@ def test_folded_features_are_unfolded_folded_again_and_no_longer():
     assert features.axes == (3, 81, 16)
     assert len(features.columns) == 3 * 81 * 16 == 2 * rows.shape[1]
     made = PrivateWhitening(1e-4, 30, axes=features.axes, columns=features.columns, random_state=0)
-    tensor = made._tensor(rows)
+    tensor = made._to_tensor(rows)
     assert np.allclose(np.linalg.norm(tensor.reshape(30, -1), axis=1), 1, atol=1e-5)
     assert np.allclose(math.sqrt(2) * tensor.reshape(30, -1)[:, made._places()], rows, atol=1e-6)
     # Entry by entry, a tensor is that of the mirror image: cells the other way round, and the average among itself.
@@ -150,10 +151,10 @@ def test_whitening_along_one_axis_releases_its_moments_alone_and_costs_no_noise_
     assert np.allclose(found, whitening().fit(ROWS).roots_[1], atol=1e-3)
     expected = (ROWS[4] - one.mean_).reshape(3, 5) @ found
     assert np.allclose(one.transform(ROWS[4:5])[0], expected.ravel() / np.linalg.norm(expected), atol=1e-5)
-    moments, event = PrivateWhitening(7.0, 1, axes=(3, 51), along=(1,), random_state=3)._released_moments(
+    moments, event = PrivateWhitening(7.0, 1, axes=(3, 51), along=(1,), random_state=3)._release_moments(
         np.zeros((1, 153), dtype=np.float32), np.zeros(153, dtype=np.float32)
     )
-    assert np.std(flattened(moments[0])) == pytest.approx(7.0, rel=0.1)
+    assert np.std(flatten_symmetric(moments[0])) == pytest.approx(7.0, rel=0.1)
     assert event == Gaussian(7.0)
 
 

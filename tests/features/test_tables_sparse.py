@@ -8,9 +8,9 @@ from scipy import sparse
 
 from tacit.errors import InvalidArgument
 from tacit.features import Knots, PrivateCentring, PrivateWhitening, PrivateWordWeights
-from tacit.features.centring import private_mean
-from tacit.features.rows import sparse_rows, table_of
-from tacit.features.text import padded
+from tacit.features.preparation import release_mean
+from tacit.features.tables import to_sparse_rows, to_table
+from tacit.features.text import pad_words
 
 COLUMNS = 6
 
@@ -38,7 +38,7 @@ def bounded(dense: np.ndarray) -> np.ndarray:
 
 def sum_of(x, multiplier: float = 1e-6) -> np.ndarray:
     """The released sum with next to no noise."""
-    mean, _ = private_mean(x, multiplier=multiplier, population=1, seed=0)
+    mean, _ = release_mean(x, multiplier=multiplier, population=1, seed=0)
     return mean
 
 
@@ -102,7 +102,7 @@ def test_what_is_prepared_is_the_same_as_of_the_dense_rows(made):
     x = abs(matrix(4))
     first, second = (made(1e-6, 40, random_state=0).fit(each) for each in (x, x.toarray()))
     assert first.mean_ == pytest.approx(second.mean_, abs=1e-6)
-    rows, dense = (table_of(first.transform(each)) for each in (x, x.toarray()))
+    rows, dense = (to_table(first.transform(each)) for each in (x, x.toarray()))
     assert rows == pytest.approx(dense, abs=1e-5)
     assert np.linalg.norm(rows, axis=1).max() <= 1 + 1e-5
 
@@ -115,25 +115,25 @@ def test_tables_may_be_sparse_too():
 
 def test_words_that_are_looked_up_come_once():
     x = sparse.csr_matrix(([1.0, 2.0, 0.0, 4.0], [3, 1, 2, 3], [0, 4]), shape=(1, COLUMNS))
-    assert padded(x, 3).tolist() == [[[2, 4, 0], [2, 5, 0]]]
-    assert padded(x, 1).tolist() == [[[4], [1]]]
+    assert pad_words(x, 3).tolist() == [[[2, 4, 0], [2, 5, 0]]]
+    assert pad_words(x, 1).tolist() == [[[4], [1]]]
 
 
 def test_the_matrix_that_was_given_stays_as_it_is():
     x = matrix(6)
     parts = [each.copy() for each in (x.data, x.indices, x.indptr)]
-    sparse_rows(x)
+    to_sparse_rows(x)
     sum_of(x)
     PrivateWordWeights(1.0, 40).fit(x).transform(x)
-    padded(x, 2)
+    pad_words(x, 2)
     assert all(np.array_equal(one, other) for one, other in zip(parts, (x.data, x.indices, x.indptr), strict=True))
     once = sparse.csr_matrix(np.eye(3, dtype=np.float32))
-    sparse_rows(once).data[:] = 7
+    to_sparse_rows(once).data[:] = 7
     assert np.array_equal(once.toarray(), np.eye(3))
 
 
 def test_every_entry_is_stored_once_in_order_and_none_is_zero():
-    rows = sparse_rows(matrix(7))
+    rows = to_sparse_rows(matrix(7))
     assert rows.has_canonical_format
     assert rows.dtype == np.float32
     assert (rows.data != 0).all()
@@ -158,7 +158,7 @@ def test_a_flag_that_denies_repeated_entries_is_not_believed():
     ids=["complex", "one row"],
 )
 def test_what_is_no_table_of_real_numbers_is_refused(x, said):
-    for reads in (sparse_rows, table_of, sum_of):
+    for reads in (to_sparse_rows, to_table, sum_of):
         with pytest.raises(InvalidArgument, match=said):
             reads(x)
 
