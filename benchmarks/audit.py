@@ -21,7 +21,7 @@ from results import RESULTS, environment, show_table, write_section
 from tacit import Budget, Poisson, datasets
 from tacit.audit import AuditReport, Training, audit_training
 from tacit.methods import dpsgd
-from tacit.reports.audits import draw_audit
+from tacit.reports.audit_plots import draw_audit
 from tacit.training.plan import Plan
 from tacit.workflows.scoring import network_for
 

@@ -10,7 +10,7 @@ import tacit.audit
 from tacit.accounting import Gaussian, curve
 from tacit.audit import AuditReport, Finding, Kind, LowerBound, Verdict, recorded, roc
 from tacit.guarantee import Guarantee
-from tacit.reports.audits import draw_audit, draw_claims, draw_membership
+from tacit.reports.audit_plots import draw_audit, draw_claims, draw_membership
 
 GUARANTEE = Guarantee(Gaussian(1.0), delta=1e-5, notes=("3 of 3 steps.",))
 

@@ -67,7 +67,7 @@ def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, taci
     # Its report says what is missing.
     told = tacit(f"report {tmp_path}").out
     assert f"UNFINISHED, {len(first)} of 15 cells trained" in told
-    assert f"{len(first)} of 15 cells are trained; missing: " in (tmp_path / "report.html").read_text()
+    assert f"{len(first)} of 15 cells are trained, so" in (tmp_path / "report.html").read_text()
     # A kill: its processes do not go on without it.
     process = begun(tmp_path)
     children = children_of(process)

@@ -75,8 +75,8 @@ def test_the_plan_and_the_report_say_how_the_model_follows(tacit, tmp_path, imag
     facts = read_run(tmp_path / "run")
     said = dict(facts["settings_in_words"])
     assert said["Momentum"] == "0.9"
-    assert said["Views of every image"] == "2"
-    assert said["Running mean of the weights"] == "with decay 0.98"
+    assert said["Augmented views per image"] == "2"
+    assert said["Weight averaging"] == "decay 0.98"
     assert "--momentum 0.9 --views 2 --averaging 0.98 --micro-batch 256" in facts["command"]
 
 

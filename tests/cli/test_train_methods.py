@@ -142,7 +142,7 @@ def test_choices_that_mean_nothing_are_refused_before_anything_is_made(tacit, tm
 def test_training_that_diverges_is_written_and_reported_in_finite_numbers(tacit):
     run = tacit("train diabetes --epsilon 1 --learning-rate 9e29 --steps 12 --model linear --out run")
     assert run.code == 0
-    assert "no finite test score, for the training diverged (take a smaller learning rate), on 88 public" in run.out
+    assert "no finite test score, because training diverged (use a smaller learning rate), on 88 public" in run.out
     metrics = json.loads(Path("run/metrics.json").read_text(), parse_constant=pytest.fail)
     assert metrics["test"][-1] == {"step": 12, "rmse": None}
     assert tacit("report run").code == 0

@@ -16,8 +16,9 @@ from tacit.guarantee import Guarantee
 from tacit.ledger import fingerprint
 from tacit.methods import registry
 from tacit.methods.registry import list_gradient_names
-from tacit.reports import comparison, overview, panels, verdicts
-from tacit.reports.spread import scored_words
+from tacit.reports import cells, comparison, score_plots
+from tacit.reports.page import render_comparison, write_comparison
+from tacit.reports.scores import describe_mean
 from tacit.reports.wording import up
 from tacit.workflows.baseline import HOW
 
@@ -69,21 +70,21 @@ def test_refuted_methods_are_labelled_in_either_form(twin, html):
         assert {row["label"] for row in rigorous} == {f"{method} (repaired)"}
         assert all("as published: refuted" in row["claim_words"] for row in rigorous)
         assert {row["status"] for row in published} == {"refuted"}
-        assert not any(verdicts.is_proven(row) for row in published)
+        assert not any(cells.is_proven(row) for row in published)
         assert f"{method.replace('_', ' ')} (as published)" in text
-    assert "Refuted as published, and repaired so that a proof holds" in text
+    assert "Refuted as published, and repaired" in text
 
 
 def test_the_page_says_what_the_table_on_the_terminal_says(twin, html):
     text = Outline(html).text
     for row in trained(twin):
-        assert row["score_words"] == scored_words(row)
+        assert row["score_words"] == describe_mean(row)
         assert row["score_words"] in text
         if row["certified"] is not None:
             assert up(row["certified"], 4) in text
-    assert f"The models are not for release. {' '.join(twin['release']['warnings'])}" in text
-    assert twin["release"]["warnings"][-1] == "This page itself may be given away, if the data are public."
-    assert "Given to every method that takes them: steps 6." in text
+    assert f"{twin['release']['in_words']} {' '.join(twin['release']['warnings'])}" in text
+    assert "if the data are public" in twin["release"]["warnings"][-1]
+    assert "if it takes them: steps 6." in text
     assert "None" not in re.findall(r'class="status (\w+)"', html)
     assert twin["commands"] == ["tacit compare iris --mode both --steps 6"]
     assert twin["commands"][0] in text
@@ -97,11 +98,11 @@ def test_no_path_of_whoever_compared_is_on_the_page(folder, tmp_path):
     typed = f"tacit compare iris --data-path /home/ann/iris.zip --model=/home/ann/net.py:make --out {part}"
     plan["plans"][0]["command"] = typed
     (part / "comparison.json").write_text(json.dumps(plan))
-    facts, (page, twin, _) = overview.write_comparison(part, tmp_path)
+    facts, (page, twin, _) = write_comparison(part, tmp_path)
     told = "tacit compare iris --data-path DATA --model=net.py:make --out FOLDER"
     assert facts["commands"] == [told]
-    assert facts["progress"]["caveat"].endswith(f"Go on with: {told}")
-    assert "DATA is your copy of the data. FOLDER is where the cells are kept." in Outline(page.read_text()).text
+    assert facts["progress"]["caveat"].endswith(f"Resume with: {told}")
+    assert "DATA is your copy of the data. FOLDER is the folder of the comparison." in Outline(page.read_text()).text
     for text in (page.read_text(), twin.read_text()):
         assert "/home/ann" not in text
         assert str(tmp_path) not in text
@@ -122,12 +123,12 @@ def test_the_page_of_a_comparison_is_self_contained(html, twin):
 
 
 def test_what_has_no_proof_is_drawn_apart_from_every_epsilon(twin):
-    figure = overview.draw_scores(twin)
+    figure = score_plots.draw_scores(twin)
     for axes in figure.axes:
         names = [each.get_text() for each in axes.get_xticklabels()]
         assert names[-1] == "(1)"
         assert "1" in names[:-1]
-        assert axes.get_xlabel() == "certified ε;  (asked ε) where none up to 100 is"
+        assert axes.get_xlabel() == "certified ε;  (target ε) if none below 100 is certified"
     assert (figure.axes[0].get_title(loc="left"), figure.axes[1].get_title(loc="left")) == (
         "one example added or removed",
         "one example replaced",
@@ -144,7 +145,7 @@ def marks(axes) -> list[tuple[float, float]]:
 
 
 def test_every_row_of_the_table_is_in_the_picture_whole(twin):
-    figure = overview.draw_scores(twin)
+    figure = score_plots.draw_scores(twin)
     drawn = [point for axes in figure.axes for point in marks(axes)]
     assert sorted(score for _, score in drawn) == pytest.approx(
         sorted(row["mean"] for row in trained(twin) if row["method"] != "non_private")
@@ -157,7 +158,7 @@ def test_every_row_of_the_table_is_in_the_picture_whole(twin):
 
 
 def test_marks_at_one_epsilon_do_not_hide_each_other(twin):
-    figure = overview.draw_scores(twin)
+    figure = score_plots.draw_scores(twin)
     figure.canvas.draw()
     axes = figure.axes[0]
     places = sorted(axes.transData.transform(point)[0] for point in marks(axes) if 0.7 < point[0] < 1.4)
@@ -172,10 +173,10 @@ def test_an_epsilon_of_zero_has_a_place(twin):
         {**row, "certified": 0.0} if (row["method"], row["mode"]) == ("dpsgd", "paper") else row
         for row in trained(twin)
     ]
-    axes = overview.draw_scores({**twin, "rows": rows}).axes[0]
+    axes = score_plots.draw_scores({**twin, "rows": rows}).axes[0]
     assert axes.get_xticklabels()[0].get_text() == "≤ 0.001"
     assert all(np.isfinite(place) for place, _ in marks(axes))
-    assert len(marks(axes)) == len(marks(overview.draw_scores(twin).axes[0]))
+    assert len(marks(axes)) == len(marks(score_plots.draw_scores(twin).axes[0]))
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 1e-5])
@@ -184,19 +185,19 @@ def test_the_least_epsilon_is_drawn_without_a_warning(twin, epsilon):
     rows = [{**row, "certified": epsilon} for row in trained(twin) if row["method"] == "dpsgd"]
     plain = [row for row in trained(twin) if row["method"] == "non_private"]
     facts = {**twin, "rows": [*plain, *rows[:1]]}
-    overview.draw_scores(facts).canvas.draw()
-    assert overview.comparison_page(facts)
+    score_plots.draw_scores(facts).canvas.draw()
+    assert render_comparison(facts)
 
 
 def test_no_two_methods_look_alike():
-    looks = [panels.look(place) for place in range(len(registry.list_methods()))]
+    looks = [score_plots.look(place) for place in range(len(registry.list_methods()))]
     assert len({(one["color"], one["marker"]) for one in looks}) == len(looks)
     most = max(sum(one.kind == kind for one in registry.list_methods()) for kind in ("gradient", "linear"))
     assert len({one["color"] for one in looks[: most + 1]}) == most + 1
 
 
 def test_an_accuracy_is_never_drawn_above_all(twin):
-    for axes in overview.draw_scores(twin).axes:
+    for axes in score_plots.draw_scores(twin).axes:
         assert all(end[1] <= 1 + 1e-9 for bars in axes.containers for end in np.concatenate(bars[2][0].get_segments()))
 
 
@@ -251,7 +252,7 @@ def test_a_comparison_of_before_there_were_curves_still_has_its_page(folder, tmp
         cell = json.loads(file.read_text())
         del cell["details"]["tradeoff"]
         file.write_text(json.dumps(cell))
-    _, (page, _, _) = overview.write_comparison(old, old)
+    _, (page, _, _) = write_comparison(old, old)
     assert page.read_text().count("<svg") == 1
 
 
@@ -280,7 +281,7 @@ def test_the_fingerprint_is_that_of_the_data_with_a_secret(folder, twin, html):
 def test_how_the_model_without_privacy_came_about_is_said(twin, html):
     assert twin["baseline_in_words"] == HOW
     assert HOW in Outline(html).text
-    assert "the dashed line is the model without privacy" in Outline(html).text.lower()
+    assert "dashed line: the baseline without privacy" in Outline(html).text.lower()
 
 
 def without(folder, to, *patterns):
@@ -294,20 +295,20 @@ def without(folder, to, *patterns):
 
 def test_an_unfinished_comparison_is_not_passed_off_as_whole(folder, tmp_path, twin):
     part = without(folder, tmp_path / "part", "non_private*", "directional*", "dpsgd-1-seed1.json")
-    facts, (page, _, picture) = overview.write_comparison(part, part)
+    facts, (page, _, picture) = write_comparison(part, part)
     text = Outline(page.read_text()).text
     planned = 2 * (1 + 2 * len(METHODS))
     assert facts["progress"]["done"] == planned - 2 - 4 - 1
-    assert f"Unfinished. {planned - 7} of {planned} cells are trained; missing: " in text
+    assert f"Unfinished. {planned - 7} of {planned} cells are trained" in text
     assert "dpsgd at ε = 1 (1 seed), " in text
     assert "without privacy (2 seeds)" in text
     assert "directional (as published) at ε = 1 (2 seeds)" in text
-    assert "Go on with: tacit compare iris" in text
+    assert "Resume with: tacit compare iris" in text
     assert "dashed" not in text
-    assert not any("the best" in words or "has the highest" in words for words in facts["words"])
-    assert any("the best" in words for words in twin["words"])
+    assert not any("proven at this ε" in words for words in facts["words"])
+    assert any("proven at this ε" in words for words in twin["words"])
     assert facts["seeds"] == [1, 2]
-    assert comparison.progress_words(facts) == f"UNFINISHED, {planned - 7} of {planned} cells trained"
+    assert comparison.describe_progress(facts) == f"UNFINISHED, {planned - 7} of {planned} cells trained"
     assert picture.is_file()
     assert "Unfinished." not in (folder / "report.html").read_text()
 
@@ -323,32 +324,32 @@ def test_what_an_earlier_command_asked_for_is_still_missing_after_a_smaller_one(
     facts = comparison.read_comparison(tmp_path)
     assert facts["commands"] == ["the larger one", "the smaller one"]
     assert (facts["progress"]["cells"], facts["progress"]["done"]) == (10, 6)
-    assert "missing: output_perturbation at ε = 1 (2 seeds), " in facts["progress"]["caveat"]
-    assert facts["progress"]["caveat"].endswith("Go on with: the larger one")
+    assert "Missing: output_perturbation at ε = 1 (2 seeds), " in facts["progress"]["caveat"]
+    assert facts["progress"]["caveat"].endswith("Resume with: the larger one")
 
 
 def test_a_comparison_without_a_finished_cell_says_how_to_go_on(folder, tmp_path):
-    with pytest.raises(InvalidArgument, match=r"no finished cell yet\. Go on with: tacit compare iris"):
+    with pytest.raises(InvalidArgument, match=r"no finished cell yet\. Resume with: tacit compare iris"):
         comparison.read_comparison(without(folder, tmp_path / "none", "*"))
 
 
 def test_one_model_without_privacy_alone_is_no_error(folder, tmp_path):
     part = without(folder, tmp_path / "part", "[!n]*", "noisy*")
-    facts, _ = overview.write_comparison(part, part)
+    facts, _ = write_comparison(part, part)
     assert [row["label"] for row in facts["rows"]] == ["without privacy"]
 
 
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({}, "holds no comparison that this tacit compare wrote"),
-        ({"comparison.json": "{"}, "holds no comparison that this tacit compare wrote"),
-        ({"comparison.json": "[1]"}, "holds no comparison that this tacit compare wrote"),
-        ({"comparison.json": '{"command": "tacit compare iris"}'}, "holds no comparison that this tacit compare wrote"),
-        ({"comparison.json": '{"command": "c", "data": {}, "settings": {}}'}, "holds no comparison that this tacit"),
+        ({}, "holds no comparison"),
+        ({"comparison.json": "{"}, "holds no comparison"),
+        ({"comparison.json": "[1]"}, "holds no comparison"),
+        ({"comparison.json": '{"command": "tacit compare iris"}'}, "holds no comparison"),
+        ({"comparison.json": '{"command": "c", "data": {}, "settings": {}}'}, "holds no comparison"),
         (
             {"comparison.json": '{"command": "c", "data": {}, "settings": {}, "planned": []}'},
-            "holds no comparison that this tacit compare wrote",
+            "holds no comparison",
         ),
     ],
 )

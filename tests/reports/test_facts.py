@@ -9,9 +9,9 @@ from tacit.reports.facts import sampling_facts
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (Gaussian(1.0).sampled(0.25) * 3, "Poisson: each example enters each lot by a coin of its own, rate 0.25"),
-        (Gaussian(1.0), "every example in every release: no amplification is counted"),
-        (EpsilonDelta(1.0, 1e-6), "an (ε, δ) that was found before, in which any sampling is counted already"),
+        (Gaussian(1.0).sampled(0.25) * 3, "Poisson: each example is in each lot independently, at rate 0.25"),
+        (Gaussian(1.0), "every example in every release: no amplification by sampling"),
+        (EpsilonDelta(1.0, 1e-6), "a known (ε, δ), which already includes any sampling"),
     ],
 )
 def test_what_the_accountant_assumes_is_what_the_event_says(event, words):

@@ -11,7 +11,7 @@ from support.report_folders import BOUNDS, Outline, comparison_of, own_compariso
 from tacit.datasets import load
 from tacit.errors import CannotResume
 from tacit.ledger import fingerprint
-from tacit.reports.overview import write_comparison
+from tacit.reports.page import write_comparison
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,8 @@ def test_so_can_one_that_is_tested_on_public_rows(tmp_path):
     assert set(modes(folder).values()) == {0o600}
     text = Outline((folder / "report.html").read_text()).text
     assert "Tested on 2 public examples" in text
-    assert "Its scores are those of such models, trained on private rows: this page is for whoever holds the" in text
-    assert "about private rows" not in text
+    assert "keep this page private" in text
+    assert "measured on private rows" not in text
 
 
 def test_of_public_data_only_the_secret_is_closed_to_others(comparison_folder):
@@ -74,13 +74,11 @@ def test_what_no_guarantee_covers_is_said_of_every_row_and_on_top(own):
     text = Outline((own / "report.html").read_text()).text
     (row,) = (row for row in facts["rows"] if row["details"])
     unprotected = row["details"]["guarantee"]["unprotected"]
-    assert any(
-        words.startswith("Rows held out: the scores in the table are about them, exact") for words in unprotected
-    )
+    assert any(words.startswith("Held-out rows: the scores in the table") for words in unprotected)
     assert all(words in text for words in unprotected)
     assert not any("test examples" in words.lower() for words in unprotected)
     assert not facts["release"]["is_for_release"]
-    assert facts["release"]["warnings"][-1].endswith("this page is for whoever holds the data.")
+    assert facts["release"]["warnings"][-1].endswith("keep this page private.")
     assert f"Not for release. {' '.join(facts['release']['warnings'])}" in text
 
 
@@ -92,5 +90,5 @@ def test_a_page_with_seconds_does_not_say_that_it_keeps_durations(comparison_fol
     for row in (row for row in facts["rows"] if row["details"]):
         assert not any("durations" in words for words in row["details"]["not_released"])
         unprotected = row["details"]["guarantee"]["unprotected"]
-        assert any(words.startswith("How long the training took, which the table says") for words in unprotected)
-        assert not any(words.startswith("Rows held out") for words in unprotected)
+        assert any(words.startswith("The training time in the table") for words in unprotected)
+        assert not any(words.startswith("Held-out rows") for words in unprotected)

@@ -14,7 +14,7 @@ from support.report_folders import BOUNDS, Outline, tacit
 from tacit.accounting import Gaussian, curve
 from tacit.cli import main
 from tacit.datasets import Bounds
-from tacit.reports.run import again, command_of
+from tacit.reports.settings import command_of, explain_command
 
 SEED = 987654321
 
@@ -44,7 +44,7 @@ def test_bounds_and_target_are_said_as_a_table_and_as_a_file(own):
     assert twin["data"]["target"] == twin["settings"]["target"] == "target"
     assert "Column Declared Used as sepal length (cm) a number from 4 to 8 input" in text
     assert "target one of 0, 1, 2 target" in text
-    assert "Rows, in public 150 One row is one flower Held out to test on 20 % of the rows" in text
+    assert "Public number of rows 150 One row one flower Held out for testing 20 % of the rows" in text
     assert Bounds.parse(twin["data"]["bounds"]["file"]).columns == Bounds.parse(BOUNDS).columns
     for name in ("report.html", "report.json"):
         written = (own / "run" / name).read_text()
@@ -68,8 +68,8 @@ def test_a_noisy_score_is_said_with_its_noise_and_its_interval_and_is_not_drawn(
     low, high = utility["interval"]
     assert low <= utility["final"] <= high
     assert 0 < utility["noise_std"] < 0.5
-    shown = f"noise of standard deviation {100 * utility['noise_std']:.2f} % on it; 95 % interval {100 * low:.2f} % to"
-    assert f"on rows held out, how many is private ({shown}" in text
+    noise = f"noise of standard deviation {100 * utility['noise_std']:.2f} %"
+    assert f"held-out rows, whose number is private ({noise}; 95 % confidence interval {100 * low:.2f} % to" in text
     assert 'id="figure-scores"' not in (own / "run/report.html").read_text()
     assert 'id="figure-steps"' in (own / "run/report.html").read_text()
 
@@ -78,7 +78,7 @@ def test_a_seed_stands_in_the_command_which_gives_the_same_numbers(seeded, tmp_p
     text, twin = report_of(seeded)
     assert shlex.split(twin["command"])[-2:] == ["--seed", str(SEED)]
     assert twin["settings"]["seed"] == SEED
-    assert "gives the same numbers" in text
+    assert "the same versions give the same numbers" in text
     assert "fresh noise" not in text
     tacit(f"{twin['command'].removeprefix('tacit ')} --out {tmp_path / 'again'}")
     first, again = (load_file(each / "model.safetensors") for each in (seeded, tmp_path / "again"))
@@ -87,8 +87,8 @@ def test_a_seed_stands_in_the_command_which_gives_the_same_numbers(seeded, tmp_p
 
 def test_whoever_reads_a_seed_is_told_what_it_means(seeded):
     text, _ = report_of(seeded)
-    assert "Not for release. Nothing finite is proven" in text
-    assert "neither the model nor this page may be given away" in text
+    assert "Not for release. No finite ε is proven" in text
+    assert "keep both the model and this page private" in text
     assert "a secret that stays in the run's folder" in text
     assert json.loads((seeded / "settings.json").read_text())["salt"] not in text
     assert str(SEED) not in (seeded / "metrics.json").read_text()
@@ -103,13 +103,13 @@ def test_where_nothing_is_proven_the_page_says_so_and_shows_no_certificate(seede
     assert "Accountant none: nothing is proven" in text
     assert "What is not protected Any example: nothing is proven" in text
     assert "Status of the claim: refuted ; no proven number stands beside it." in text
-    for words in ("certified", "the guarantee covers", "the guarantee does not", "Assumptions"):
+    for words in ("certified", "the guarantee covers", "the guarantee is the same", "Assumptions"):
         assert words not in text
 
 
 def test_fresh_noise_is_promised_where_it_is_fresh_and_something_is_proven(own):
     text, twin = report_of(own / "run")
-    assert "With fresh noise, so that the numbers differ a little; the guarantee does not." in text
+    assert "fresh noise, so the numbers differ slightly; the guarantee is the same." in text
     assert "--seed" not in twin["command"]
     assert twin["settings"]["seed"] is None
 
@@ -126,19 +126,19 @@ def stopped(request, tmp_path, interrupted_at) -> Path:
 @pytest.mark.parametrize("stopped", ["", "--mode paper"], indirect=True)
 def test_a_run_that_was_stopped_says_beside_its_epsilon_when_to_count_all_of_it(stopped, capsys):
     tacit(f"report {stopped} --no-baseline")
-    assert "count all of it, ε = " in capsys.readouterr().out
+    assert "count the full planned budget, ε = " in capsys.readouterr().out
     text, twin = report_of(stopped)
     assert twin["progress"]["steps"] == 3
     assert twin["guarantee"]["epsilon"]["upper"] < 2.9
-    head = text[: text.index("The guarantee For any two")]
-    assert "Stopped after 3 of 10 planned steps, and ε is of those." in head
+    head = text[: text.index("Guarantee For any two")]
+    assert "stopped after 3 of 10 planned steps" in head
     # What all ten steps cost, from nothing but the numbers on the page; in paper mode that is not the budget.
     settings = twin["settings"]
     whole = curve(Gaussian(settings["multiplier"]).sampled(settings["rate"]) * 10).epsilon(1e-5)
-    shown = float(re.search(r"for what was seen of it, count all of it, ε = ([\d.]+\d)", head)[1])
+    shown = float(re.search(r"count the full planned budget, ε = ([\d.]+\d)", head)[1])
     assert whole <= shown < 1.001 * whole
-    assert "for the 3 steps until it was stopped" in head
-    assert "it costs more than this" in text
+    assert "for the 3 steps that were made" in head
+    assert "the new one costs more" in text
 
 
 @pytest.mark.parametrize("learning_rate", [0.1, 0.12345678901234567, 1e-7, 2.0])
@@ -152,16 +152,16 @@ def test_every_digit_of_a_number_is_in_the_command(learning_rate):
 @pytest.mark.parametrize(
     ("changes", "metrics", "words"),
     [
-        ({"seed": 1}, {"is_finished": False}, "goes to the last step, before which this run was stopped."),
-        ({"seed": 1}, {"is_finished": True}, "the same versions of everything."),
-        ({}, {"is_finished": False}, "this run was stopped before"),
-        ({}, {"is_finished": True, "tuning": "yes"}, "the guarantee above is of the whole search"),
+        ({"seed": 1}, {"is_finished": False}, "It runs all steps; this run was stopped early."),
+        ({"seed": 1}, {"is_finished": True}, "the same versions give the same numbers."),
+        ({}, {"is_finished": False}, "this run was stopped early"),
+        ({}, {"is_finished": True, "tuning": "yes"}, "the guarantee above covers the whole search"),
         ({"data_path": "/home/jones"}, {"is_finished": True}, "DATA is your copy of the data."),
-        ({"model": "/home/jones/net.py:make"}, {"is_finished": True}, "net.py is a file of whoever trained."),
+        ({"model": "/home/jones/net.py:make"}, {"is_finished": True}, "You need the file net.py"),
     ],
 )
 def test_what_the_command_needs_and_gives_is_said(changes, metrics, words):
-    said = " ".join(again({"model": "linear", **changes}, metrics, is_proven=True))
+    said = " ".join(explain_command({"model": "linear", **changes}, metrics, is_proven=True))
     assert words in said
     assert "jones" not in said
 

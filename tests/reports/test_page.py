@@ -6,13 +6,16 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from support.report_folders import Outline, tacit
 from tacit.accounting import Gaussian, curve
 from tacit.cli import main
 from tacit.guarantee import Guarantee
-from tacit.reports import figures, run
-from tacit.reports.series import Spending, Tradeoff
+from tacit.reports import run
+from tacit.reports.curves import Spending
+from tacit.reports.plots import draw_spending, draw_tradeoff
+from tacit.reports.svg import as_svg
 from tacit.reports.wording import percent_up, up
 
 
@@ -64,17 +67,17 @@ def test_the_numbers_on_the_page_are_those_of_the_event(folder, html, twin):
         "add/remove one example",
         "one example (one row)",
         "Sampling, as implemented Poisson",
-        "Poisson: each example enters each lot by a coin of its own",
+        "Poisson: each example is in each lot independently, at rate",
         "PLD: privacy loss distributions",
         "The weights after every step",
-        "What is not protected What was declared public: the population",
-        "Test examples, which are taken as public.",
-        "Tuning Not accounted for",
+        "What is not protected Everything declared public: the population",
+        "Test examples, which are assumed to be public.",
+        "Tuning Not included",
         "Abadi et al. 2016, moments accountant",
         "GaussianNoise",
-        "Without privacy",
+        "Baseline without privacy",
         "tacit train iris --method dpsgd",
-        "whoever trains: they hold the data",
+        "whoever trains the model: they hold the data",
         "Fingerprint",
     ],
 )
@@ -92,8 +95,8 @@ def test_what_the_page_says_of_its_terms_is_in_the_twin(html, twin):
     assert len(guarantee["unprotected"]) == 4
     for words in (*guarantee["unprotected"], guarantee["trusted"], guarantee["accountant"]["version"]):
         assert words in text
-    assert guarantee["sampling"]["implemented"].startswith("Poisson: for every lot a coin is tossed")
-    assert guarantee["sampling"]["assumed"].startswith("Poisson: each example enters each lot")
+    assert guarantee["sampling"]["implemented"].startswith("Poisson: each example is in each lot")
+    assert guarantee["sampling"]["assumed"].startswith("Poisson: each example is in each lot")
     for name, words in twin["settings_in_words"]:
         assert f"{name} {words}" in text
     for words in (*twin["command_in_words"], *twin["utility"]["sentences"]):
@@ -106,7 +109,7 @@ def test_every_curve_that_is_drawn_is_in_the_twin(folder, twin):
     assert over["upper"][-1] == twin["guarantee"]["epsilon"]["upper"]
     for by in ("rdp", "moments", "clt"):
         assert over["others"][by][-1] == curve(event, by=by).epsilon(1e-4)
-    labels = [line.get_label() for line in figures.epsilon_over_steps(Spending(**over), 3.0).axes[0].get_lines()]
+    labels = [line.get_label() for line in draw_spending(Spending(**over), Figure().subplots(), 3.0).get_lines()]
     assert len(labels) == 5
     [middle] = [place for place, rate in enumerate(twin["tradeoff"]["false_alarms"]) if rate == 1.0]
     assert twin["tradeoff"]["central_limit"][middle] == pytest.approx(0.0, abs=1e-9)
@@ -144,9 +147,9 @@ def test_the_model_without_privacy_is_trained_once(folder, twin):
 
 
 def test_figures_are_vectors_with_names_and_follow_the_theme():
-    svg = figures.as_svg(
-        figures.tradeoff(Tradeoff.of(curve(Gaussian(2.0)), 1e-5)), key="k", title="A <title>", description="words"
-    )
+    drawn = Figure(layout="constrained")
+    draw_tradeoff(curve(Gaussian(2.0)), delta=1e-5, axes=drawn.subplots())
+    svg = as_svg(drawn, key="k", title="A <title>", description="words")
     assert svg.startswith("<svg ")
     assert '<title id="k-title">A &lt;title&gt;</title><desc id="k-words">words</desc>' in svg
     assert 'role="img" aria-labelledby="k-title k-words"' in svg

@@ -47,11 +47,11 @@ def test_every_part_of_the_page_is_there(folder, twin, html):
     assert twin["data"]["fingerprint"]
     for words in (
         twin["command"],
-        "releases the mean and then the second moments of the features",
-        f"after 2 releases that prepare and {RECIPE.steps:,} steps it is at most 3.0000",
-        f"data of the kind table: whitening first, a share of {RECIPE.share:g} of the squared budget pays for that",
+        "released the mean and then the second moments of the features",
+        f"after 2 preparing releases and {RECIPE.steps:,} steps it is at most 3.0000",
+        f"for table data: whitening first, at {100 * RECIPE.share:g} % of the squared budget",
         f"Momentum {RECIPE.momentum:g}",
-        "What prepared the features, once, before the first step.",
+        "The preparation of the features, once, before the first step.",
     ):
         assert words in page.text
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 
 from tacit.cli import main
 from tacit.datasets import Data
-from tacit.reports.overview import write_comparison
+from tacit.reports.page import write_comparison
 from tacit.workflows.cells import run_job
 from tacit.workflows.comparing import Comparison
 from tacit.workflows.settings import Typed, load_typed, settle

@@ -170,7 +170,7 @@ def _end_without_proof(subject: "Subject", test: "NeighbourTest", json: bool) ->
 
 def _draw(subject: "Subject", report: "AuditReport | None", rocs: "dict[str, Roc]", plot: Path | None) -> list[Path]:
     from tacit.cli.output import save
-    from tacit.reports.audits import draw_audit, draw_membership
+    from tacit.reports.audit_plots import draw_audit, draw_membership
 
     paths = [subject.audit_folder / "membership.png"]
     save(draw_membership(rocs), paths[0])

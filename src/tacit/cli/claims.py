@@ -76,7 +76,7 @@ def _attacked(folder: Path, workers: int) -> list[Row]:
 
 
 def _draw(rows: list[Row], path: Path) -> None:
-    from tacit.reports.audits import draw_claims
+    from tacit.reports.audit_plots import draw_claims
 
     save(draw_claims([(str(row.fixture), row.fixture.name.replace("_", " "), row.report) for row in rows]), path)
 

@@ -175,7 +175,7 @@ def _compare(data: "Data", comparison: "Comparison", folder: Path, workers: floa
     from tacit import _validate
     from tacit.cli.output import note, say_json, working
     from tacit.cli.warned import warnings
-    from tacit.reports.overview import write_comparison
+    from tacit.reports.page import write_comparison
     from tacit.workflows.cautions import cautions
     from tacit.workflows.comparing import available_cores, counted, run
 

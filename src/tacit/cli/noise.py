@@ -105,7 +105,7 @@ def _compare(
         comparison = Comparison.of(setting, encoding or "profile", epsilon=epsilon, delta=delta)
     if plot is not None:
         with working("Drawing"):
-            from tacit.reports.families import draw_families
+            from tacit.reports.noise_plots import draw_families
 
             save(draw_families(setting, comparison.found, epsilon=epsilon, delta=delta), plot)
     if json:

@@ -18,7 +18,7 @@ from tacit.errors import NotProven
 from tacit.guarantee import Guarantee
 from tacit.ledger import Booking
 from tacit.methods.choices import as_texts
-from tacit.reports.scores import how_sure
+from tacit.reports.scores import describe_precision
 from tacit.reports.wording import interval, near, neighbours, step_words, up
 from tacit.workflows.following import following_words
 from tacit.workflows.scoring import Score
@@ -125,7 +125,7 @@ def _tested(data: Data, score: Score | None) -> str:
 
 
 def _how_sure(score: Score | None) -> str:
-    return "" if score is None else how_sure(score.name, score.interval, score.noise_std)
+    return "" if score is None else describe_precision(score.name, score.interval, score.noise_std)
 
 
 def stopped(training: Training, command: str) -> str:

@@ -50,7 +50,7 @@ def report(
 
 def _run(folder: Path, out: Path, baseline: bool, data_path: Path | None) -> tuple["Facts", tuple[Path, ...], str]:
     from tacit.cli.output import working
-    from tacit.reports import page
+    from tacit.reports.page import write_run
     from tacit.reports.run import is_run, read_run
     from tacit.reports.wording import up
     from tacit.workflows.baseline import keep_baseline
@@ -64,7 +64,7 @@ def _run(folder: Path, out: Path, baseline: bool, data_path: Path | None) -> tup
     with working("Accounting and drawing"):
         facts = read_run(folder)
         facts["ledger"] = _ledger(folder, facts)
-        written = page.write(facts, page.run_page(facts), out)
+        written = write_run(facts, out)
     epsilon, delta = facts["guarantee"]["epsilon"]["upper"], facts["guarantee"]["delta"]
     proven = "nothing finite is proven" if epsilon is None else f"epsilon {up(epsilon)} at delta {delta:g}"
     return facts, written, f"{facts['title']}: {proven}"
@@ -74,12 +74,12 @@ def _comparison(
     folder: Path, out: Path, _baseline: bool, _data_path: Path | None
 ) -> tuple["Facts", tuple[Path, ...], str]:
     from tacit.cli.output import working
-    from tacit.reports.comparison import progress_words
-    from tacit.reports.overview import write_comparison
+    from tacit.reports.comparison import describe_progress
+    from tacit.reports.page import write_comparison
 
     with working("Drawing"):
         facts, written = write_comparison(folder, out)
-    return facts, written, f"{facts['title']}: {progress_words(facts)}"
+    return facts, written, f"{facts['title']}: {describe_progress(facts)}"
 
 
 def _ledger(folder: Path, facts: "Facts") -> str | None:

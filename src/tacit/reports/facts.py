@@ -1,50 +1,75 @@
-"""What a report says about a guarantee, as plain values: the JSON twin of the page, from which the page is made.
+"""The facts of a report about a guarantee, as plain values: the page is made from them, and its JSON twin holds them.
 
-Every number is computed anew from the event, which is all that was released; none is read from an earlier report.
+Every number is computed from the event of the guarantee; none is read from an earlier report.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import platform
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import lru_cache
+from importlib.metadata import version
 from typing import Any
+
+import numpy as np
 
 import tacit
 from tacit.accounting import Adjacency, EpsilonDelta, PrivacyCurve, Sampled, ShuffledReports, curve
 from tacit.accounting.events import Event
 from tacit.errors import NotProven
-from tacit.guarantee import Guarantee
-from tacit.reports.series import FALSE_ALARMS, Spending, finite
+from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee
+from tacit.reports.curves import FALSE_ALARMS, Spending, Tradeoff, finite
+from tacit.reports.wording import up
 
 Facts = dict[str, Any]
 
 DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 MU_REGRET = 1e-6
+# Enough to show how epsilon grows; a comparison has many rows.
+_POINTS = 4
+# The curve is drawn straight between these points: the error is smaller than the width of the line.
+_ALARMS = np.unique([*FALSE_ALARMS, *0.5 * np.linspace(0.0, 1.0, 41) ** 1.5, *np.linspace(0.5, 1.0, 11)])
 _NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "one of which has one {unit} more than the other",
     Adjacency.REPLACE_ONE: "of the same size, which differ in one {unit}",
 }
-
-
-_TRUSTED = "whoever trains: they hold the data and see everything."
+_TRUSTED = "whoever trains the model: they hold the data and see everything."
 _UNPROTECTED = (
-    "What was declared public: the population, how inputs are scaled, the settings.",
-    "Whoever has several examples in the data: their protection is weaker, the more there are.",
-    "What holds of people in general. It can be learnt, and may be bad news for someone who was never in the data.",
+    "Everything declared public: the population, the scaling of inputs, the settings.",
+    "People with several examples in the data: the more examples, the weaker their protection.",
+    "Facts about people in general. They can be learnt, and may harm someone whose data were never used.",
 )
-_NOTHING_PROTECTED = "Any example: nothing is proven about what this run tells of it."
-_PUBLIC_TEST = "Test examples, which are taken as public."
+_NOTHING_PROTECTED = "Any example: nothing is proven about what this run reveals of it."
+_PUBLIC_TEST = "Test examples, which are assumed to be public."
+_SEEDED = (
+    "The noise came from a fixed seed, which this page names: anyone who knows it can remove the noise, so keep both "
+    "the model and this page private."
+)
+_SCORES = {
+    False: "Scores on test examples, which are public.",
+    True: "One score on rows held out from training, with its own noise.",
+}
+_SAMPLED = {
+    "Poisson": "Poisson: each example is in each lot independently, with probability {rate:.4g}",
+    "FullBatch": "every example is in every lot",
+    "Shuffled": "shuffled epochs: every example is in one lot of each epoch",
+}
+_WITHOUT_LOTS = "all examples at once, without lots"
+_SETTINGS_RELEASED = "The settings, which were fixed before training."
+_NOT_RELEASED = "Losses, gradient norms and lot sizes, because they depend on private examples."
+_DURATIONS = "The training time in the table: it may depend on private examples, and the guarantee does not cover it."
+_HELD_OUT = "Held-out rows: the scores in the table are measured on them without noise, and are not covered."
 
 
 def guarantee_facts(
     guarantee: Guarantee, spent: Spending | None, *, implemented: str | None = None, is_test_public: bool = True
 ) -> Facts:
-    """Everything that is known about the guarantee; infinities, for which JSON has no number, are None.
+    """All facts about a guarantee. Infinity becomes None, because JSON has no number for it.
 
-    `spent` is what the steps cost, None where nothing is proven: then there is no accountant, and nothing that it
-    assumes. `implemented` says how lots were drawn.
+    `spent` is epsilon over the steps, None if nothing is proven. `implemented` says how lots were drawn.
     """
     lower, upper = guarantee.bounds(guarantee.delta)
     certified = certified_curve(guarantee.event)
@@ -58,7 +83,7 @@ def guarantee_facts(
         "attacker": None if certified is None else attacker_facts(certified),
         "adjacency": {"name": guarantee.adjacency.value, "words": f"{guarantee.adjacency}"},
         "unit": guarantee.unit,
-        "trusted": f"{_TRUSTED}{' The guarantee is about everyone else.' if math.isfinite(upper) else ''}",
+        "trusted": f"{_TRUSTED}{' The guarantee protects against everyone else.' if math.isfinite(upper) else ''}",
         "sampling": {"implemented": implemented, **sampling_facts(guarantee.event, is_proven=certified is not None)},
         "accountant": None if spent is None else _accountant(spent),
         "unprotected": [
@@ -79,23 +104,21 @@ def guarantee_facts(
 
 
 def statement(guarantee: Guarantee) -> str:
-    """The guarantee as a formal sentence; what is not proven is said as plainly."""
+    """The guarantee as a formal sentence, or that nothing is proven."""
     upper = guarantee.epsilon(guarantee.delta)
     neighbours = _NEIGHBOURS[guarantee.adjacency].format(unit=guarantee.unit)
     if math.isinf(upper):
         return f"No finite ε is proven at δ = {guarantee.delta:g} for two data sets {neighbours}."
-    from tacit.reports.wording import up
-
     return (
-        f"For any two data sets D and D′, {neighbours}, and any set S of outcomes of everything that was released: "
+        f"For any two data sets D and D′, {neighbours}, and any set S of outcomes of all releases: "
         f"P[M(D) ∈ S] ≤ e^ε · P[M(D′) ∈ S] + δ, with ε = {up(upper)} and δ = {guarantee.delta:g}."
     )
 
 
-# Drawn and asked about in several places, and for every row of a comparison with the same noise.
+# Used several times for each report, and for every row of a comparison with the same noise.
 @lru_cache(maxsize=16)
 def certified_curve(event: Event) -> PrivacyCurve | None:
-    """The certified privacy curve; None where nothing is proven."""
+    """The certified privacy curve; None if nothing is proven."""
     try:
         return curve(event)
     except NotProven:
@@ -103,7 +126,7 @@ def certified_curve(event: Event) -> PrivacyCurve | None:
 
 
 def attacker_facts(certified: PrivacyCurve) -> Facts:
-    """What no attack on membership can exceed."""
+    """Bounds on every membership attack."""
     return {
         "found": [{"false_alarms": rate, "members_found": certified.true_positive_rate(rate)} for rate in FALSE_ALARMS],
         "advantage": certified.advantage(),
@@ -113,22 +136,22 @@ def attacker_facts(certified: PrivacyCurve) -> Facts:
 
 
 def sampling_facts(event: Event, *, is_proven: bool = True) -> Facts:
-    """What the accountant takes the lots to be, read off the event; nothing where nothing is proven."""
+    """How the accountant assumes that lots are drawn, read from the event; nothing if nothing is proven."""
     rates = sorted({each.rate for each in event.walk() if isinstance(each, Sampled)})
     if not is_proven:
         return {"assumed": None, "rates": rates}
     if any(isinstance(each, ShuffledReports) for each in event.walk()):
-        return {"assumed": "reports in a random order, which nobody knows", "rates": rates}
+        return {"assumed": "reports in a secret random order", "rates": rates}
     if any(isinstance(each, EpsilonDelta) for each in event.walk()):
-        return {"assumed": "an (ε, δ) that was found before, in which any sampling is counted already", "rates": rates}
+        return {"assumed": "a known (ε, δ), which already includes any sampling", "rates": rates}
     if not rates or rates == [1.0]:
-        return {"assumed": "every example in every release: no amplification is counted", "rates": rates}
-    shown = ", ".join(f"{rate:.4g}" for rate in rates[:3])
-    return {"assumed": f"Poisson: each example enters each lot by a coin of its own, rate {shown}", "rates": rates}
+        return {"assumed": "every example in every release: no amplification by sampling", "rates": rates}
+    listed = ", ".join(f"{rate:.4g}" for rate in rates[:3])
+    return {"assumed": f"Poisson: each example is in each lot independently, at rate {listed}", "rates": rates}
 
 
 def _profile(guarantee: Guarantee) -> list[Facts]:
-    """At which deltas a finite epsilon is proven, and which."""
+    """Certified bounds on epsilon at every delta with a finite one."""
     bounds = {delta: guarantee.bounds(delta) for delta in sorted({*DELTAS, guarantee.delta}, reverse=True)}
     return [
         {"delta": delta, "lower": finite(lower), "upper": upper}
@@ -157,3 +180,67 @@ def _claim(guarantee: Guarantee) -> Facts:
         "delta": claim.delta,
         "verdict": guarantee.verdict,
     }
+
+
+def describe_versions() -> Facts:
+    """The date of the report, and the versions that made it."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "tacit": tacit.__version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("numpy", "scipy", "torch")},
+    }
+
+
+def release_facts(
+    guarantee: Guarantee, *, is_held_out: bool, is_prepared: Facts | None, is_scored: bool = True
+) -> Facts:
+    """What is released, what is not, and why nothing may be released, if so."""
+    is_proven, is_seeded = math.isfinite(guarantee.epsilon(guarantee.delta)), FIXED_SEED in guarantee.violations
+    others = [VIOLATIONS.get(one, one) for one in guarantee.violations if one != FIXED_SEED]
+    return {
+        "released": [
+            *([] if is_prepared is None else ["The preparation of the features, once, before the first step."]),
+            f"The weights after every step{': the guarantee covers all of them, not only the last' * is_proven}.",
+            *([_SCORES[is_held_out]] if is_scored else []),
+            _SETTINGS_RELEASED,
+        ],
+        "not_released": ["Losses, gradient norms, lot sizes and durations, because they depend on private examples."],
+        "noise_from": "a fixed seed" if is_seeded else "the operating system's secure generator; it is never stored",
+        "is_for_release": is_proven and not guarantee.violations,
+        "warnings": [
+            *([] if is_proven else ["No finite ε is proven for this run."]),
+            *([_SEEDED] if is_seeded else []),
+            *(f"{one[0].upper()}{one[1:]}." for one in others),
+        ],
+    }
+
+
+def describe_sampling(sampling: Any) -> str:
+    """How lots are drawn, in words."""
+    name = type(sampling).__name__
+    return _SAMPLED.get(name, name).format(rate=sampling.lot_size / sampling.population)
+
+
+def details_of(guarantee: Guarantee, *, sampling: Any | None, is_held_out: bool) -> Facts:
+    """The facts of one row of a comparison beyond its score. `sampling` is None for a method without lots."""
+    certified = certified_curve(guarantee.event)
+    spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta, points=_POINTS)
+    release = release_facts(guarantee, is_held_out=is_held_out, is_prepared=None)
+    drawn = _WITHOUT_LOTS if sampling is None else describe_sampling(sampling)
+    facts = guarantee_facts(guarantee, spent, implemented=drawn, is_test_public=not is_held_out)
+    facts["unprotected"] += [*([_HELD_OUT] if is_held_out else []), _DURATIONS]
+    weights = "The weights of the model, once." if sampling is None else release["released"][0]
+    return {
+        "guarantee": facts,
+        "released": [weights, _SETTINGS_RELEASED],
+        "tradeoff": None if certified is None else asdict(_sparse_tradeoff(certified, guarantee.delta)),
+        "not_released": [_NOT_RELEASED],
+        "noise_from": release["noise_from"],
+        "epsilon_over_steps": None if spent is None or sampling is None else asdict(spent),
+    }
+
+
+def _sparse_tradeoff(certified: PrivacyCurve, delta: float) -> Tradeoff:
+    """The trade-off curve at few points, among them the one with equal errors, where an (ε, δ) curve has its corner."""
+    return Tradeoff.of(certified, delta, np.unique([*_ALARMS, (1 - certified.advantage()) / 2]))

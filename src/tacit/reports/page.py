@@ -1,52 +1,89 @@
-"""The page: one HTML file that needs nothing else, made from the facts that its JSON twin holds."""
+"""The pages of runs and comparisons: one HTML file that needs nothing else, and its JSON twin with the same facts."""
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from tacit._files import write_whole
 from tacit.accounting import other_accountants
 from tacit.errors import InvalidArgument
-from tacit.reports import figures
+from tacit.reports.comparison import read_comparison
+from tacit.reports.curves import Spending, Tradeoff
 from tacit.reports.facts import Facts
-from tacit.reports.scores import interval_words, value_words
-from tacit.reports.series import Spending, Tradeoff
+from tacit.reports.plots import draw_missed, draw_spending
+from tacit.reports.score_plots import (
+    TITLES,
+    constant_label,
+    draw_panel,
+    draw_scores,
+    draw_scores_over_steps,
+    has_baseline,
+    panels_of,
+)
+from tacit.reports.scores import format_interval, format_score
+from tacit.reports.svg import as_svg, sketch_tradeoff
 from tacit.reports.wording import down, near, percent_up, up
 
-
-def write(facts: Facts, page: str, folder: Path, *, is_private: bool = False) -> tuple[Path, Path]:
-    """Put the page and its twin into the folder; if they are private, for their owner alone."""
-    written = folder / "report.html", folder / "report.json"
-    with writing(folder):
-        for path, text in zip(written, (page, json.dumps(facts, indent=1, allow_nan=False)), strict=True):
-            write_whole(path, text.encode(), is_private=is_private)
-    return written
+# The width of a phone: text keeps its size there, and grows on wider pages.
+_WIDTH = 4.6
 
 
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turn what the disk refuses into `InvalidArgument`."""
+def write_run(facts: Facts, out: Path) -> tuple[Path, Path]:
+    """Write the page of a run and its twin."""
+    return _write(out, _files_of(facts, render_run(facts)))
+
+
+def write_comparison(folder: Path, out: Path) -> tuple[Facts, tuple[Path, Path, Path]]:
+    """Write the page, twin and picture of the comparison in `folder`; those of the user's own table are private."""
+    facts, picture = read_comparison(folder), io.BytesIO()
+    draw_scores(facts).savefig(picture, dpi=150)
+    files = {"comparison.png": picture.getvalue(), **_files_of(facts, render_comparison(facts))}
+    png, html, twin = _write(out, files, is_private=facts["data"]["is_own"])
+    return facts, (html, twin, png)
+
+
+def _files_of(facts: Facts, page: str) -> dict[str, bytes]:
+    return {"report.html": page.encode(), "report.json": json.dumps(facts, indent=1, allow_nan=False).encode()}
+
+
+def _write(folder: Path, files: dict[str, bytes], *, is_private: bool = False) -> tuple[Any, ...]:
+    """Write the files into the folder; if they are private, only their owner can read them."""
     try:
-        yield
+        for name, content in files.items():
+            write_whole(folder / name, content, is_private=is_private)
     except OSError as error:
         raise InvalidArgument(
             f"The report cannot be written to {folder}: {error.strerror or error}. Choose another --out."
         ) from error
+    return tuple(folder / name for name in files)
 
 
-def run_page(facts: Facts) -> str:
-    """The report of one run."""
-    return render("run.html", facts, figures=_run_figures(facts))
+def render_run(facts: Facts) -> str:
+    """The page of a run."""
+    return _render("run.html", facts, figures=_run_figures(facts))
 
 
-def render(template: str, facts: Facts, **values: Any) -> str:
-    """A page of this package, with the facts in it for machines too."""
+def render_comparison(facts: Facts) -> str:
+    """The page of a comparison, with a figure for each adjacency."""
+    figures = []
+    for panel in panels_of(facts):
+        drawn = Figure(figsize=(5.2, 6.4), layout="constrained")
+        draw_panel(drawn, facts, panel)
+        title, words = f"{facts['measure'].capitalize()} by ε: {TITLES[panel]}", _panel_caption(facts, panel)
+        svg = as_svg(drawn, key=panel.replace("_", "-"), title=title, description=words)
+        figures.append({"key": panel, "svg": svg, "title": title, "words": words})
+    return _render("comparison.html", facts, figures=figures, tradeoff=_row_tradeoff)
+
+
+def _render(template: str, facts: Facts, **values: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tacit.reports", "pages"),
         autoescape=True,
@@ -54,107 +91,122 @@ def render(template: str, facts: Facts, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(up=_or(up), down=_or(down), near=_or(near), percent=_percent, percent_up=percent_up)
-    environment.filters.update(words=_words, shown=_shown, accountants=_list_accountants)
-    environment.globals.update(score=value_words, ends=interval_words)
-    # Within a page, the end of a script must not stand in its text.
+    environment.filters.update(up=_or_none(up), down=_or_none(down), near=_or_none(near), percent_up=percent_up)
+    environment.filters.update(words=_as_words, setting=_format_setting, accountants=_list_accountants)
+    environment.globals.update(score=format_score, ends=format_interval)
+    # "</" would end the script element that holds the facts.
     twin = json.dumps(facts, allow_nan=False).replace("</", "<\\/")
     return environment.get_template(template).render(facts=facts, twin=twin, **values)
 
 
 def _run_figures(facts: Facts) -> list[Facts]:
-    """Each with its title and the sentence that says what is seen."""
-    guarantee, found = facts["guarantee"], []
+    guarantee, utility, figures = facts["guarantee"], facts["utility"], []
     if guarantee["is_proven"]:
         few, more = (one["members_found"] for one in guarantee["attacker"]["found"])
-        found.append(
+        curve, spent = Tradeoff(**facts["tradeoff"]), Spending(**facts["epsilon_over_steps"])
+        words = (
+            "Members missed over false alarms. No attack goes below the solid curve: it finds at most "
+            f"{percent_up(few)} of members with 0.1 % false alarms, and at most {percent_up(more)} with 1 %."
+        )
+        figures.append(_figure("tradeoff", 6.3, "Membership attacks", words, lambda axes: draw_missed(curve, axes)))
+        words = (
+            f"Epsilon at delta {spent.delta:g} over the steps, certified and by other accountants; after "
+            f"{_count_steps(facts)} it is at most {up(guarantee['epsilon']['upper'])}."
+        )
+        budget = facts["settings"]["epsilon"]
+        figures.append(
+            _figure("steps", 6.0, "ε over the steps", words, lambda axes: draw_spending(spent, axes, budget))
+        )
+    points, measure, baseline = utility["by_step"], utility["measure"], utility["non_private"]
+    # A single score is in the text, and is not drawn.
+    if len(points) > 1:
+        level = None if baseline is None else baseline["final"]
+        words = f"Test {measure} over the steps; at the end it is {format_score(measure, utility['final'])}."
+        figures.append(
             _figure(
-                "tradeoff",
-                figures.tradeoff(Tradeoff(**facts["tradeoff"])),
-                "What an attacker can do",
-                "Members missed over false alarms. No attack comes below the solid curve: with 0.1 % false alarms at "
-                f"most {percent_up(few)} of members are found, with 1 % at most {percent_up(more)}.",
+                "scores", 3.6, "Test scores", words, lambda axes: draw_scores_over_steps(points, measure, level, axes)
             )
         )
-        spent = Spending(**facts["epsilon_over_steps"])
-        found.append(
-            _figure(
-                "steps",
-                figures.epsilon_over_steps(spent, facts["settings"]["epsilon"]),
-                "What the steps cost",
-                f"Epsilon at delta {spent.delta:g} over the steps, certified and by other accountants; after "
-                f"{_all_steps(facts)} it is at most {up(guarantee['epsilon']['upper'])}.",
-            )
-        )
-    return found + _score_figures(facts["utility"])
+    return figures
 
 
-def _all_steps(facts: Facts) -> str:
-    """How many steps there are; on the axis, what prepares counts as the first ones."""
+def _figure(key: str, height: float, title: str, words: str, draw: Callable[[Axes], object]) -> Facts:
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    draw(figure.subplots())
+    return {"key": key, "svg": as_svg(figure, key=key, title=title, description=words), "title": title, "words": words}
+
+
+def _count_steps(facts: Facts) -> str:
+    """The number of steps; on the axis, the releases that prepare features come first."""
     steps, before = facts["epsilon_over_steps"]["steps"][-1], facts.get("preparation")
     if before is None:
         return f"{steps:,} steps"
     count = before["releases"]
-    return f"{count} {'release' if count == 1 else 'releases'} that prepare and {steps - count:,} steps"
+    return f"{count} preparing {'release' if count == 1 else 'releases'} and {steps - count:,} steps"
 
 
-def _score_figures(utility: Facts) -> list[Facts]:
-    """Scores over the steps; a single one is said, and not drawn."""
-    points, measure, other = utility["by_step"], utility["measure"], utility["non_private"]
-    if len(points) < 2:
-        return []
-    lines = [figures.Line(points, "private")]
-    if other is not None:
-        # It is trained in its own way, for as long as it takes: its steps are no steps of this run.
-        flat = [[step, other["final"]] for step, _ in points]
-        lines.append(figures.Line(flat, "without privacy", is_private=False))
-    words = f"The {measure} on test examples over the steps; at the end it is {value_words(measure, utility['final'])}."
-    return [_figure("scores", figures.scores(lines, measure), "What the model learnt", words)]
+def _row_tradeoff(row: Facts, number: int) -> Facts | None:
+    """The trade-off curve of a row; None if nothing is proven, or an earlier version wrote the cell without it."""
+    if row["details"].get("tradeoff") is None:
+        return None
+    words = (
+        f"Members missed over false alarms, {_as_words(row['label'])} at ε = {row['epsilon']:g}. No attack goes below "
+        "the blue curve."
+    )
+    key = f"tradeoff-{number}"
+    svg = sketch_tradeoff(Tradeoff(**row["details"]["tradeoff"]), key=key, description=words)
+    return {"key": key, "svg": svg, "words": words}
 
 
-def _figure(key: str, figure: Any, title: str, words: str) -> Facts:
-    svg = figures.as_svg(figure, key=key, title=title, description=words)
-    return {"key": key, "svg": svg, "title": title, "words": words}
+def _panel_caption(facts: Facts, panel: str) -> str:
+    """A description of what the panel shows, and of nothing else."""
+    levels = ["dashed line: the baseline without privacy"] if has_baseline(facts) else []
+    levels += [f"dotted line: {constant_label(facts)}"] if facts["data"].get("constant") is not None else []
+    return " ".join(
+        [
+            f"Test {facts['measure']} over the certified ε, for {TITLES[panel]}. Bars are 95 % confidence intervals; "
+            "marks at the same ε are shifted a little, so that each is visible.",
+            *([f"{'; '.join(levels)}.".capitalize()] if levels else []),
+            "Hollow marks are methods as published. Methods without a certified ε are drawn at the right, at their "
+            "target ε. The table below has every number.",
+        ]
+    )
 
 
-def _or(shown: Any) -> Any:
-    """None, where there is no finite number, in a word."""
+def _or_none(show: Callable[[float, int], str]) -> Callable[..., str]:
+    """The same filter, with "none" for None."""
 
-    def filtered(value: float | None, digits: int = 5) -> str:
-        return "none" if value is None else str(shown(value, digits))
+    def apply(value: float | None, digits: int = 5) -> str:
+        return "none" if value is None else show(value, digits)
 
-    return filtered
-
-
-def _percent(share: float | None) -> str:
-    return "none" if share is None else f"{100 * share:.2f} %"
+    return apply
 
 
 def _list_accountants(epsilons: dict[str, float | None]) -> str:
     """The epsilons of other accountants, each with its label."""
     listed = [other for other in other_accountants() if other.name in epsilons]
     return ", ".join(
-        f"{other.full_label} {_or(near if other.is_asymptotic else up)(epsilons[other.name])}" for other in listed
+        f"{other.full_label} {_or_none(near if other.is_asymptotic else up)(epsilons[other.name])}" for other in listed
     )
 
 
-def _shown(value: Any) -> str:
-    """A setting, with as many digits as anyone can use.
+def _format_setting(value: Any) -> str:
+    """A setting as text, with at most six digits.
 
-    >>> _shown(2.4534010630), _shown(True), _shown(337), _shown({"variant": "w1", "keep": 0.2})
-    ('2.4534', 'yes', '337', 'variant w1, keep 0.2')
+    >>> _format_setting(2.4534010630), _format_setting(True), _format_setting({"variant": "w1", "keep": 0.2})
+    ('2.4534', 'yes', 'variant w1, keep 0.2')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{_words(name)} {_shown(inner)}" for name, inner in value.items()) or "none"
+        return ", ".join(f"{_as_words(name)} {_format_setting(inner)}" for name, inner in value.items()) or "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _words(name: str) -> str:
+def _as_words(name: str) -> str:
     """A name of the code as words.
 
-    >>> _words("lot_size")
+    >>> _as_words("lot_size")
     'lot size'
     """
     return name.replace("_", " ")

@@ -1,8 +1,7 @@
-"""Pictures of a guarantee: what an attacker can do, and how epsilon grows with the steps.
+"""Plots of a guarantee: the trade-off curve, and epsilon over the steps.
 
-Every function draws on the axes that it is given, or on a new figure, and returns the axes; none touches pyplot,
-so no display is needed and nothing is left open. Certified bounds are drawn as bands between solid lines, the
-central limit theorem dashed, because it promises nothing.
+Functions draw on the given axes, or on a new figure, and return the axes; none uses pyplot, so no display is needed.
+Certified bounds are bands between solid lines; the central limit theorem is dashed, because it guarantees nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tacit.accounting import Event, PrivacyCurve, accountant_named, curve, gdp, other_accountants
 from tacit.accounting.densities import Floats
-from tacit.reports.schedule import Schedule
-from tacit.reports.series import LEAST_ALARMS, POINTS, Numbers, Spending, Tradeoff
+from tacit.reports.curves import LEAST_ALARMS, POINTS, Numbers, Schedule, Spending, Tradeoff
 from tacit.reports.wording import near, neighbours, percent_up, step_words, up
 
-# After Okabe and Ito, whose colours every kind of colour vision tells apart (thin lines darker); styles differ as well.
+# Colours of Okabe and Ito, for all kinds of colour vision (thin lines are darker); line styles differ too.
 _BLUE, _GREEN, _GREY = "#0072B2", "#009E73", "#777777"
 
 CERTIFIED: dict[str, Any] = dict(accountant_named("pld").line)
@@ -32,12 +30,12 @@ _LIMIT: dict[str, Any] = {"color": _GREY, "linewidth": 1.0}
 
 
 def draw_privacy(event: Event, *, delta: float, group: int = 1, budget: float | None = None) -> Figure:
-    """Both pictures side by side: the trade-off curve of `event`, and its epsilon over the steps.
+    """Draw both plots side by side: the trade-off curve of `event`, and its epsilon over the steps.
 
     >>> from tacit.accounting import Gaussian
     >>> figure = draw_privacy(Gaussian(multiplier=5.0) * 10, delta=1e-5)
     >>> [axes.get_title(loc="left") for axes in figure.axes]
-    ['What an attacker can do', 'What the steps cost']
+    ['Membership attacks', 'ε over the steps']
     """
     figure = Figure(figsize=(11.0, 6.7), layout=ConstrainedLayoutEngine(compress=True, h_pad=0.1))
     left, right = figure.subplots(1, 2)
@@ -49,22 +47,22 @@ def draw_privacy(event: Event, *, delta: float, group: int = 1, budget: float | 
 
 
 def draw_tradeoff(curve: PrivacyCurve, *, delta: float | None = None, axes: Axes | None = None) -> Axes:
-    """The smallest share of members that an attacker misses, over the share of false alarms.
+    """Draw the smallest share of members that an attacker misses, over the share of false alarms.
 
-    The band holds the true curve for certain. With `delta`, what (epsilon, delta)-DP alone would promise is dotted.
-    An inset shows, on logarithmic scales, how many members are found with few false alarms.
+    The true curve is inside the certified band. With `delta`, the curve of (epsilon, delta)-DP alone is dotted. An
+    inset shows, on logarithmic scales, how many members are found with few false alarms.
     """
     axes = axes if axes is not None else Figure(layout="constrained").subplots()
     return draw_missed(Tradeoff.of(curve, delta), axes)
 
 
 def draw_missed(found: Tradeoff, axes: Axes) -> Axes:
-    """The same, from its numbers."""
+    """Draw a trade-off curve from its numbers."""
     inset = axes.inset_axes((0.615, 0.62, 0.34, 0.36))
     _draw_curves(axes, found, as_found=False)
     _draw_curves(inset, found, as_found=True)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false alarms α", ylabel="members missed β")
-    axes.set_title("What an attacker can do", loc="left", fontsize=11)
+    axes.set_title("Membership attacks", loc="left", fontsize=11)
     axes.set_box_aspect(1)
     _percent(axes)
     _grid(axes)
@@ -84,42 +82,42 @@ def _finish_inset(inset: Axes, marked: list[list[float]]) -> None:
     _grid(inset)
     inset.plot(*zip(*marked, strict=True), marker="o", markersize=5, **{**CERTIFIED, "linestyle": ""})
     words = "\n".join(f"{100 * rate:g} % → {percent_up(share)}" for rate, share in marked)
-    # Under the diagonal, where no curve goes.
+    # Below the diagonal there is no curve.
     inset.text(0.96, 0.06, words, transform=inset.transAxes, ha="right", fontsize=7.5, color=_BLUE)
 
 
 def _draw_curves(axes: Axes, drawn: Tradeoff, *, as_found: bool) -> None:
-    """Every curve of the picture; as members found instead of missed if `as_found`, without 0, which has no place."""
+    """Draw every curve; with `as_found` as members found, without false alarms of 0, which a logarithm cannot show."""
     start = 1 if as_found else 0
     alphas = np.array(drawn.false_alarms[start:])
 
-    def shown(missed: list[float] | Floats) -> Floats:
+    def convert(missed: list[float] | Floats) -> Floats:
         values = np.asarray(missed)[-len(alphas) :]
         return 1 - values if as_found else values
 
-    lower, upper = shown(drawn.missed_lower), shown(drawn.missed_upper)
+    lower, upper = convert(drawn.missed_lower), convert(drawn.missed_upper)
     axes.fill_between(alphas, lower, upper, color=_BLUE, alpha=0.3, linewidth=0)
-    axes.plot(alphas, lower, label="certified: no attack is below", **CERTIFIED)
+    axes.plot(alphas, lower, label="certified: no attack goes below", **CERTIFIED)
     if drawn.central_limit is not None:
-        axes.plot(alphas, shown(drawn.central_limit), label=accountant_named("clt").full_label, **ASYMPTOTIC)
+        axes.plot(alphas, convert(drawn.central_limit), label=accountant_named("clt").full_label, **ASYMPTOTIC)
     if drawn.delta is not None and drawn.epsilon is not None:
-        implied = shown(gdp.epsilon_delta_tradeoff(alphas, drawn.epsilon, drawn.delta))
-        promised = f"what ε = {up(drawn.epsilon)}, δ = {drawn.delta:g} alone promises"
+        implied = convert(gdp.epsilon_delta_tradeoff(alphas, drawn.epsilon, drawn.delta))
+        promised = f"implied by ε = {up(drawn.epsilon)}, δ = {drawn.delta:g} alone"
         axes.plot(alphas, implied, label=promised, **EPSILON_DELTA)
-    axes.plot(alphas, shown(1 - alphas), label="guessing: no privacy lost", **_LIMIT)
+    axes.plot(alphas, convert(1 - alphas), label="random guessing", **_LIMIT)
 
 
 def draw_epsilon_over_steps(
     event: Event, *, delta: float, group: int = 1, budget: float | None = None, axes: Axes | None = None
 ) -> Axes:
-    """Epsilon at `delta` over the number of steps, up to all of them, by every accountant that has an answer."""
+    """Draw epsilon at `delta` over the steps, by every accountant that accepts the event."""
     axes = axes if axes is not None else Figure(layout="constrained").subplots()
     return draw_spending(Spending.of(event, delta, group), axes, budget)
 
 
 def draw_spending(spent: Spending, axes: Axes, budget: float | None = None) -> Axes:
-    """The same, from its numbers."""
-    steps, lower, upper = np.array(spent.steps), _drawn(spent.lower), _drawn(spent.upper)
+    """Draw epsilon over the steps from its numbers."""
+    steps, lower, upper = np.array(spent.steps), _with_nan(spent.lower), _with_nan(spent.upper)
     axes.fill_between(steps, lower, upper, color=_BLUE, alpha=0.3, linewidth=0)
     axes.plot(steps, upper, label=f"certified: {_finite(upper[-1])}", marker=_marker(steps), **CERTIFIED)
     _draw_others(axes, steps, spent.others)
@@ -128,7 +126,7 @@ def draw_spending(spent: Spending, axes: Axes, budget: float | None = None) -> A
         axes.annotate(f"budget {budget:g}", (0.02 * steps[-1], budget), xytext=(0, 4), textcoords="offset points")
     axes.set(xlim=(0, 1.02 * max(steps[-1], 1)), xlabel="steps", ylabel=f"ε at δ = {spent.delta:g}")
     axes.set_ylim(bottom=0)
-    axes.set_title("What the steps cost", loc="left", fontsize=11)
+    axes.set_title("ε over the steps", loc="left", fontsize=11)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_box_aspect(1)
@@ -138,21 +136,21 @@ def draw_spending(spent: Spending, axes: Axes, budget: float | None = None) -> A
 
 
 def _draw_others(axes: Axes, steps: Floats, others: dict[str, Numbers | None]) -> None:
-    """The accountants that are not certified on both sides; one that refuses the event is left out."""
+    """Draw the other accountants; one that refuses the event is left out."""
     for other in other_accountants():
         values = others.get(other.name)
         if values is not None and values[-1] is not None:
-            shown = near(values[-1]) if other.is_asymptotic else up(values[-1])
-            axes.plot(steps, _drawn(values), label=f"{other.full_label}: {shown}", marker=_marker(steps), **other.line)
+            last, marker = (near if other.is_asymptotic else up)(values[-1]), _marker(steps)
+            axes.plot(steps, _with_nan(values), label=f"{other.full_label}: {last}", marker=marker, **other.line)
 
 
-def _drawn(values: Numbers) -> Floats:
-    """What is infinite is not drawn."""
+def _with_nan(values: Numbers) -> Floats:
+    """None, which means infinity, as NaN: it is not drawn."""
     return np.array([math.nan if value is None else value for value in values])
 
 
 def _marker(steps: Floats) -> str:
-    """A dot per step where there are so few that each is drawn."""
+    """A dot per step if every step is drawn."""
     return "." if steps.size < POINTS else ""
 
 
@@ -168,7 +166,7 @@ def _headline(curve: PrivacyCurve, delta: float) -> str:
 
 
 def _legend(axes: Axes) -> None:
-    """Below the axes, where it covers nothing."""
+    """Below the axes, so that it hides nothing."""
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.11), frameon=False, fontsize=9.5, handlelength=3.2)
 
 
@@ -178,6 +176,6 @@ def _grid(axes: Axes) -> None:
 
 
 def _percent(axes: Axes) -> None:
-    shown = FuncFormatter(lambda value, _: f"{100 * value:g} %")
-    axes.xaxis.set_major_formatter(shown)
-    axes.yaxis.set_major_formatter(shown)
+    percent = FuncFormatter(lambda value, _: f"{100 * value:g} %")
+    axes.xaxis.set_major_formatter(percent)
+    axes.yaxis.set_major_formatter(percent)

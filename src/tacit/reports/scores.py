@@ -1,45 +1,219 @@
-"""How well a model did, with how sure that is: on public examples, or on private ones with noise."""
+"""Scores and their 95 % confidence intervals: of one run, and of the mean over several seeds. None costs privacy."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
 
 from tacit.accounting import curve, from_json
 from tacit.reports.facts import Facts
-from tacit.reports.intervals import wilson
 from tacit.reports.wording import up
 
-_ABOUT = ("step", "interval", "noise_std", "event")
-_CHOSEN = (
-    "It is the best of several trials, and was chosen for this score: on other examples it will be a little worse."
-)
+# Standard deviations to the end of a 95 % interval of a normal distribution.
+_Z = 1.959964
+_NOT_SCORES = ("step", "interval", "noise_std", "event")
+_CHOSEN = "This is the best of several trials, chosen by this score: expect a slightly worse score on other examples."
+
+
+def wilson_interval(share: float, count: float, z: float = _Z) -> list[float]:
+    """The interval of Wilson 1927 for a share observed among `count` examples; 95 % for the default `z`.
+
+    >>> [round(end, 4) for end in wilson_interval(0.9, 100)]
+    [0.8256, 0.9448]
+    """
+    centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return [max(0.0, centre - half), min(1.0, centre + half)]
+
+
+def interval_of_rmse(squared: Any) -> list[float] | None:
+    """A 95 % interval for the root mean squared error, from the spread of the squared errors. None for a single one.
+
+    It depends on individual errors, so it is for public test examples only.
+
+    >>> interval_of_rmse([1.0, 4.0, 9.0, 2.0])
+    [0.715..., 2.736...]
+    """
+    values = np.asarray(squared, dtype=np.float64)
+    if values.size < 2:
+        return None
+    mean, half = values.mean(), _Z * values.std(ddof=1) / math.sqrt(values.size)
+    return [math.sqrt(max(0.0, mean - half)), math.sqrt(mean + half)]
+
+
+@dataclass(frozen=True)
+class NoisyShare:
+    """`part` of `whole`: two sums over several `lots`, each drawn at a `rate`, that were released with noise.
+
+    `noise_variance` (a, b, c) is the variance a + b p + c p^2 of the noise on part - p whole. Everything here is a
+    function of released and public numbers, so it costs no privacy.
+    """
+
+    part: float
+    whole: float
+    noise_variance: tuple[float, float, float]
+    lots: int
+    rate: float
+
+    @property
+    def value(self) -> float:
+        """The share, clipped to [0, 1]: noise may make either sum negative."""
+        return min(max(self.part, 0.0) / self.whole, 1.0) if self.whole > 0 else 0.0
+
+    @property
+    def noise_std(self) -> float | None:
+        """The standard deviation of the share due to noise; None if the noisy whole is not positive."""
+        if self.whole <= 0:
+            return None
+        constant, linear, square = self.noise_variance
+        return math.sqrt(constant + linear * self.value + square * self.value**2) / self.whole
+
+    @property
+    def interval(self) -> list[float]:
+        """A 95 % interval for the share in the population (Fieller 1954).
+
+        It covers the noise, the random lots, and the finite number of rows, which is estimated from the whole. A row
+        adds a number in [0, 1], so its variance is at most p (1 - p), which is exact for counts.
+        """
+        if self.whole <= 0:
+            return [0.0, 1.0]
+        # A row is in lots x rate of the lots on average; if it were in exactly one, this would be 1 / rows.
+        few = (self.lots * self.rate + 1 - self.rate) / self.whole
+        part, whole = self.value * self.whole, self.whole
+        constant, linear, square = (_Z**2 * one for one in self.noise_variance)
+        # The shares p for which (part - p whole)^2 <= z^2 (noise + few whole^2 p (1 - p)).
+        a = whole**2 * (1 + _Z**2 * few) - square
+        half_b = -(part * whole + (_Z**2 * few * whole**2 + linear) / 2)
+        c = part**2 - constant
+        if a <= 0 or half_b**2 <= a * c:
+            return [0.0, 1.0]
+        root = math.sqrt(half_b**2 - a * c)
+        return [max(0.0, (-half_b - root) / a), min(1.0, (-half_b + root) / a)]
+
+
+def interval_of_shares(values: Sequence[float], tested: int) -> list[float]:
+    """A 95 % interval for the mean accuracy over other seeds and other test examples, within [0, 1].
+
+    It adds the variance over seeds, which are few, and over test examples, which all seeds share. The sum is turned
+    into an effective number of examples (Wilson 1927), with the degrees of freedom of Satterthwaite 1946. With one
+    seed it covers test examples only.
+    """
+    mean = float(np.mean(values))
+    binomial = mean * (1 - mean) / tested
+    variance, z = _combine_variances(binomial, values)
+    return wilson_interval(mean, tested * binomial / variance if variance > 0 else tested, z)
+
+
+def interval_of_errors(values: Sequence[float], own: Sequence[Sequence[float] | None]) -> list[float] | None:
+    """The same for root mean squared errors, which are at least 0; `own` are the intervals over test examples.
+
+    None if there is one seed and no interval over test examples.
+    """
+    known = [(high - low) / (2 * _Z) for low, high in filter(None, own)]
+    if not known and len(values) < 2:
+        return None
+    mean = float(np.mean(values))
+    variance, z = _combine_variances(float(np.mean(known)) ** 2 if known else 0.0, values)
+    half = z * math.sqrt(variance)
+    return [max(0.0, mean - half), mean + half] if math.isfinite(half) else None
+
+
+def _combine_variances(of_tests: float, values: Sequence[float]) -> tuple[float, float]:
+    """The variance of the mean, and the number of standard deviations to a 95 % end."""
+    of_seeds = float(np.var(values, ddof=1)) / len(values) if len(values) > 1 else 0.0
+    if of_seeds == 0:
+        return of_tests, _Z
+    freedom = (len(values) - 1) * ((of_tests + of_seeds) / of_seeds) ** 2
+    return of_tests + of_seeds, float(stats.t.ppf(0.975, freedom))
+
+
+def is_better(one: Facts, other: Facts) -> bool:
+    """Whether the first row's mean is better with 95 % confidence, by both intervals together (Newcombe 1998).
+
+    Both rows share their test examples, so this is conservative.
+    """
+    if one["interval"] is None or other["interval"] is None:
+        return False
+    sign = 1 if one["measure"] == "accuracy" else -1
+    ahead = sign * (one["mean"] - other["mean"])
+    nearest, farthest = (0, 1) if sign == 1 else (1, 0)
+    doubt = math.hypot(one["mean"] - one["interval"][nearest], other["interval"][farthest] - other["mean"])
+    return bool(ahead > doubt)
+
+
+def describe_mean(row: Facts) -> str:
+    """The mean score of a row with its interval, or how many seeds diverged.
+
+    >>> describe_mean({"measure": "accuracy", "mean": 0.9474, "interval": [0.9213, 0.9655]})
+    '94.7 % (92.1 to 96.5)'
+    >>> describe_mean({"measure": "rmse", "mean": 64.512, "interval": [60.2, 71.04]})
+    '64.51 (60.2 to 71.04)'
+    >>> describe_mean({"measure": "rmse", "mean": None, "interval": None, "diverged": 1, "seeds": 3})
+    'diverged (1 of 3 seeds)'
+    """
+    measure, mean, interval = row["measure"], row["mean"], row["interval"]
+    if mean is None:
+        return f"diverged ({row['diverged']} of {describe_seeds([row['seeds']])})"
+    if measure == "accuracy":
+        return f"{100 * mean:.1f} % ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+    ends = "" if interval is None else f" ({format_interval(measure, interval)})"
+    return f"{format_score(measure, mean)}{ends}"
+
+
+def describe_seeds(seeds: Collection[int]) -> str:
+    """The number of seeds of one or several rows.
+
+    >>> describe_seeds([1]), describe_seeds([3]), describe_seeds([3, 1])
+    ('1 seed', '3 seeds', '1 to 3 seeds')
+    """
+    least, most = min(seeds), max(seeds)
+    return f"{'' if least == most else f'{least} to '}{most} seed{'s' if most > 1 else ''}"
+
+
+def explain_intervals(seeds: Collection[int]) -> str:
+    """What the intervals in a table cover, given the numbers of seeds of its rows."""
+    if max(seeds) == 1:
+        return (
+            "In brackets: 95 % confidence intervals over test examples. They do not cover other seeds, because there "
+            "is only one, so they are too narrow."
+        )
+    single = " Rows with one seed have an interval over test examples only, which is too narrow." if 1 in seeds else ""
+    return (
+        "In brackets: 95 % confidence intervals over seeds and test examples. They are wide where scores differ "
+        f"between seeds, because {describe_seeds(seeds)} are few.{single}"
+    )
 
 
 def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: bool, delta: float | None = None) -> Facts:
-    """The scores of a run, and what they are worth. `non_private` is a model that was trained beside it.
+    """The scores of a run, with their intervals. `non_private` is the baseline without privacy.
 
-    What the score of private rows cost them is stated at `delta`, from the event of its release.
+    The cost of a score on private rows is stated at `delta`, from the event of its release.
     """
     rows = metrics.get("test") or []
-    name = next((key for key in (rows[0] if rows else {}) if key not in _ABOUT), None)
+    name = next((key for key in (rows[0] if rows else {}) if key not in _NOT_SCORES), None)
     if name is None:
         return {
             **dict.fromkeys(("measure", "final", "interval", "noise_std", "cost", "non_private")),
             "by_step": [],
-            "sentences": ["Nothing was measured."],
+            "sentences": ["The model was not tested."],
         }
     last, count = rows[-1], metrics.get("test_examples")
     interval = last.get("interval")
     finite = [[row["step"], row[name]] for row in rows if row[name] is not None]
     if interval is None and name == "accuracy" and count and last[name] is not None:
-        interval = wilson(last[name], count)
+        interval = wilson_interval(last[name], count)
     found = {
         "measure": name,
         "final": last[name],
         "interval": interval,
         "noise_std": last.get("noise_std"),
-        "cost": None if metrics.get("tuning") else _cost(last.get("event"), delta),
+        "cost": None if metrics.get("tuning") else _cost_of(last.get("event"), delta),
         "by_step": finite,
         "non_private": non_private,
     }
@@ -47,38 +221,38 @@ def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: boo
     return {**found, "sentences": [*_sentences(found, count, is_held_out), *chosen]}
 
 
-def _cost(event: Facts | None, delta: float | None) -> Facts | None:
-    """What a release cost; None where nothing was released, or by a version that did not write it down."""
+def _cost_of(event: Facts | None, delta: float | None) -> Facts | None:
+    """The cost of a release; None if nothing was released, or an earlier version did not record it."""
     if event is None or delta is None:
         return None
     return {"event": event, "epsilon": curve(from_json(json.dumps(event))).epsilon(delta), "delta": delta}
 
 
 def _sentences(found: Facts, count: int | None, is_held_out: bool) -> list[str]:
-    where = "on rows held out, how many is private" if is_held_out else "on public examples"
+    where = "on held-out rows, whose number is private" if is_held_out else "on public examples"
     where = f"on {count:,} public examples" if count else where
-    measured = score_words(found["measure"], found["final"])
-    sure = how_sure(found["measure"], found["interval"], found["noise_std"])
+    measured = describe_score(found["measure"], found["final"])
+    sure = describe_precision(found["measure"], found["interval"], found["noise_std"])
     sentences = [f"{measured[0].upper()}{measured[1:]} {where}{sure}."]
     if is_held_out:
         sentences.append(
-            "The noise is for the sake of those rows: the score is covered by the same guarantee, and was drawn once. "
-            "The interval is made of what was released and of public numbers, so it costs nothing."
+            "The noise protects those rows: the score was released once, and the same guarantee covers it. The "
+            "interval uses only released and public numbers, so it costs no privacy."
         )
         if found["cost"] is not None:
             cost = f"epsilon {up(found['cost']['epsilon'])} at delta {found['cost']['delta']:g}"
             sentences.append(
-                f"The score cost the rows held out {cost}. Each row is either trained on or held out, so this does not "
-                "add to what training cost the others."
+                f"The score costs the held-out rows {cost}. Each row is used either for training or for testing, so "
+                "this does not add to the cost of training."
             )
         sentences.append(
-            "No model without privacy stands beside it: it would tell about private rows what this report must not."
+            "There is no baseline without privacy, because its score would reveal information about private rows."
         )
-    return [*sentences, *_beside(found)]
+    return [*sentences, *_compare_with_baseline(found)]
 
 
-def _beside(found: Facts) -> list[str]:
-    """What is honest to say where the private model did better than the one without privacy."""
+def _compare_with_baseline(found: Facts) -> list[str]:
+    """A caution if the private model scored better than the baseline without privacy."""
     other = found["non_private"]
     if other is None or found["final"] is None:
         return []
@@ -87,30 +261,30 @@ def _beside(found: Facts) -> list[str]:
         return []
     ends = found["interval"]
     is_chance = ends is not None and ends[0] <= other["final"] <= ends[1]
-    chance = ", and the difference is within the interval" if is_chance else ""
+    chance = ", and the difference is within the confidence interval" if is_chance else ""
     return [
-        "Here the private model did better than the one without privacy. That is no merit of the noise: the other "
-        f"is one training by one rule, not the best that is possible{chance}. Do not read it as privacy for free."
+        "The private model scored better than the baseline without privacy. Noise is not the reason: the baseline is "
+        f"one training with fixed settings, not the best possible{chance}. Privacy is not free."
     ]
 
 
-def score_words(measure: str, value: float | None) -> str:
-    """A score as words; None, and what is not finite, comes of training that diverged.
+def describe_score(measure: str, value: float | None) -> str:
+    """A score in words; None or a number that is not finite means that training diverged.
 
-    >>> score_words("accuracy", 0.9333), score_words("rmse", 57.123)
+    >>> describe_score("accuracy", 0.9333), describe_score("rmse", 57.123)
     ('test accuracy 93.33 %', 'root mean squared test error 57.12')
     """
     if value is None or not math.isfinite(value):
-        return "no finite test score, for the training diverged (take a smaller learning rate),"
+        return "no finite test score, because training diverged (use a smaller learning rate),"
     if measure == "accuracy":
-        return f"test accuracy {value_words(measure, value)}"
-    return f"root mean squared test error {value_words(measure, value)}"
+        return f"test accuracy {format_score(measure, value)}"
+    return f"root mean squared test error {format_score(measure, value)}"
 
 
-def value_words(measure: str, value: float | None) -> str:
-    """The number alone.
+def format_score(measure: str, value: float | None) -> str:
+    """A score as a number.
 
-    >>> value_words("accuracy", 1.0), value_words("rmse", 0.12345), value_words("rmse", None)
+    >>> format_score("accuracy", 1.0), format_score("rmse", 0.12345), format_score("rmse", None)
     ('100.00 %', '0.1235', 'diverged')
     """
     if value is None:
@@ -118,21 +292,21 @@ def value_words(measure: str, value: float | None) -> str:
     return f"{100 * value:.2f} %" if measure == "accuracy" else f"{value:.4g}"
 
 
-def interval_words(measure: str, interval: list[float]) -> str:
-    """Both ends.
+def format_interval(measure: str, interval: list[float]) -> str:
+    """Both ends of an interval.
 
-    >>> interval_words("accuracy", [0.78, 0.98])
+    >>> format_interval("accuracy", [0.78, 0.98])
     '78.00 % to 98.00 %'
     """
-    return " to ".join(value_words(measure, end) for end in interval)
+    return " to ".join(format_score(measure, end) for end in interval)
 
 
-def how_sure(measure: str, interval: list[float] | None, noise_std: float | None) -> str:
-    """What follows a score: the scale of its noise, if it has any, and its interval.
+def describe_precision(measure: str, interval: list[float] | None, noise_std: float | None) -> str:
+    """The noise on a score, if any, and its confidence interval, to follow the score in a sentence.
 
-    >>> how_sure("accuracy", [0.9, 1.0], 0.0123)
-    ' (noise of standard deviation 1.23 % on it; 95 % interval 90.00 % to 100.00 %)'
+    >>> describe_precision("accuracy", [0.9, 1.0], 0.0123)
+    ' (noise of standard deviation 1.23 %; 95 % confidence interval 90.00 % to 100.00 %)'
     """
-    parts = [] if noise_std is None else [f"noise of standard deviation {value_words(measure, noise_std)} on it"]
-    parts += [] if interval is None else [f"95 % interval {interval_words(measure, interval)}"]
+    parts = [] if noise_std is None else [f"noise of standard deviation {format_score(measure, noise_std)}"]
+    parts += [] if interval is None else [f"95 % confidence interval {format_interval(measure, interval)}"]
     return f" ({'; '.join(parts)})" if parts else ""

@@ -1,4 +1,4 @@
-"""Numbers and neighbours as text: what is promised from above is rounded up, what is promised from below down."""
+"""Numbers and neighbours as text: upper bounds are rounded up, lower bounds down."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SMALLEST_PLAIN = -4
 
 
 def up(value: float, digits: int = 5) -> str:
-    """At least `value`, to so many significant digits.
+    """The value rounded up to `digits` significant digits, for upper bounds.
 
     >>> up(2.38159692), up(0.2244615, 3), up(161_234.5), up(0.0000123456)
     ('2.3816', '0.225', '161240', '1.2346e-5')
@@ -20,17 +20,17 @@ def up(value: float, digits: int = 5) -> str:
 
 
 def down(value: float, digits: int = 5) -> str:
-    """At most `value`, to so many significant digits."""
+    """The value rounded down to `digits` significant digits, for lower bounds."""
     return _text(value, digits, ROUND_FLOOR)
 
 
 def near(value: float, digits: int = 5) -> str:
-    """The nearest, for what promises nothing."""
+    """The value rounded to the nearest, for numbers that are no bound."""
     return _text(value, digits, ROUND_HALF_EVEN)
 
 
 def percent_up(share: float, digits: int = 3) -> str:
-    """A share of at most this many per cent.
+    """A share in per cent, rounded up.
 
     >>> percent_up(0.0402052), percent_up(1 - 0.99), percent_up(0.99999997)
     ('4.03 %', '1 %', '100 %')
@@ -39,7 +39,7 @@ def percent_up(share: float, digits: int = 3) -> str:
 
 
 def percent_near(share: float, digits: int = 2) -> str:
-    """About so many per cent.
+    """A share in per cent, rounded to the nearest.
 
     >>> percent_near(0.0902), percent_near(0.264)
     ('9.0 %', '26 %')
@@ -48,7 +48,7 @@ def percent_near(share: float, digits: int = 2) -> str:
 
 
 def interval(lower: float, upper: float) -> tuple[str, str]:
-    """Both ends, rounded outwards, with as many digits as their distance deserves (5 to 7).
+    """Both ends, rounded outwards, with 5 to 7 digits depending on their distance.
 
     >>> interval(2.381596921400131, 2.38159692142134)
     ('2.381596', '2.381597')
@@ -65,7 +65,7 @@ def round_up(value: float, digits: int) -> float:
 
 
 def neighbours(adjacency: Adjacency, group: int = 1) -> str:
-    """Which data sets are compared.
+    """The neighbouring data sets of an adjacency.
 
     >>> neighbours(Adjacency.ADD_REMOVE), neighbours(Adjacency.REPLACE_ONE, 3)
     ('add/remove one example', 'replace 3 examples')
@@ -75,7 +75,7 @@ def neighbours(adjacency: Adjacency, group: int = 1) -> str:
 
 
 def step_words(steps: int) -> str:
-    """How many steps.
+    """The number of steps in words.
 
     >>> step_words(14_062), step_words(1)
     ('14,062 steps', '1 step')
@@ -88,9 +88,9 @@ def _text(value: float, digits: int, rounding: str, power: int = 0) -> str:
         return "infinity"
     if value == 0:
         return "0"
-    # The shortest decimal that names this float: 0.1 is to be shown as 0.1, not as 0.10001.
+    # The shortest decimal of this float: 0.1 is shown as 0.1, not as 0.10001.
     exact = Decimal(repr(float(value))).scaleb(power)
-    # A rounding error of the arithmetic is no reason to move by a digit: 1 - 0.99 is shown as 0.01.
+    # Floating-point errors must not change the last digit: 1 - 0.99 is shown as 0.01.
     rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 12), ROUND_HALF_EVEN)
     rounded = rounded.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding)
     if rounded.adjusted() > exact.adjusted():

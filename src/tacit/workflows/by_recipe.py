@@ -27,7 +27,7 @@ from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.ledger import Booking, Ledger, fingerprint
 from tacit.ledger.storage import storage_at
 from tacit.recipes.run import RecipeRun, begin_by_recipe, list_released
-from tacit.reports.run import command_of
+from tacit.reports.settings import command_of
 from tacit.reports.wording import up
 from tacit.training import checkpoint
 from tacit.training.charging import refuse_unless_reserved

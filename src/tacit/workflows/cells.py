@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from tacit._files import write_whole
 from tacit.errors import InvalidArgument, TacitError
 from tacit.methods.registry import find_method
-from tacit.reports.rows import key_of, read_cell
-from tacit.reports.series import finite
+from tacit.reports.cells import key_of, read_cell
+from tacit.reports.curves import finite
 from tacit.workflows.defaults import ModeName
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _scored(measure: str, value: float, interval: list[float] | None) -> dict[st
 
 def _guaranteed(guarantee: Guarantee, sampling: Any | None, data: Data) -> dict[str, Any]:
     """What is proven, and all that a report says of it: found once for all seeds, by the process that trains them."""
-    from tacit.reports.details import details_of
+    from tacit.reports.facts import details_of
 
     details = details_of(guarantee, sampling=sampling, is_held_out=data.is_test_private)
     return {"guarantee": json.loads(guarantee.to_json()), "details": details}

@@ -27,7 +27,7 @@ from tacit.cli.watching import Display
 from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.ledger import salted_fingerprint
 from tacit.methods.registry import list_methods
-from tacit.reports.rows import key_of
+from tacit.reports.cells import key_of
 from tacit.workflows.cells import CELLS, NON_PRIVATE, Job, run_job
 from tacit.workflows.defaults import ModeName
 

@@ -19,7 +19,7 @@ from tacit.accounting import (
     other_accountants,
 )
 from tacit.errors import NotAccountable
-from tacit.reports.schedule import Schedule
+from tacit.reports.curves import Schedule
 
 FALSE_ALARMS = (0.01, 0.001)
 MU_REGRET = 1e-6

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tacit.accounting.events import Event, covers
 from tacit.errors import OutOfOrder
 from tacit.randomness import Purpose, source_for
-from tacit.reports.intervals import NoisyShare
+from tacit.reports.scores import NoisyShare
 from tacit.stages.noise import GaussianNoise
 from tacit.types import BoundedSum, Release
 from tacit.workflows.scoring import Score, outputs_of, right_ones

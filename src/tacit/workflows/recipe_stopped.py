@@ -22,7 +22,7 @@ from tacit.accounting.events import Event, from_json
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.ledger import Booking
 from tacit.recipes.run import LOSS, RecipeRun, list_released, make_optimizer, restore_prepared
-from tacit.reports.run import command_of
+from tacit.reports.settings import command_of
 from tacit.training import checkpoint
 from tacit.training.journal import lost_steps
 from tacit.workflows.recipe_task import Task

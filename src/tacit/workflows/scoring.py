@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from tacit.accounting.events import Event, from_json
 from tacit.errors import InvalidArgument
 from tacit.models import Ratings, Reviews, is_own_model, make_own_model, tempered_cnn
-from tacit.reports.intervals import of_root_mean, wilson
-from tacit.reports.scores import score_words
-from tacit.reports.series import finite
+from tacit.reports.curves import finite
+from tacit.reports.scores import describe_score, interval_of_rmse, wilson_interval
 from tacit.workflows.defaults import MODELS
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Score:
     event: Event | None = None
 
     def __str__(self) -> str:
-        return score_words(self.name, self.value)
+        return describe_score(self.name, self.value)
 
     def as_row(self) -> dict[str, Any]:
         """All of it, as it is written; None is left out, but for the score of training that diverged."""
@@ -195,7 +194,7 @@ def right_ones(outputs: Tensor, labels: Tensor) -> Tensor:
 def share_of(right: Any) -> Score:
     """The accuracy of answers of which it is known whether each is right."""
     share = float(right.mean(dtype=np.float64))
-    return Score("accuracy", share, wilson(share, len(right)) if len(right) else None)
+    return Score("accuracy", share, wilson_interval(share, len(right)) if len(right) else None)
 
 
 def error_of(errors: Any, unit: float) -> Score:
@@ -204,7 +203,7 @@ def error_of(errors: Any, unit: float) -> Score:
     with np.errstate(over="ignore", invalid="ignore"):
         squared = np.square(errors)
         mean = float(squared.mean())
-        ends = of_root_mean(squared) if math.isfinite(mean) else None
+        ends = interval_of_rmse(squared) if math.isfinite(mean) else None
     return Score("rmse", unit * math.sqrt(mean), None if ends is None else [unit * end for end in ends])
 
 

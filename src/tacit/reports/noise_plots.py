@@ -1,4 +1,4 @@
-"""A picture of laws of noise: the error of a release at each certified epsilon, as in figure 6 of Nasr et al. 2020."""
+"""A plot of noise laws: the error of a release at each certified epsilon, as in figure 6 of Nasr et al. 2020."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from tacit.accounting.densities import Floats
 from tacit.stages.noise.compare import FamilyError, Setting, trace
 
-# After Okabe and Ito, whose colours every kind of colour vision tells apart; styles differ as well.
+# Colours of Okabe and Ito, for all kinds of colour vision; markers differ too.
 _STYLES: dict[str, dict[str, Any]] = {
     "gaussian": {"color": "#000000", "linewidth": 2.2},
     "student_t": {"color": "#0072B2", "linewidth": 1.8, "marker": "o"},
@@ -33,9 +33,9 @@ _FACTORS = np.geomspace(0.45, 2.6, 7)
 
 
 def draw_families(setting: Setting, found: Sequence[FamilyError], *, epsilon: float, delta: float) -> Figure:
-    """Errors over certified epsilon on the left; beside Gaussian noise of the same epsilon on the right.
+    """Draw errors over certified epsilon on the left, and relative to Gaussian noise of the same epsilon on the right.
 
-    `found` says around which amount of noise each law is drawn. A law without expected errors is left out.
+    `found` gives the multiplier around which each law is drawn. A law without finite expected errors is left out.
     """
     figure = Figure(figsize=(11.0, 5.4), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -52,8 +52,8 @@ def draw_families(setting: Setting, found: Sequence[FamilyError], *, epsilon: fl
     left.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     left.yaxis.set_minor_formatter(NullFormatter())
     left.set_title("Error of a release", loc="left", fontsize=11)
-    right.set_ylabel("error over that of Gaussian noise")
-    right.set_title("Beside Gaussian noise of the same ε: L1 solid, L2 dashed", loc="left", fontsize=11)
+    right.set_ylabel("error relative to Gaussian noise")
+    right.set_title("Relative to Gaussian noise of the same ε: L1 solid, L2 dashed", loc="left", fontsize=11)
     for axes in (left, right):
         _finish(axes, epsilon, delta)
     left.legend(frameon=False, fontsize=9.5)
@@ -67,7 +67,7 @@ def _draw_ratio(axes: Axes, name: str, spent: Floats, ratio: Floats, line: Any) 
 
 
 def _at(spent: Floats, errors: Floats, epsilons: Floats) -> Floats:
-    """Gaussian errors at other epsilons, straight on logarithmic scales; NaN beyond what was drawn."""
+    """Gaussian errors at other epsilons, interpolated on logarithmic scales; NaN outside the drawn range."""
     logs = np.interp(np.log(epsilons), np.log(spent[::-1]), np.log(errors[::-1]), left=math.nan, right=math.nan)
     return np.asarray(np.exp(logs))
 
@@ -93,4 +93,4 @@ def _finish(axes: Axes, epsilon: float, delta: float) -> None:
 def _headline(setting: Setting) -> str:
     releases = "one release" if setting.steps == 1 else f"{setting.steps:,} releases"
     sampled = "" if setting.rate == 1 else f" at rate {setting.rate:.4g}"
-    return f"Laws of noise on {setting.dimension:,} encoded coordinates, {releases}{sampled}"
+    return f"Noise laws on {setting.dimension:,} encoded coordinates, {releases}{sampled}"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tacit.accounting import EpsilonDelta, Gaussian, Laplace, Repeated, Sampled, curve
-from tacit.reports.details import tradeoff_of
-from tacit.reports.series import Tradeoff
-from tacit.reports.sketches import tradeoff
+from tacit.reports.curves import Tradeoff
+from tacit.reports.facts import _sparse_tradeoff
+from tacit.reports.svg import sketch_tradeoff
 
 SVG = "{http://www.w3.org/2000/svg}"
 WORDS = "Missed & found <here>."
@@ -22,7 +22,7 @@ def found() -> Tradeoff:
 
 @pytest.fixture(scope="module")
 def drawn(found) -> ElementTree.Element:
-    return ElementTree.fromstring(tradeoff(found, key="k", description=WORDS))
+    return ElementTree.fromstring(sketch_tradeoff(found, key="k", description=WORDS))
 
 
 def points(element) -> list[list[float]]:
@@ -55,7 +55,7 @@ def test_the_line_is_the_curve(drawn, found):
 )
 def test_between_its_points_it_is_off_the_curve_by_less_than_its_width(event):
     certified = curve(event)
-    found = tradeoff_of(certified, 1e-5)
+    found = _sparse_tradeoff(certified, 1e-5)
     alarms = np.unique([*np.linspace(0.0, 1.0, 1001), *np.geomspace(1e-5, 0.1, 200)])
     truth = np.asarray(certified.tradeoff_bounds(alarms)[0])
     drawn = np.interp(alarms, found.false_alarms, found.missed_lower)

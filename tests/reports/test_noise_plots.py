@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit.reports.families import draw_families
+from tacit.reports.noise_plots import draw_families
 from tacit.stages.noise.compare import Setting, error_of
 
 SETTING = Setting((0.6, 0.8))

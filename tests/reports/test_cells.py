@@ -9,8 +9,9 @@ import pytest
 
 from support.report_folders import Outline, comparison_of, trained
 from tacit.errors import InvalidArgument
-from tacit.reports import comparison, overview, rows
-from tacit.reports.verdicts import words_of
+from tacit.reports import cells, comparison, score_plots
+from tacit.reports.comparison import conclusions
+from tacit.reports.page import render_comparison, write_comparison
 from tacit.workflows.cells import Job
 
 NAME = "output_perturbation-1-seed0.json"
@@ -107,12 +108,12 @@ def test_no_damage_comes_as_far_as_the_page(one):
                 facts = comparison.read_comparison(one)
             except InvalidArgument:
                 continue
-            assert overview.comparison_page(facts)
+            assert render_comparison(facts)
 
 
 def test_a_cell_from_before_assumptions_had_keys_is_read_as_one_of_now(one):
     path = one / "cells" / NAME
-    now = rows.read_cell(path, remedy="")
+    now = cells.read_cell(path, remedy="")
     told = now["details"]["guarantee"]
     # The others are newer than the keys.
     told["assumptions"] = [each for each in told["assumptions"] if each["key"] in ("rows_clipped", "public_count")]
@@ -121,8 +122,8 @@ def test_a_cell_from_before_assumptions_had_keys_is_read_as_one_of_now(one):
     sentences = [*told["sentences"], f"It rests on this: {' '.join(texts)}", *told["notes"]]
     old = {**now["details"], "guarantee": {**told, "assumptions": texts, "sentences": sentences}}
     path.write_text(changed(now, guarantee={**now["guarantee"], "version": 1}, details=old))
-    assert rows.read_cell(path, remedy="")["details"] == now["details"]
-    page = overview.comparison_page(comparison.read_comparison(one))
+    assert cells.read_cell(path, remedy="")["details"] == now["details"]
+    page = render_comparison(comparison.read_comparison(one))
     assert page.count(f"<li>{texts[0]}</li>") == 1
     assert "It rests on this" not in page
 
@@ -141,7 +142,7 @@ def test_a_cell_of_other_data_is_not_averaged_with_the_rest(comparison_folder, t
     shutil.copytree(comparison_folder, tmp_path / "mixed")
     path = tmp_path / "mixed/cells/dpsgd-1-seed0.json"
     path.write_text(changed(json.loads(path.read_text()), score={"rmse": 1.0}))
-    with pytest.raises(InvalidArgument, match="some by rmse, so some are of other data"):
+    with pytest.raises(InvalidArgument, match="some by rmse"):
         comparison.read_comparison(tmp_path / "mixed")
 
 
@@ -158,9 +159,9 @@ def test_a_training_that_diverges_is_said_to_and_has_no_mark(tmp_path):
     facts = json.loads((tmp_path / "report.json").read_text())
     assert comparison.lines(facts)[1][:2] == ["dpsgd", "diverged (1 of 1 seed)"]
     text = Outline((tmp_path / "report.html").read_text()).text
-    assert "the training of dpsgd diverged: it has no score there" in text
+    assert "diverged at some ε or at all: dpsgd." in text
     assert "diverged (1 of 1 seed)" in text
-    assert not any("proven to keep" in words for words in facts["words"])
+    assert not any("proven at this ε" in words for words in facts["words"])
 
 
 def scored(*values, method="dpsgd") -> dict:
@@ -168,25 +169,23 @@ def scored(*values, method="dpsgd") -> dict:
     about = {"method": method, "mode": "rigorous", "epsilon": 1.0, "seconds": 1.0, "interval": None}
     proven = {"proven": {"epsilon_upper": 1.0}, "claim": None, "unprotected": [], "status": "proven"}
     guarantee = {**proven, "adjacency": "add_remove"}
-    cells = [{**about, "seed": n, "score": {"rmse": value}, "guarantee": guarantee} for n, value in enumerate(values)]
-    (row,) = rows.rows_of(cells, {"constant": 2.0, "test_examples": 10})
+    made = [{**about, "seed": n, "score": {"rmse": value}, "guarantee": guarantee} for n, value in enumerate(values)]
+    (row,) = cells.rows_of(made, {"constant": 2.0, "test_examples": 10})
     return row
 
 
 def test_where_rows_have_other_numbers_of_seeds_each_says_its_own(comparison_folder, tmp_path):
     shutil.copytree(comparison_folder, tmp_path / "part")
     (tmp_path / "part/cells/dpsgd-1-seed1.json").unlink()
-    facts, (page, _, _) = overview.write_comparison(tmp_path / "part", tmp_path)
+    facts, (page, _, _) = write_comparison(tmp_path / "part", tmp_path)
     said = {row["label"]: row["score_words"] for row in facts["rows"]}
     assert said["dpsgd"].endswith("), 1 seed")
     assert said["output_perturbation"].endswith("), 2 seeds")
-    assert (
-        "Where there is one seed, they are for other test examples only, and too narrow." in facts["interval_in_words"]
-    )
+    assert "Rows with one seed have an interval over test examples only" in facts["interval_in_words"]
     text = Outline(page.read_text()).text
     assert "δ = 1e-05, 1 to 2 seeds," in text
     assert said["dpsgd"] in text
-    assert overview.draw_scores(facts).get_suptitle().endswith("1 to 2 seeds, unfinished: 21 of 22 cells)")
+    assert score_plots.draw_scores(facts).get_suptitle().endswith("1 to 2 seeds, unfinished: 21 of 22 cells)")
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, None])
@@ -199,15 +198,15 @@ def test_one_seed_that_diverges_leaves_no_mean(value):
 def test_who_diverged_is_no_competitor():
     data = {"test": "public", "constant": 2.0}
     left = scored(1.0, 1.0, method="adaclip")
-    words = words_of([scored(math.inf), left], "rmse", data, {}, is_finished=True)
-    assert "the only one with a score among those proven to keep it is adaclip with 1 " in words[0]
-    (alone, *_) = words_of([left], "rmse", data, {}, is_finished=True)
-    assert "the only one proven to keep it is adaclip" in alone
+    words = conclusions([scored(math.inf), left], "rmse", data, {}, is_finished=True)
+    assert "adaclip is the only method with a score proven at this ε: 1 " in words[0]
+    (alone, *_) = conclusions([left], "rmse", data, {}, is_finished=True)
+    assert "adaclip is the only method proven at this ε" in alone
 
 
 def test_a_model_without_privacy_that_diverged_has_no_line(comparison_folder):
     twin = json.loads((comparison_folder / "report.json").read_text())
     gone = {"mean": None, "interval": None, "diverged": 2}
     facts = {**twin, "rows": [{**row, **gone} if row["method"] == "non_private" else row for row in twin["rows"]]}
-    for axes in overview.draw_scores(facts).axes:
+    for axes in score_plots.draw_scores(facts).axes:
         assert "without privacy" not in axes.get_legend_handles_labels()[1]

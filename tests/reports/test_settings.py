@@ -6,7 +6,7 @@ import pytest
 
 from tacit.datasets import Bounds
 from tacit.methods.registry import list_gradient_names
-from tacit.reports.setup import all_choices, as_toml, declared, in_words, settings_facts
+from tacit.reports.settings import all_choices, bounds_facts, describe_settings, format_bounds, settings_facts
 
 BOUNDS = """
 rows = 300          # as Dr Jones told me
@@ -40,7 +40,7 @@ KEPT = {
 
 def test_the_bounds_file_declares_the_same():
     bounds = Bounds.parse(BOUNDS, "/home/jones")
-    again = Bounds.parse(declared(bounds)["file"])
+    again = Bounds.parse(bounds_facts(bounds)["file"])
     for name in ("columns", "rows", "held_out", "test", "example"):
         assert getattr(again, name) == getattr(bounds, name)
     assert list(again.columns) == list(bounds.columns)
@@ -49,14 +49,14 @@ def test_the_bounds_file_declares_the_same():
 def test_remarks_and_folders_stay_with_whoever_wrote_them():
     text = BOUNDS.replace("held_out = 0.25", 'test = "/home/jones/public.csv"')
     bounds = Bounds.parse(text, "/home/jones")
-    assert "ones" not in repr(declared(bounds))
-    assert tomllib.loads(declared(bounds)["file"])["test"] == "public.csv"
+    assert "ones" not in repr(bounds_facts(bounds))
+    assert tomllib.loads(bounds_facts(bounds)["file"])["test"] == "public.csv"
 
 
 def test_a_control_character_in_a_name_is_escaped():
     column = {"name": "a\x7fb\x01", "categories": ["x\ny", "z"]}
     about = {"rows": None, "held_out": 0.2, "test": None, "example": "row"}
-    read = tomllib.loads(as_toml({**about, "columns": [column]}))
+    read = tomllib.loads(format_bounds({**about, "columns": [column]}))
     assert read["columns"] == {"a\x7fb\x01": ["x\ny", "z"]}
 
 
@@ -75,36 +75,36 @@ def test_every_setting_has_its_value_and_no_path_or_secret_is_among_them():
     [
         ({}, "Momentum", "none"),
         ({"momentum": 0.9}, "Momentum", "0.9"),
-        ({"method": "noisy_adam"}, "Momentum", "Adam's own"),
+        ({"method": "noisy_adam"}, "Momentum", "Adam's default"),
         ({"method": "noisy_adam"}, "Optimizer", "Adam"),
-        ({}, "Optimizer", "gradient steps (SGD)"),
-        ({}, "Views of every image", "one, as it is"),
-        ({"averaging": 0.98}, "Running mean of the weights", "with decay 0.98"),
-        ({}, "Running mean of the weights", "none"),
-        ({}, "Seed", "none: the noise is fresh in every run"),
-        ({"seed": 7}, "Seed", "7, from which all noise follows"),
-        ({}, "Noise multiplier", "2.5000 times the sensitivity, found from the budget"),
-        ({"multiplier": 2.5}, "Noise multiplier", "2.5000 times the sensitivity, as given"),
-        ({"mode": "paper"}, "Noise multiplier", "2.5000 times the sensitivity, by the paper's own rule"),
-        ({"is_declared": True}, "Population", "119, declared, not counted from the data"),
-        ({"epsilon": None}, "Budget", "none: no finite ε is proven of this noise"),
-        ({}, "Examples held at once", "a whole lot"),
-        ({}, "The method's own choices", "clipping flat, denominator public"),
-        ({"choices": {"clipping": "per_layer"}}, "The method's own choices", "clipping per layer, denominator public"),
-        ({}, "Recipe", "none: a network was trained as typed"),
+        ({}, "Optimizer", "SGD"),
+        ({}, "Augmented views per image", "none"),
+        ({"averaging": 0.98}, "Weight averaging", "decay 0.98"),
+        ({}, "Weight averaging", "none"),
+        ({}, "Seed", "none: fresh noise in every run"),
+        ({"seed": 7}, "Seed", "7 (determines all noise)"),
+        ({}, "Noise multiplier", "2.5000 (found from the budget)"),
+        ({"multiplier": 2.5}, "Noise multiplier", "2.5000 (as given)"),
+        ({"mode": "paper"}, "Noise multiplier", "2.5000 (by the paper's own rule)"),
+        ({"is_declared": True}, "Population", "119 (declared, not counted from the data)"),
+        ({"epsilon": None}, "Budget", "none: no finite ε is proven for this noise"),
+        ({}, "Micro-batch", "a whole lot"),
+        ({}, "Method settings", "clipping flat, denominator public"),
+        ({"choices": {"clipping": "per_layer"}}, "Method settings", "clipping per layer, denominator public"),
+        ({}, "Recipe", "none"),
     ],
 )
 def test_settings_are_said_in_plain_words(changes, name, words):
-    assert dict(in_words(settings_facts({**KEPT, **changes}, 2.5)))[name] == words
+    assert dict(describe_settings(settings_facts({**KEPT, **changes}, 2.5)))[name] == words
 
 
 def test_noise_that_a_search_found_is_not_called_given():
-    found = dict(in_words(settings_facts({**KEPT, "multiplier": 2.5}, 2.5, is_tuned=True)))
-    assert found["Noise multiplier"] == "2.5000 times the sensitivity, found by the search"
+    found = dict(describe_settings(settings_facts({**KEPT, "multiplier": 2.5}, 2.5, is_tuned=True)))
+    assert found["Noise multiplier"] == "2.5000 (found by the search)"
     assert found["Budget"] == "ε = 3 at δ = 1e-05"
 
 
 @pytest.mark.parametrize("method", list_gradient_names())
 def test_the_choices_of_every_method_are_known_with_their_defaults(method):
     assert all_choices(method, {}) is not None
-    assert all(words for _, words in in_words(settings_facts({**KEPT, "method": method}, 1.0)))
+    assert all(words for _, words in describe_settings(settings_facts({**KEPT, "method": method}, 1.0)))

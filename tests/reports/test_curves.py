@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.accounting import Composed, Gaussian, Laplace, Repeated, curve
-from tacit.reports.schedule import Schedule
+from tacit.reports.curves import Schedule
 
 STEP = Gaussian(1.1).sampled(0.01)
 

@@ -1,4 +1,4 @@
-"""The picture of an audit: the curve below which no attack may get, and how far the attack got."""
+"""Plots of audits: the proven trade-off curve, and the errors that the attack reached."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B")
 _PROVEN: dict[str, Any] = {"color": "#0072B2", "linewidth": 1.8}
 _VERDICTS = {Verdict.STANDS: "#117733", Verdict.BROKEN: "#AA4499", Verdict.CONFLICT: "#CC3311"}
 _LEAST_RATE = 1e-4
-# Pictures in a row, and letters in one line above them.
+# Panels in a row, and letters in one line of a title.
 _ACROSS, _FOLD = 6, 26
 _LEAST_ALARMS = 1e-7
 
 
 def draw_audit(report: AuditReport) -> Figure:
-    """The trade-off curve, if there is a proven one, with the attack's errors as counted.
+    """Draw the proven trade-off curve, if there is one, and the attack's empirical errors.
 
-    A point below the curve is no contradiction by itself, for it was counted, and luck plays its part; the verdict in
-    the title allows for that.
+    A single point below the curve does not contradict it, because errors were counted on few runs; the verdict in the
+    title allows for that.
     """
     figure = Figure(figsize=(6.4, 7.4), layout="constrained")
     axes = figure.subplots()
@@ -46,25 +46,25 @@ def draw_audit(report: AuditReport) -> Figure:
         draw_tradeoff(report.curve, delta=delta, axes=axes)
     else:
         _draw_plain(axes)
-    # A claim above what is proven is on the safe side, and of no interest here.
+    # A claim above the proven epsilon is implied by the proof.
     if report.claimed is not None and report.claimed < report.proven:
         alphas = np.linspace(0, 1, 501)
         claimed = gdp.epsilon_delta_tradeoff(alphas, report.claimed, delta)
         axes.plot(alphas, claimed, label=f"claimed: ε = {report.claimed:.4g}, δ = {delta:g}", **_CLAIM)
     points = np.array(report.finding.points)
     if points.size:
-        axes.plot(points[:, 0], points[:, 1], label=f"the attack: {report.finding.attack}", **_ATTACK)
+        axes.plot(points[:, 0], points[:, 1], label=f"attack: {report.finding.attack}", **_ATTACK)
         for inset in axes.child_axes:
             assert isinstance(inset, Axes)
-            inset.plot(*_countable(points), **_ATTACK)
-    axes.set_title("What the attack could do", loc="left", fontsize=11)
+            inset.plot(*_positive_rates(points), **_ATTACK)
+    axes.set_title("What the attack reached", loc="left", fontsize=11)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.11), frameon=False, fontsize=9.5, handlelength=3.2)
     figure.suptitle(_headline(report), fontsize=12)
     return figure
 
 
 def _draw_plain(axes: Axes) -> None:
-    axes.plot([0, 1], [1, 0], label="guessing: no privacy lost", **_GUESSING)
+    axes.plot([0, 1], [1, 0], label="random guessing", **_GUESSING)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false alarms α", ylabel="members missed β")
     axes.set_box_aspect(1)
     axes.grid(color="#DDDDDD", linewidth=0.6)
@@ -77,31 +77,30 @@ def _headline(report: AuditReport) -> str:
     bound = report.finding.bound
     sign = {Verdict.CONFLICT: "✗", Verdict.BROKEN: "✗", Verdict.STANDS: "✓"}[report.verdict]
     proven = f"proven ε ≤ {report.proven:.4g}, " if math.isfinite(report.proven) else ""
-    return f"{proven}audited {_shown(bound)} ({100 * bound.confidence:g} %)\n{sign} {report.verdict}"
+    return f"{proven}audited {_format_bound(bound)} ({100 * bound.confidence:g} %)\n{sign} {report.verdict}"
 
 
 def draw_claims(rows: Sequence[tuple[str, str, AuditReport]]) -> Figure:
-    """A small picture for every attack (method, name, report): claim and proof as curves, and the attack's points.
+    """Draw a panel for every attack (method, name, report): claim and proof as curves, and the attack's points.
 
-    On logarithmic scales, as claims break where false alarms are rare. A curve is what a claim or proof allows: the
-    attack stays under it, or breaks it. Measured attacks show what was counted; computed ones what they can do, or a
-    line that some test of theirs reaches.
+    Scales are logarithmic, because claims break where false alarms are rare. An attack above a curve breaks that claim
+    or proof. Measured attacks are drawn as counted; computed ones as they can do, or as a line that some test reaches.
     """
     high = -(-len(rows) // _ACROSS)
     figure = Figure(figsize=(2.4 * _ACROSS, 2.85 * high + 1.3), layout="constrained")
     panels = figure.subplots(high, _ACROSS, squeeze=False).ravel()
     for axes, (method, name, report) in zip(panels, rows, strict=False):
         _draw_panel(axes, report)
-        axes.set_title(f"{_folded(method)}\n{name}", loc="left", fontsize=7.5)
+        axes.set_title(f"{_fold(method)}\n{name}", loc="left", fontsize=7.5)
     for axes in panels[len(rows) :]:
         axes.set_axis_off()
     figure.supxlabel("false alarms", fontsize=11)
     figure.supylabel("members found", fontsize=11)
-    figure.legend(handles=_meanings(), loc="outside upper left", ncols=3, frameon=False, fontsize=9.5)
+    figure.legend(handles=_legend_entries(), loc="outside upper left", ncols=3, frameon=False, fontsize=9.5)
     return figure
 
 
-def _folded(method: str) -> str:
+def _fold(method: str) -> str:
     return method.replace(" (paper), ", " (paper),\n") if len(method) > _FOLD else method
 
 
@@ -113,26 +112,28 @@ def _draw_panel(axes: Axes, report: AuditReport) -> None:
         if epsilon is not None and math.isfinite(epsilon):
             axes.plot(alarms, 1 - gdp.epsilon_delta_tradeoff(alarms, epsilon, bound.delta), **style)
     if report.finding.points:
-        axes.plot(*_countable(np.array(report.finding.points)), color=colour, linewidth=0.8, marker="o", markersize=2.2)
+        axes.plot(
+            *_positive_rates(np.array(report.finding.points)), color=colour, linewidth=0.8, marker="o", markersize=2.2
+        )
     else:
-        axes.plot(alarms, _reached(bound, alarms), color=colour, linewidth=2.2, linestyle=(0, (1, 1.2)))
+        axes.plot(alarms, _members_found(bound, alarms), color=colour, linewidth=2.2, linestyle=(0, (1, 1.2)))
     axes.set(xscale="log", yscale="log", xlim=(_LEAST_ALARMS, 1), ylim=(_LEAST_ALARMS, 1.5))
     ticks = (1e-6, 1e-4, 1e-2, 1)
     axes.set(xticks=ticks, yticks=ticks)
     axes.minorticks_off()
     axes.tick_params(labelsize=6.5, length=2)
     axes.set_box_aspect(1)
-    axes.text(0.97, 0.03, _panel_words(report), ha="right", va="bottom", fontsize=7, transform=axes.transAxes)
+    axes.text(0.97, 0.03, _panel_text(report), ha="right", va="bottom", fontsize=7, transform=axes.transAxes)
 
 
-def _countable(points: Floats) -> Floats:
-    """False alarms and members found, of points with some of both: a logarithm has no place for others."""
+def _positive_rates(points: Floats) -> Floats:
+    """False alarms and members found, without points that have none of one: a logarithm cannot show them."""
     kept = points[(points[:, 0] > 0) & (points[:, 1] < 1)]
     return np.stack([kept[:, 0], 1 - kept[:, 1]])
 
 
-def _reached(bound: LowerBound, alarms: Floats) -> Floats:
-    """The members that a computed attack finds; or, where only its epsilon is known, the line it reaches somewhere."""
+def _members_found(bound: LowerBound, alarms: Floats) -> Floats:
+    """The members that a computed attack finds; if only its epsilon is known, a line that it reaches at some point."""
     if bound.gap is not None:
         return np.full(alarms.shape, bound.gap)
     if bound.kind is Kind.GAUSSIAN_SHIFT:
@@ -140,44 +141,44 @@ def _reached(bound: LowerBound, alarms: Floats) -> Floats:
     return np.minimum(bound.delta + np.exp(np.minimum(bound.epsilon + np.log(alarms), 0.0)), 1.0)
 
 
-def _panel_words(report: AuditReport) -> str:
+def _panel_text(report: AuditReport) -> str:
     claimed = [] if report.claimed is None else [f"claimed {report.claimed:.3g}"]
     proven = [f"proven {report.proven:.3g}" if math.isfinite(report.proven) else "nothing proven"]
-    return "\n".join([*claimed, *proven, f"shown {_shown(report.finding.bound)}"])
+    return "\n".join([*claimed, *proven, f"shown {_format_bound(report.finding.bound)}"])
 
 
-def _shown(bound: LowerBound) -> str:
+def _format_bound(bound: LowerBound) -> str:
     if math.isinf(bound.epsilon):
         return "no finite ε" if bound.gap is None else f"δ ≥ {bound.gap:.2g}"
     return f"ε ≥ {down(bound.epsilon, 4)}"
 
 
-def _meanings() -> list[Line2D]:
+def _legend_entries() -> list[Line2D]:
     lines = [
-        Line2D([], [], label="claimed to be the most that an attack finds", **_CLAIM),
-        Line2D([], [], label="proven to be the most that an attack finds", **_PROVEN),
-        Line2D([], [], label="guessing", **_GUESSING),
+        Line2D([], [], label="claimed upper limit of any attack", **_CLAIM),
+        Line2D([], [], label="proven upper limit of any attack", **_PROVEN),
+        Line2D([], [], label="random guessing", **_GUESSING),
     ]
     for verdict, colour in _VERDICTS.items():
         lines.append(Line2D([], [], color=colour, linewidth=0.8, marker="o", markersize=3, label=f"attack: {verdict}"))
     dotted = Line2D(
-        [], [], color="#555555", linewidth=2.2, linestyle=(0, (1, 1.2)), label="attack: computed, not counted"
+        [], [], color="#555555", linewidth=2.2, linestyle=(0, (1, 1.2)), label="attack: computed, not measured"
     )
     return [*lines, dotted]
 
 
 def draw_membership(rocs: dict[str, Roc]) -> Figure:
-    """Members found over false alarms, on logarithmic scales, where an attacker who is seldom wrong is seen."""
+    """Draw members found over false alarms, on logarithmic scales, which show attacks with few false alarms."""
     figure = Figure(figsize=(6.4, 7.4), layout="constrained")
     axes = figure.subplots()
     for number, ((name, one), colour) in enumerate(zip(rocs.items(), _COLOURS, strict=False)):
         found = f"{100 * one.found_at[0.01].value:.2f} %"
         label = f"{name}: AUC {one.area.value:.3f}, {found} found at 1 % false alarms"
-        seen = _countable(np.stack([one.alarms, 1 - one.found], axis=1))
-        # Scores that rank alike lie on each other: the first is the widest.
+        seen = _positive_rates(np.stack([one.alarms, 1 - one.found], axis=1))
+        # Scores with the same ranking overlap, so the first line is the widest.
         axes.plot(*seen, color=colour, linewidth=4.5 - 0.8 * number, label=label)
     line = np.geomspace(_LEAST_RATE, 1, 50)
-    axes.plot(line, line, label="guessing", **_GUESSING)
+    axes.plot(line, line, label="random guessing", **_GUESSING)
     axes.set(xscale="log", yscale="log", xlim=(_LEAST_RATE, 1), ylim=(_LEAST_RATE, 1.2))
     axes.set(xlabel="false alarms", ylabel="members found")
     figure.suptitle("Membership inference", fontsize=12)
