@@ -1,12 +1,14 @@
-"""Small perceptrons are computed by hand, in numpy, and must come out as torch has them."""
+"""Small perceptrons are computed by hand, in numpy, and must agree with single passes."""
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy, l1_loss, mse_loss
 
 from support.slow_gradients import slow_gradients
+from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
+from tacit.gradients.perceptrons import find_chain
 
 SIZE, FEATURES, CLASSES = 40, 6, 3
 X, Y = torch.randn(SIZE, FEATURES), torch.randint(CLASSES, (SIZE,))
@@ -78,21 +80,44 @@ OTHER_LOSSES = {
 
 
 @pytest.mark.parametrize("loss", OTHER_LOSSES.values(), ids=OTHER_LOSSES)
-def test_other_forms_of_the_loss_are_left_to_torch(loss):
+def test_other_forms_of_the_loss_agree_with_single_passes(loss):
     model = deep()
     found = per_example_gradients(model, loss, X, Y)
-    assert not found.layers
+    assert found.layers
     bare = nn.CrossEntropyLoss(loss.weight, ignore_index=loss.ignore_index, label_smoothing=loss.label_smoothing)
     bare.reduction = "none"
     assert_agrees(found, model, bare, X, Y)
 
 
-def test_probabilities_as_targets_and_other_losses_are_left_to_torch():
+def in_place(outputs, targets):
+    """Overwrites the outputs of the model."""
+    return outputs.sub_(targets).square_().sum(1)
+
+
+def mean_of_the_lot(outputs, targets):
+    return (outputs - targets).abs().mean(1).mean()
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, mse_loss, l1_loss, in_place, mean_of_the_lot])
+def test_other_losses_agree_with_single_passes(loss):
+    model, targets = deep(), torch.rand(SIZE, CLASSES).softmax(1)
+    found = per_example_gradients(model, loss, X, targets)
+    assert found.layers
+    assert_agrees(found, model, loss, X, targets)
+
+
+def test_a_loss_with_a_penalty_on_the_weights_has_the_penalty_in_every_gradient():
     model = deep()
-    for loss, targets in ((cross_entropy, torch.rand(SIZE, CLASSES).softmax(1)), (mse_loss, torch.rand(SIZE, CLASSES))):
-        found = per_example_gradients(model, loss, X, targets)
-        assert not found.layers
-        assert_agrees(found, model, loss, X, targets)
+
+    def penalised(outputs, targets):
+        return cross_entropy(outputs, targets, reduction="none") + model[0].weight.square().sum()
+
+    assert_agrees(per_example_gradients(model, penalised, X, Y), model, penalised, X, Y)
+
+
+def test_a_loss_that_depends_on_no_score_is_refused():
+    with pytest.raises(InvalidArgument, match="trainable parameter"):
+        per_example_gradients(deep(), lambda outputs, targets: targets.float() * 2, X, Y)
 
 
 def test_a_frozen_layer_is_left_to_torch():
@@ -165,3 +190,41 @@ def test_scores_far_apart_overflow_nothing():
 def test_large_lots_are_left_to_torch():
     inputs = torch.randn(20_000, FEATURES)
     assert not per_example_gradients(deep(), cross_entropy, inputs, torch.randint(CLASSES, (20_000,))).layers
+
+
+def test_tied_weights_and_an_activation_in_place_agree_with_single_passes():
+    layer = nn.Linear(FEATURES, FEATURES)
+    model = nn.Sequential(layer, nn.Tanh(), layer, nn.ReLU(inplace=True), nn.Linear(FEATURES, CLASSES, bias=False))
+    assert find_chain(model) is not None
+    assert_agrees(per_example_gradients(model, cross_entropy, X, Y), model, cross_entropy, X, Y)
+
+
+def test_hooks_are_not_left_out():
+    model = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.ReLU(), nn.Linear(FEATURES, CLASSES))
+    before = per_example_gradients(model, cross_entropy, X, Y).norms()
+    model[0].register_forward_hook(lambda module, args, out: 3 * out)
+    assert find_chain(model) is None
+    after = per_example_gradients(model, cross_entropy, X, Y)
+    assert not torch.allclose(before, after.norms())
+    assert_agrees(after, model, cross_entropy, X, Y)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Conv1d(6, 3, 1),
+        nn.utils.parametrizations.weight_norm(nn.Linear(6, 3)),
+        nn.Sequential(nn.LSTM(6, 3)),
+        nn.Sequential(nn.Linear(6, 3), nn.GELU()),
+    ],
+    ids=["convolution", "parametrised", "recurrent", "other activation"],
+)
+def test_other_models_are_recorded(model):
+    assert find_chain(model) is None
+
+
+def test_gradients_are_the_same_where_torch_does_not_record_them():
+    model = nn.Linear(FEATURES, CLASSES)
+    with torch.no_grad():
+        off = per_example_gradients(model, cross_entropy, X, Y).norms()
+    assert torch.equal(off, per_example_gradients(model, cross_entropy, X, Y).norms())

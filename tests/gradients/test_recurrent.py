@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import tacit.gradients.recurrences as recurrences
+import tacit.gradients.rules.recurrences as recurrences
 from support.slow_gradients import slow_gradients
 from tacit.errors import MixesExamples
 from tacit.gradients import LotGradients, per_example_gradients
-from tacit.gradients.pieces import GramPiece
+from tacit.gradients.contributions import OuterProductSum
 from tacit.stages.bounds import Clip
 
 KINDS = [nn.LSTM, nn.GRU, nn.RNN]
@@ -104,9 +104,9 @@ def test_weights_are_not_copied_for_every_example(kind):
     """Few times and wide states: what is kept is what goes in and out, and its Gram matrices are shared."""
     model = Reader(kind(32, 40, batch_first=True)).double()
     model(lot()[0])
-    pieces = assert_exact(model, *lot(times=3)).pieces
-    assert isinstance(pieces["layer.weight_hh_l0"], GramPiece)
-    assert isinstance(pieces["layer.weight_ih_l0"], GramPiece)
+    pieces = assert_exact(model, *lot(times=3)).contributions
+    assert isinstance(pieces["layer.weight_hh_l0"], OuterProductSum)
+    assert isinstance(pieces["layer.weight_ih_l0"], OuterProductSum)
     assert (pieces["layer.weight_hh_l0"].grads is pieces["layer.weight_ih_l0"].grads) == (kind is not nn.GRU)
 
 
@@ -244,8 +244,8 @@ class Loop(nn.Module):
 
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_a_cell_that_is_called_again_and_again_is_one_piece(kind):
-    pieces = assert_exact(Loop(kind(20, 24)).double(), *lot()).pieces
-    assert isinstance(pieces["cell.weight_hh"], GramPiece)
+    pieces = assert_exact(Loop(kind(20, 24)).double(), *lot()).contributions
+    assert isinstance(pieces["cell.weight_hh"], OuterProductSum)
     assert pieces["cell.weight_hh"].grads.shape[1] == 6
 
 

@@ -27,7 +27,7 @@ def is_kept(value: object) -> bool:
 
 def kept(model: nn.Module, inputs: Tensor, name: str, classes: int = 2) -> int:
     targets = torch.randint(classes, (len(inputs),))
-    return held(per_example_gradients(model, F.cross_entropy, inputs, targets).pieces[name])
+    return held(per_example_gradients(model, F.cross_entropy, inputs, targets).contributions[name])
 
 
 class Offsets(nn.Module):

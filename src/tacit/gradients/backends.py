@@ -1,7 +1,8 @@
-"""Two ways to per-example gradients: book-keeping (one backward pass, rules per operation) and vmap (any model)."""
+"""Three ways to per-example gradients: rules for one backward pass (book-keeping), torch.func, single passes."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,67 +12,83 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import MixesExamples
-from tacit.gradients.chains import chain_gradients, chain_of
-from tacit.gradients.derived import leaves_of, parameters_of, pulled, replay, to_parameters
-from tacit.gradients.engine import Unclear, full_precision, precise, refuse_constant
-from tacit.gradients.entropy import losses_and_gradients
-from tacit.gradients.layout import CallLayout, Layout, apply, layout_of
-from tacit.gradients.losses import Loss, per_example_losses
-from tacit.gradients.lot import LotGradients, Tensors
-from tacit.gradients.memory import is_same, unchanged, undone
-from tacit.gradients.models import eagerly
-from tacit.gradients.pieces import DensePiece, Piece
-from tacit.gradients.proof import refuse_unless_proven
-from tacit.gradients.recording import Call, Record, Recorder
-from tacit.gradients.recurrent import two_linears
-from tacit.gradients.rules import RULES, Batched
-from tacit.gradients.sequence import Different, Follower
-from tacit.gradients.trees import replaced, tensors_in
+from tacit.gradients.checks import CallLayout, Layout, find_layout
+from tacit.gradients.checks.labels import Rows
+from tacit.gradients.contributions import Contribution, DenseContribution, LotGradients, Tensors, leave_autocast, widen
+from tacit.gradients.losses import Loss, differentiate_losses, per_example_losses
+from tacit.gradients.models import (
+    call_model,
+    is_identical,
+    refuse_changes,
+    refuse_constant,
+    restore_buffers,
+    run_eagerly,
+)
+from tacit.gradients.perceptrons import perceptron_gradients
+from tacit.gradients.rules import ANY_AXIS, RULES
+from tacit.gradients.trace import (
+    Call,
+    DifferentOperations,
+    LogComparison,
+    Record,
+    Recorder,
+    Unclear,
+    iter_tensors,
+    map_tensors,
+)
 
-# On so many examples gradients are checked before a layout is trusted, and so many ways through a model are tried.
+# Gradients are checked on so many examples before a layout is trusted; so many different passes are examined.
 _ENOUGH, _TRIES = 32, 3
+# Examples with norms above so many times the median take no part in the check: their rounding errors would hide others.
+_FARTHEST = 100.0
+_HALF = (torch.float16, torch.bfloat16)
 
 
-def bookkeeping(
+def lot_size_of(inputs: Any) -> int:
+    """How many examples there are: the first dimension of the first tensor."""
+    return (inputs if isinstance(inputs, Tensor) else next(iter_tensors(inputs))).shape[0]
+
+
+def keep_books(
     model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, layout: Layout | None = None
 ) -> LotGradients:
-    """One forward pass that is watched, one backward pass to the outputs of what was seen, and a rule for each."""
+    """Record one forward pass, run one backward pass to the outputs of the recorded calls, and apply a rule to each."""
     if lot_size_of(inputs) == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     if layout is None or layout.doubt:
-        layout = layout_of(model, loss, parameters, inputs, targets)
+        layout = find_layout(model, loss, parameters, inputs, targets)
     with nullcontext() if torch.is_grad_enabled() else torch.enable_grad():
         for _ in range(_TRIES):
             if layout.writes_inputs:
-                inputs, targets = (replaced(tree, torch.clone) for tree in (inputs, targets))
+                inputs, targets = (map_tensors(tree, torch.clone) for tree in (inputs, targets))
             try:
                 if layout.proofs < _ENOUGH:
                     _prove(model, loss, inputs, targets, parameters, layout)
-                return _by_rules(model, loss, inputs, targets, parameters, layout)
-            except Different:
-                # Another way through the model: examined before anything is released from it.
+                return _apply_rules(model, loss, inputs, targets, parameters, layout)
+            except DifferentOperations:
+                # Another path through the model: examined before anything is released from it.
                 layout.doubt = "the model did something else on a later lot"
-                layout = layout_of(model, loss, parameters, inputs, targets, anew=True)
+                layout = find_layout(model, loss, parameters, inputs, targets, anew=True)
         raise Unclear("the model does different things for different lots")
 
 
 def _prove(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, layout: Layout) -> None:
     """Check gradients made by the layout on the first examples of a lot; `Unclear`, for good, if they are wrong.
 
-    Examples whose gradients are not finite are left out: they prove nothing, and count zero later.
+    Examples whose gradients are not finite are left out: they prove nothing, and contribute zero later.
     """
 
     def check(kept: Any) -> Tensor:
         # Copies: some models change their inputs in place.
-        some, wanted = (replaced(tree, lambda tensor: tensor[kept].clone()) for tree in (inputs, targets))
-        with torch.random.fork_rng(devices=[]), undone(model):
-            return _by_rules(model, loss, some, wanted, parameters, layout, is_proof=True).norms()
+        some, wanted = (map_tensors(tree, lambda tensor: tensor[kept].clone()) for tree in (inputs, targets))
+        with torch.random.fork_rng(devices=[]), restore_buffers(model):
+            return _apply_rules(model, loss, some, wanted, parameters, layout, is_proof=True).norms()
 
     try:
         finite = check(slice(0, _ENOUGH)).isfinite()
         if bool(finite.any()) and not bool(finite.all()):
             check(finite.nonzero().flatten())
-    except Different:
+    except DifferentOperations:
         raise
     except Unclear as reason:
         layout.doubt = str(reason)
@@ -79,7 +96,41 @@ def _prove(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: 
     layout.proofs += int(finite.sum())
 
 
-def _by_rules(
+def _refuse_unless_proven(values: Tensor, gradients: LotGradients) -> None:
+    """Raise `Unclear` for gradients that do not add up.
+
+    Per-example gradients are right if, with any weights, they add up to the gradient of the losses with these weights,
+    which torch computes by itself. One backward pass with random weights therefore finds parameters used out of sight,
+    examples in another order or that meet in the backward pass, and random numbers drawn again. It needs the graph of
+    the losses, `values`. A lot with numbers that are not finite proves nothing.
+    """
+    norms = gradients.norms()
+    if not bool(norms.isfinite().all()):
+        return
+    refuse_constant(values)
+    # Not only signs: what divides by a norm over the lot would not notice them.
+    sizes, signs = torch.rand(2, len(norms), generator=torch.Generator().manual_seed(0))
+    weights = torch.where(signs < 0.5, -0.5 - 1.5 * sizes, 0.5 + 1.5 * sizes).to(norms)
+    weights = torch.where(norms <= _FARTHEST * norms.median(), weights, 0.0)
+    wanted: tuple[Tensor | None, ...] = torch.autograd.grad(
+        values, list(gradients.parameters.values()), weights.to(values), retain_graph=True, allow_unused=True
+    )
+    found = gradients.weighted_sum(weights)
+    lengths = {name: _measure(each * weights) for name, each in gradients.layer_norms().items()}
+    whole = math.hypot(*lengths.values())
+    is_rough = values.dtype in _HALF or torch.is_autocast_enabled(values.device.type)
+    relative, absolute = (0.1, 0.01) if is_rough else (1e-3, 1e-5)
+    for name, expected in zip(gradients.parameters, wanted, strict=True):
+        difference = found[name] if expected is None else found[name] - expected
+        if not _measure(difference) <= relative * lengths[name] + absolute * whole:
+            raise Unclear(f"the recorded uses of {name!r} do not add up to its gradient")
+
+
+def _measure(values: Tensor) -> float:
+    return float(values.detach().double().norm())
+
+
+def _apply_rules(
     model: nn.Module,
     loss: Loss,
     inputs: Any,
@@ -89,38 +140,42 @@ def _by_rules(
     *,
     is_proof: bool = False,
 ) -> LotGradients:
-    chain = chain_of(model) if layout.is_chain and isinstance(inputs, Tensor) else None
-    if chain is not None:
-        return chain_gradients(chain, loss, inputs, targets, parameters, layout.loss, is_proof=is_proof)
+    by_hand = None
+    if layout.is_chain:
+        by_hand = perceptron_gradients(model, loss, inputs, targets, parameters, layout.loss)
+        if by_hand is not None and not is_proof:
+            return by_hand
     size = lot_size_of(inputs)
-    follower = Follower(layout.forward, size)
-    # In the order of the examination: what else a parameter met was the same for all examples, or not.
+    comparison = LogComparison(layout.forward, size)
+    # In the order of the examination: whether the other tensors that a parameter met were the same for all examples.
     constants = iter(layout.constants)
     recorder = Recorder(
-        parameters, lambda _, number: number in layout.spread, lambda _: next(constants, False), follower.see
+        parameters, lambda _, number: number in layout.spread, lambda _: next(constants, False), comparison.see
     )
-    with eagerly(layout.is_compiled), recorder:
-        outputs = apply(model, inputs)
-    follower.finish()
+    with run_eagerly(layout.is_compiled), recorder:
+        outputs = call_model(model, inputs)
+    comparison.finish()
     record = recorder.record
     if len(record.calls) != len(layout.calls) or not all(
-        places.fits(call, size) for call, places in zip(record.calls, layout.calls, strict=True)
+        expected.fits(call, size) for call, expected in zip(record.calls, layout.calls, strict=True)
     ):
         raise Unclear("the model did not do the same as in the examination")
     edges = [edge for call in record.calls for edge in call.edges if edge is not None]
-    values, found = losses_and_gradients(loss, outputs, targets, size, edges, layout.loss, is_proof=is_proof)
-    # Taken away one by one: of many, less is kept than was found.
+    values, found = differentiate_losses(loss, outputs, targets, size, edges, layout.loss, keeps_graph=is_proof)
+    # Freed one by one, so that memory never holds all of them and all contributions.
     waiting = [*reversed(found)]
     del found
-    pieces: dict[str, list[Piece]] = {}
-    with torch.no_grad(), full_precision(values.device.type):
+    uses: dict[str, list[Contribution]] = {}
+    with torch.no_grad(), leave_autocast(values.device.type):
         for call, places in zip(record.calls, layout.calls, strict=True):
-            given = [waiting.pop() if edge is not None else None for edge in call.edges]
-            if any(grad is not None for grad in given):
-                _collect(record, call, places, given, pieces, size)
-    gradients = LotGradients.of(parameters, pieces, values.detach())
+            grads = [waiting.pop() if edge is not None else None for edge in call.edges]
+            if any(grad is not None for grad in grads):
+                _collect(record, call, places, grads, uses, size)
+    gradients = LotGradients.of(parameters, uses, values.detach())
     if is_proof:
-        refuse_unless_proven(values, gradients)
+        _refuse_unless_proven(values, gradients)
+        if by_hand is not None:
+            _refuse_unless_proven(values, by_hand)
     return gradients
 
 
@@ -129,42 +184,37 @@ def _collect(
     call: Call,
     layout: CallLayout,
     grads: list[Tensor | None],
-    pieces: dict[str, list[Piece]],
+    uses: dict[str, list[Contribution]],
     size: int,
 ) -> None:
-    """Put what one call contributes into `pieces`."""
+    """Put what one call contributes into `uses`."""
     if not call.is_untouched():
         raise Unclear("an input was overwritten in place after it was used")
-    rule = RULES.get(call.function)
-    found: dict[int, Piece] = {}
-    place = layout.outputs[0]
+    rule, place = RULES.get(call.function), layout.outputs[0]
+    found: dict[int, Contribution] = {}
     if rule is not None and place is not None and len(grads) == 1 and grads[0] is not None:
         x = layout.arguments[0]
-        if x is not None and (place.axis == x.axis == 0 or call.function in _ANY_AXIS):
+        if x is not None and (place.axis == x.axis == 0 or call.function in ANY_AXIS):
             found = rule(call, place.front(grads[0]), x.front)
-    if found:
-        for key, piece in found.items():
-            if key in record.names:
-                pieces.setdefault(record.names[key], []).append(piece)
-            elif key in record.derived:
-                derived = record.derived[key].value
-                _add_dense(_vectorised(call, to_parameters, record, derived, piece.dense()), pieces)
-        return
-    by_example = _by_vmap if any(place is not None for place in layout.arguments) else _by_cotangent
-    _add_dense(_vectorised(call, by_example, record, call, layout, grads, size), pieces)
+    dense: list[Tensors] = []
+    for key, contribution in found.items():
+        if key in record.names:
+            uses.setdefault(record.names[key], []).append(contribution)
+        elif key in record.derived:
+            derived = record.derived[key].value
+            dense.append(_vectorise(call, record.pull_to_parameters, derived, contribution.dense()))
+    if not found:
+        dense.append(_vectorise(call, _pull_each, record, call, layout, grads, size))
+    for name, values in ((name, values) for each in dense for name, values in each.items()):
+        uses.setdefault(name, []).append(DenseContribution(values.to(widen(values.dtype))))
 
 
-def _add_dense(found: Tensors, pieces: dict[str, list[Piece]]) -> None:
-    for name, values in found.items():
-        pieces.setdefault(name, []).append(DensePiece(values.to(precise(values.dtype))))
-
-
-def _vectorised(call: Call, by_example: Callable[..., Tensors], *rest: Any) -> Tensors:
+def _vectorise(call: Call, by_example: Callable[..., Tensors], *rest: Any) -> Tensors:
     # The recurrent cells of oneDNN cannot be vectorised, those of torch can.
     is_enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
-        with _quiet():
+        with _ignore_warnings():
             return by_example(*rest)
     except RuntimeError as error:
         raise Unclear(f"{call.function} cannot be vectorised") from error
@@ -172,68 +222,50 @@ def _vectorised(call: Call, by_example: Callable[..., Tensors], *rest: Any) -> T
         torch._C._set_mkldnn_enabled(is_enabled)
 
 
-# Operations on the last dimension or on single tokens do not mind where the examples are.
-_ANY_AXIS = {torch.nn.functional.linear, torch.nn.functional.embedding, two_linears}
-
-
-def _by_vmap(record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int) -> Tensors:
-    """Per-example gradients of any operation: its own vector-Jacobian product, vectorised over the examples."""
-    leaves = leaves_of(record, call.tensors)
+def _pull_each(record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int) -> Tensors:
+    """Per-example gradients of any operation: its vector-Jacobian product, vectorised over the examples."""
+    leaves = record.find_parameters(call.tensors)
+    values = {name: leaf.detach() for name, leaf in leaves.items()}
     places = dict(zip((id(t) for t in call.tensors), layout.arguments, strict=True))
-    batched = {id(t): t for t in call.tensors if places[id(t)] is not None}
-    cotangents = [(i, g, layout.outputs[i]) for i, g in enumerate(grads) if g is not None]
-    if any(place is None for _, _, place in cotangents):
-        raise Unclear("an output without examples depends on a parameter")
+    outputs = [(i, grad, layout.outputs[i]) for i, grad in enumerate(grads) if grad is not None]
 
-    def alone(examples: dict[int, Tensor], cotangent: tuple[Tensor, ...]) -> Tensors:
-        lot = {key: _alone(value, places[key]) for key, value in examples.items()}
-        wanted = [_alone(value, place) for value, (_, _, place) in zip(cotangent, cotangents, strict=True)]
-
+    def pull(lot: dict[int, Tensor], cotangents: list[Tensor]) -> Tensors:
         def run(given: Tensors) -> tuple[Tensor, ...]:
-            swap = {key: given[name] for name, key in leaves.items()} | lot
-            result = list(tensors_in(replay(record, call.function, call.args, call.kwargs, swap)))
-            return tuple(result[i] for i, _, _ in cotangents)
+            swap = {id(leaf): given[name] for name, leaf in leaves.items()} | lot
+            result = list(iter_tensors(record.replay(call.function, call.args, call.kwargs, swap)))
+            return tuple(result[i] for i, _, _ in outputs)
 
-        return pulled(run, parameters_of(record, call.tensors), tuple(wanted))
+        gradients: Tensors = torch.func.vjp(run, values)[1](tuple(cotangents))[0]
+        return gradients
 
-    stacked = {key: _front(value.detach(), places[key]) for key, value in batched.items()}
-    cotangent = tuple(_front(g, place) for _, g, place in cotangents)
-    gradients: Tensors = torch.func.vmap(alone, randomness="same")(stacked, cotangent)
-    return gradients
+    def pull_alone(examples: dict[int, Tensor], cotangents: tuple[Tensor, ...]) -> Tensors:
+        lot = {key: _as_lot(value, places[key]) for key, value in examples.items()}
+        pairs = zip(cotangents, outputs, strict=True)
+        return pull(lot, [_as_lot(value, place) for value, (_, _, place) in pairs])
 
-
-def _by_cotangent(record: Record, call: Call, layout: CallLayout, grads: list[Tensor | None], size: int) -> Tensors:
-    """A parameter spread over the examples: each example's share of the output's gradient, pulled back by itself."""
-    leaves = leaves_of(record, call.tensors)
-    cotangents = [(i, g, layout.outputs[i]) for i, g in enumerate(grads) if g is not None]
-
-    def run(given: Tensors) -> tuple[Tensor, ...]:
-        swap = {key: given[name] for name, key in leaves.items()}
-        result = list(tensors_in(replay(record, call.function, call.args, call.kwargs, swap)))
-        return tuple(result[i] for i, _, _ in cotangents)
-
-    values = parameters_of(record, call.tensors)
-
-    def alone(example: Tensor) -> Tensors:
+    def pull_masked(example: Tensor) -> Tensors:
         masked = []
-        for _, grad, place in cotangents:
+        for _, grad, place in outputs:
             if place is None or place.fold > 1:
                 raise Unclear("a parameter is spread over the examples in an unusual way")
             shape = [-1 if axis == place.axis else 1 for axis in range(grad.dim())]
             # Not a product: another example's gradient may be NaN.
             masked.append(torch.where(example.view(shape), grad, 0.0))
-        return pulled(run, values, tuple(masked))
+        return pull({}, masked)
 
-    gradients: Tensors = torch.func.vmap(alone)(torch.eye(size, dtype=torch.bool))
+    if all(place is None for place in layout.arguments):
+        # A parameter spread over the examples: each example's share of the output gradient is pulled back by itself.
+        spread: Tensors = torch.func.vmap(pull_masked)(torch.eye(size, dtype=torch.bool))
+        return spread
+    if any(place is None for _, _, place in outputs):
+        raise Unclear("an output without examples depends on a parameter")
+    batched = {id(t): place.front(t.detach()) for t in call.tensors if (place := places[id(t)]) is not None}
+    cotangents = tuple(place.front(grad) for _, grad, place in outputs if place is not None)
+    gradients: Tensors = torch.func.vmap(pull_alone, randomness="same")(batched, cotangents)
     return gradients
 
 
-def _front(value: Tensor, place: Batched | None) -> Tensor:
-    assert place is not None
-    return place.front(value)
-
-
-def _alone(value: Tensor, place: Batched | None) -> Tensor:
+def _as_lot(value: Tensor, place: Rows | None) -> Tensor:
     """One example's part as a lot of one, in the layout that the operation expects."""
     assert place is not None
     if place.fold > 1:
@@ -241,64 +273,63 @@ def _alone(value: Tensor, place: Batched | None) -> Tensor:
     return value.unsqueeze(place.axis)
 
 
-def by_vmap(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
-    """torch.func over the whole model: for models whose examples cannot be followed. Dense, hence heavy."""
+def vectorise_model(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
+    """torch.func over the whole model: for models whose examples cannot be followed. Forms every gradient."""
     size = lot_size_of(inputs)
     if size == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     rest = {k: v.detach() for k, v in (*model.named_parameters(), *model.named_buffers()) if k not in parameters}
 
     def value(given: Tensors, example: Any, target: Any) -> tuple[Tensor, Tensor]:
-        lot, wanted = replaced(example, lambda t: t.unsqueeze(0)), replaced(target, lambda t: t.unsqueeze(0))
+        lot, wanted = (map_tensors(tree, lambda t: t.unsqueeze(0)) for tree in (example, target))
         arguments = lot if isinstance(lot, tuple) else () if isinstance(lot, dict) else (lot,)
         outputs = torch.func.functional_call(
             model, {**rest, **given}, arguments, lot if isinstance(lot, dict) else None
         )
         result = per_example_losses(loss, outputs, wanted, 1)[0]
         refuse_constant(result)
-        return result, result.detach()
+        return result, result
 
     gradient = torch.func.grad(value, has_aux=True)
     given = {name: parameter.detach() for name, parameter in parameters.items()}
     vectorised = torch.func.vmap(gradient, in_dims=(None, 0, 0), randomness="different")
-    with _quiet(), unchanged(model, loss):
-        dense, losses = vectorised(given, *(replaced(tree, torch.clone) for tree in (inputs, targets)))
-    if any(values.requires_grad for values in dense.values()):
-        raise Unclear("it uses a tensor that was made from its parameters before, whose share torch.func cannot see")
-    pieces: dict[str, list[Piece]] = {
-        name: [DensePiece(values.to(precise(values.dtype)))] for name, values in dense.items()
-    }
-    return LotGradients.of(parameters, pieces, losses)
+    with _ignore_warnings(), refuse_changes(model, loss), torch.enable_grad():
+        dense, losses = vectorised(given, *(map_tensors(tree, torch.clone) for tree in (inputs, targets)))
+    if losses.requires_grad:
+        raise Unclear("the loss uses parameters, or a tensor made of them, where torch.func cannot see it")
+    return _make_dense(parameters, dense, losses)
 
 
-def one_by_one(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
-    """A backward pass for every example alone: slow, and right for whatever runs at all and keeps nothing.
+def _make_dense(parameters: Tensors, dense: Tensors, losses: Tensor) -> LotGradients:
+    contributions = {name: DenseContribution(values.to(widen(values.dtype))) for name, values in dense.items()}
+    return LotGradients(parameters, {**contributions}, losses)
 
-    The first example goes through twice, before and after the others: what it gives must not depend on them.
+
+def loop_over_examples(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
+    """A backward pass for every example alone: slow, and right for any model that runs and keeps nothing.
+
+    The first example goes through twice, before and after the others: its gradient must not depend on them.
     """
     size = lot_size_of(inputs)
     if size == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     random = torch.get_rng_state()
-    with unchanged(model, loss):
-        found = [_alone_pass(model, loss, inputs, targets, parameters, index) for index in range(size)]
+    with refuse_changes(model, loss):
+        found = [_differentiate_alone(model, loss, inputs, targets, parameters, index) for index in range(size)]
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(random)
-            again = _alone_pass(model, loss, inputs, targets, parameters, 0)
-    if size > 1 and not all(map(is_same, again, found[0])):
+            again = _differentiate_alone(model, loss, inputs, targets, parameters, 0)
+    if size > 1 and not all(map(is_identical, again, found[0])):
         raise MixesExamples(
             "An example has another gradient when other examples have gone through the model or the loss before it, "
             "so something of them is kept. Store nothing of an example."
         )
     losses, *rows = zip(*found, strict=True)
-    pieces: dict[str, list[Piece]] = {
-        name: [DensePiece(torch.stack(values).to(precise(values[0].dtype)))]
-        for name, values in zip(parameters, rows, strict=True)
-    }
-    return LotGradients.of(parameters, pieces, torch.stack(losses))
+    dense = {name: torch.stack(values) for name, values in zip(parameters, rows, strict=True)}
+    return _make_dense(parameters, dense, torch.stack(losses))
 
 
-def _alone_pass(
+def _differentiate_alone(
     model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, index: int
 ) -> list[Tensor]:
     """The loss of one example and its gradients, parameter by parameter."""
@@ -307,27 +338,19 @@ def _alone_pass(
         return value[index : index + 1].clone()
 
     with torch.enable_grad():
-        outputs = apply(model, replaced(inputs, pick))
-        value = per_example_losses(loss, outputs, replaced(targets, pick), 1)[0]
+        outputs = call_model(model, map_tensors(inputs, pick))
+        value = per_example_losses(loss, outputs, map_tensors(targets, pick), 1)[0]
         # The loss of an example may be a constant, where the model or the loss has cases: its gradient is zero.
         found: tuple[Tensor | None, ...] = (None,) * len(parameters)
         if value.requires_grad:
             found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
-    gradients = [
-        torch.zeros_like(parameter) if grad is None else grad
-        for parameter, grad in zip(parameters.values(), found, strict=True)
-    ]
-    return [value.detach(), *gradients]
+    pairs = zip(parameters.values(), found, strict=True)
+    return [value.detach(), *(torch.zeros_like(parameter) if grad is None else grad for parameter, grad in pairs)]
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """torch.func warns where it has to loop; the answer is the same."""
+def _ignore_warnings() -> Iterator[None]:
+    """torch.func warns where it has to loop; the result is the same."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop")
         yield
-
-
-def lot_size_of(inputs: Any) -> int:
-    """How many examples there are: the first dimension of the first tensor."""
-    return (inputs if isinstance(inputs, Tensor) else next(tensors_in(inputs))).shape[0]

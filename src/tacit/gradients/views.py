@@ -1,7 +1,7 @@
-"""Several views of one example, such as shifted or mirrored images: averaged first, clipped then (De et al. 2022).
+"""Several views of one example, such as shifted or mirrored images, averaged before clipping (De et al. 2022).
 
-An example contributes the mean of its views' gradients, and that is what is clipped: however many views there are, it
-is one contribution, and the sensitivity is what it was.
+An example contributes the mean of its views' gradients, and that mean is clipped. So the sensitivity does not depend on
+the number of views.
 """
 
 from __future__ import annotations
@@ -17,18 +17,24 @@ from torch.nn import functional
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
+from tacit.gradients import per_example_gradients
 from tacit.gradients.backends import lot_size_of
-from tacit.gradients.layout import refuse_mixing_function
+from tacit.gradients.checks import refuse_mixing_function
+from tacit.gradients.contributions import (
+    Contribution,
+    DenseContribution,
+    LotGradients,
+    OuterProduct,
+    OuterProductSum,
+    merge_uses,
+)
 from tacit.gradients.losses import Loss
-from tacit.gradients.lot import LotGradients
-from tacit.gradients.merging import merged
 from tacit.gradients.models import trainable
-from tacit.gradients.pieces import DensePiece, GramPiece, OuterPiece, Piece
-from tacit.gradients.tables import EmbeddingPiece, TiedPiece
+from tacit.gradients.rules.embedding import TableContribution, TiedContribution
 
 Augment = Callable[[Any], Any]
 
-# Functions whose views were seen to be made of one example alone.
+# Functions that were seen to make each view from one example alone.
 _EXAMINED: weakref.WeakSet[Augment] = weakref.WeakSet()
 
 
@@ -36,8 +42,8 @@ _EXAMINED: weakref.WeakSet[Augment] = weakref.WeakSet()
 class Shifts:
     """Views of images [B, channels, height, width]: each moved by up to so many pixels along both axes, at random.
 
-    What moves out is lost, and zeros move in. Draws come from torch's generator, and hide nothing: whoever knows them
-    is still faced with the noise on the sum.
+    Pixels that move out are lost, and zeros move in. Draws come from torch's generator and need not be secret: privacy
+    comes from the noise on the sum.
 
     >>> Shifts(2)(torch.ones(5, 1, 28, 28)).shape
     torch.Size([5, 1, 28, 28])
@@ -49,7 +55,7 @@ class Shifts:
         object.__setattr__(self, "pixels", _validate.count("pixels", self.pixels))
 
     def __call__(self, images: Tensor) -> Tensor:
-        """A new draw for each of the images."""
+        """Shift each image by a new draw."""
         size, channels, height, width = images.shape
         by = self.pixels
         padded = functional.pad(images, (by, by, by, by))
@@ -61,10 +67,10 @@ class Shifts:
 
 @dataclass(frozen=True)
 class Views:
-    """Gradients for `PrivateRun(gradients=...)`: of each example, the mean over `count` views that `augment` makes.
+    """Gradients for `PrivateRun(gradients=...)`: for each example, the mean over `count` views that `augment` makes.
 
-    `augment` is given the inputs of some examples and returns as many, each made of one example alone, and a new draw
-    at every call. Give `micro_batch` to the run: all views of so many examples are held at once.
+    `augment` takes the inputs of some examples and returns as many, each made of one example alone, with a new draw at
+    every call. Set `micro_batch` of the run: all views of so many examples are held at once.
 
     >>> import torch
     >>> views = Views(lambda images: images + torch.randn_like(images), count=4)
@@ -80,43 +86,38 @@ class Views:
         object.__setattr__(self, "count", _validate.count("count", self.count))
 
     def __call__(self, model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> LotGradients:
-        """The gradients of one lot, or of a piece of it."""
-        from tacit.gradients import per_example_gradients
-
+        """The gradients of one lot, or of a part of it."""
         parameters = trainable(model)
         size = lot_size_of(inputs)
         each = [
-            per_example_gradients(model, loss, self._view(inputs, size), targets, parameters=parameters)
+            per_example_gradients(model, loss, self._make_view(inputs, size), targets, parameters=parameters)
             for _ in range(self.count)
         ]
-        # An example uses its parameters once for every view: several uses are added up, and not all of them formed.
-        pieces: dict[str, list[Piece]] = {
-            name: [_scaled(merged(uses, parameter.shape), 1 / self.count)]
+        # Each view is one more use of the parameters, so contributions are merged without forming gradients.
+        contributions = {
+            name: _scale(merge_uses(uses, parameter.shape), 1 / self.count)
             for name, parameter in parameters.items()
-            if (uses := [found.pieces[name] for found in each if name in found.pieces])
+            if (uses := [found.contributions[name] for found in each if name in found.contributions])
         }
-        losses = torch.stack([found.losses for found in each]).mean(0)
-        return LotGradients.of(parameters, pieces, losses)
+        return LotGradients(parameters, contributions, torch.stack([found.losses for found in each]).mean(0))
 
-    def _view(self, inputs: Any, size: int) -> Any:
-        """A view of every example; as many as there were."""
+    def _make_view(self, inputs: Any, size: int) -> Any:
+        """A view of every example."""
         if self.augment not in _EXAMINED:
             refuse_mixing_function(self.augment, inputs)
             _EXAMINED.add(self.augment)
         view = self.augment(inputs)
         if lot_size_of(view) != size:
-            raise InvalidArgument(
-                "augment must return one view for each example that it is given. It changed how many there are."
-            )
+            raise InvalidArgument("augment must return one view for each example. It returned another number of them.")
         return view
 
 
-def _scaled(piece: Piece, factor: float) -> Piece:
-    """The same contributions times a number."""
-    match piece:
-        case OuterPiece() | GramPiece() | EmbeddingPiece():
-            return replace(piece, grads=piece.grads * factor)
-        case TiedPiece():
-            table = replace(piece.table, grads=piece.table.grads * factor)
-            return TiedPiece(table, replace(piece.product, grads=piece.product.grads * factor))
-    return DensePiece(piece.dense() * factor)
+def _scale(use: Contribution, factor: float) -> Contribution:
+    """The contribution times a number."""
+    match use:
+        case OuterProduct() | OuterProductSum() | TableContribution():
+            return replace(use, grads=use.grads * factor)
+        case TiedContribution():
+            table = replace(use.table, grads=use.table.grads * factor)
+            return TiedContribution(table, replace(use.product, grads=use.product.grads * factor))
+    return DenseContribution(use.dense() * factor)

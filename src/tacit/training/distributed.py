@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tacit.accounting.events import from_json
 from tacit.errors import InvalidArgument, OutOfOrder, TacitError
-from tacit.gradients.engine import precise
+from tacit.gradients.contributions import widen
 from tacit.guarantee import Assumption
 from tacit.ledger import Booking
 from tacit.randomness import Indices, SeededSource, Source
@@ -151,7 +151,7 @@ class Peers:
         if self.size == 1:
             return bounded
         # Parts without an example, or without use for a parameter, hold zeros of the model's own precision.
-        bounded = replace(bounded, values={name: v.to(precise(v.dtype)) for name, v in bounded.values.items()})
+        bounded = replace(bounded, values={name: v.to(widen(v.dtype)) for name, v in bounded.values.items()})
         self._refuse_unless_alike("the step", f"{step} {_layout(bounded.values)} {bounded.sensitivity!r}")
         values = list(bounded.values.values())
         # In double precision, as over the pieces of a lot.

@@ -21,10 +21,17 @@ from tacit.accounting.events import Event
 from tacit.budget import Budget
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients import in_pieces, per_example_gradients, trainable
-from tacit.gradients.engine import Unclear
-from tacit.gradients.layout import Layout, layout_of, like_of, public_pass, public_writes, settled
+from tacit.gradients.checks import (
+    Layout,
+    find_layout,
+    list_public_writes,
+    list_set_once,
+    make_examples_like,
+    update_public_buffers,
+)
 from tacit.gradients.losses import Loss
-from tacit.gradients.memory import undone
+from tacit.gradients.models import restore_buffers
+from tacit.gradients.trace import Unclear
 from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
 from tacit.ledger import Ledger
 from tacit.randomness import Indices, Purpose, SeededSource, making, refuse_forked, source_for
@@ -287,16 +294,16 @@ class PrivateRun:
         How often a lot goes through the model depends on how many examples it has, and so would they.
         """
         if self._writes is not None and not self._writes:
-            with self._weights.settling(self.loss, settled) if self._weights.is_settling else _NOTHING:
+            with self._weights.settling(self.loss, list_set_once) if self._weights.is_settling else _NOTHING:
                 bounded = self._sum(lot, mechanism, state, like)
             self._weights.refuse_written()
             return bounded
         if self._made is None and self._gradients is per_example_gradients:
             self._examine(lot, like)
-        with undone(self.model), self._weights.settling(self.loss, settled):
+        with restore_buffers(self.model), self._weights.settling(self.loss, list_set_once):
             bounded = self._sum(lot, mechanism, state, like)
         if self._writes:
-            public_pass(self.model, self._made)
+            update_public_buffers(self.model, self._made)
         return bounded
 
     def _examine(self, lot: Lot, like: Tensors) -> None:
@@ -310,8 +317,8 @@ class PrivateRun:
         inputs, targets = on_device(inputs, device), on_device(targets, device)
         # Without any example there are only shapes to go by, with which not every model can be run.
         with suppress(Unclear) if row_count(targets) else suppress(RuntimeError, ArithmeticError, Unclear):
-            layout_of(self.model, self.loss, dict(like), inputs, targets)
-        self._writes, self._made = public_writes(self.model), like_of(inputs)
+            find_layout(self.model, self.loss, dict(like), inputs, targets)
+        self._writes, self._made = list_public_writes(self.model), make_examples_like(inputs)
 
     def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
         """The bounded sum over the pieces of the lot; zeros for whatever parameter they did not use."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from tacit.errors import MixesExamples, OutOfOrder
-from tacit.gradients.memory import attributes, refuse_changed
+from tacit.gradients.models import iter_attributes, refuse_changed
 from tacit.guarantee import Assumption
 from tacit.types import Tensors
 
@@ -112,10 +112,12 @@ class Weights:
     @contextmanager
     def settling(self, loss: object, settled: Callable[[nn.Module], frozenset[str]]) -> Iterator[None]:
         """Raise `MixesExamples` if the forward pass changes an attribute of model or loss."""
-        before = dict(attributes(self._model, loss))
+        before = dict(iter_attributes(self._model, loss))
         yield
         known = settled(self._model) if self._lots == 1 else frozenset()
-        refuse_changed([n for n, value in attributes(self._model, loss) if before.get(n) != value and n not in known])
+        refuse_changed(
+            [n for n, value in iter_attributes(self._model, loss) if before.get(n) != value and n not in known]
+        )
 
     def refuse_unless_stepped(self) -> None:
         """Raise `OutOfOrder` if the gradients of the last release were not used."""

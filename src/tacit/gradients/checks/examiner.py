@@ -1,10 +1,9 @@
-"""The examination of a forward pass: does each example's loss depend on that example alone?
+"""Follows the examples of a lot through every operation that torch runs, down to its kernels.
 
-Every operation that torch runs, down to its kernels' level, is looked up in a list of operations that act on each
-example alone (`independent.py`), and the axis along which the examples lie is followed from one to the next. What is
-computed from several examples is marked, and so is all that is made of it, whatever the values are: no gate that
-happens to be closed can hide it. Writing something of the examples into a parameter, a buffer or any other tensor that
-was there before is refused before it happens.
+Each operation is looked up in the list of those that act on each example alone (`operations.py`), and the axis along
+which the examples lie is followed from one tensor to the next. What is computed from several examples is marked, and so
+is everything made of it, whatever the values are: no gate that happens to be closed can hide it. Writing something of
+the examples into a parameter, a buffer or any other tensor that was there before is refused before it happens.
 """
 
 from __future__ import annotations
@@ -20,21 +19,32 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tacit.errors import MixesExamples
-from tacit.gradients.engine import Unclear
-from tacit.gradients.independent import CONSTANTS, HOST, OPERATIONS, RANDOM, Operands
-from tacit.gradients.places import ORDER, POSITIONS, PUBLIC, UNIFORM, Label, Mixed, Rows, Stride, is_private, rows_of
-from tacit.gradients.trees import tensors_in
+from tacit.gradients.checks.labels import (
+    ORDER,
+    POSITIONS,
+    PUBLIC,
+    UNIFORM,
+    Label,
+    Mixed,
+    Operands,
+    Rows,
+    Stride,
+    find_room,
+    is_private,
+    locate_rows,
+)
+from tacit.gradients.checks.operations import CONSTANTS, HOST, OPERATIONS, RANDOM
+from tacit.gradients.trace import Unclear, iter_tensors
 
-# These read values only to check that they are valid, and raise if they are not.
+# These read values only to check them, and raise if they are not valid.
 _CHECKING = {torch.nn.functional.one_hot}
 # Types of arguments that are numbers, or may be: torch takes a number for a tensor.
 _NUMBERS = frozenset({"number", "float", "Optional[number]", "Optional[float]", "Tensor"})
-# Longer tensors than this are not made from numbers by hand, and longer ones are not compared.
+# Tensors made from numbers by hand are no longer than the first; tensors longer than the second are not compared.
 _FEW, _MANY = 64, 4096
-_TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parent)
+_TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parent.parent)
 
-
-# An operation, the numbers that it computed with, and where the user asked for it.
+# An operation, the numbers that it computed with, and the line of the user's code.
 Step = tuple[str, list[Any], str]
 
 
@@ -43,33 +53,33 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Compiled layers run as they were written meanwhile; the compiler, which takes a second to load, is not needed.
+        # Compiled layers run eagerly meanwhile; the compiler, which takes a second to load, is not needed.
         return False
 
     def __init__(self, lot: Iterable[Tensor], size: int, names: dict[int, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.size = size
-        # By storage: PUBLIC for what was there before, and for what is made of that alone.
+        # By storage: PUBLIC for tensors that were there before, and for everything made of them alone.
         self._labels: dict[int, Label | Stride] = {}
         self._kept: dict[int, int] = {}
-        # The type in which the numbers of a storage are all the same: the parts of a number are not.
+        # The type in which a storage is constant: seen as another type, it is not.
         self._types: dict[int, torch.dtype] = {}
-        # Storages whose public values have random numbers in them, or what memory held before.
+        # Storages with random numbers, or with memory that was not initialised.
         self._drawn: set[int] = set()
         self._names = names
         # The function of torch's Python interface that is being run.
         self.calling: object = None
         # The numbers that operations compute with: they must not depend on how many examples there are.
         self.trail: list[Step] = []
-        # What public tensors, made on the way, that meet the examples add up to.
+        # The sums of public tensors that were made in this pass and met the examples.
         self.values: set[float] = set()
-        # Why the pass was stopped; scripted code turns every error into another one.
+        # Why the pass was stopped: scripted code turns every error into another one.
         self.stopped: Exception | None = None
-        # The names of parameters and buffers that were written to, with nothing of the examples.
+        # The names of parameters and buffers that were written to, without anything of the examples.
         self.writes: set[str] = set()
-        self._lot = set[int]()
         # Whether the pass changes its inputs in place.
         self.writes_lot = False
+        self._lot = set[int]()
         for tensor in lot:
             self._label_fresh(tensor, Rows(0))
             self._lot.add(tensor.untyped_storage()._cdata)
@@ -78,7 +88,7 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         try:
-            # Scripted code runs its operations where the modes of Python functions are still active.
+            # Scripted code runs its operations while function modes are still active.
             with torch._C.DisableTorchFunction():
                 return self._follow(func, args, kwargs or {})
         except (Unclear, MixesExamples) as reason:
@@ -87,8 +97,8 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operation = Operation.of(func)
-        given = operation.named(args, kwargs)
-        tensors = [tensor for value in given.values() for tensor in tensors_in(value)]
+        given = operation.name_arguments(args, kwargs)
+        tensors = [tensor for value in given.values() for tensor in iter_tensors(value)]
         for tensor in tensors:
             if tensor.layout is torch.strided:
                 self._keep(tensor)
@@ -96,12 +106,12 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         is_host = operation.name in HOST or (operation.is_sized_by_values and operation.name not in OPERATIONS)
         if is_host and any(map(is_private, labels.values())):
             if self.calling not in _CHECKING:
-                raise Unclear(f"{operation.name}{_where()} reads values of the examples")
+                raise Unclear(f"{operation.name}{_show_line()} reads values of the examples")
             return func(*args, **kwargs)
-        written = [tensor for name in operation.written for tensor in tensors_in(given.get(name))]
+        written = [tensor for name in operation.written for tensor in iter_tensors(given.get(name))]
         before = {key: self._labels[key] for key in map(_storage, written) if key in self._labels}
         shapes = [(tensor.shape, _storage(tensor)) for tensor in written]
-        # What is empty gets its shape from the operation.
+        # An empty tensor gets its shape from the operation.
         self._write_all(operation, given, labels, [tensor for tensor in written if tensor.numel()])
         try:
             result = func(*args, **kwargs)
@@ -113,17 +123,17 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for tensor, (shape, key) in zip(written, shapes, strict=True)
         ):
             self._write_all(operation, given, labels, written)
-        made = list(tensors_in(result))
+        made = list(iter_tensors(result))
         if any(tensor.layout is not torch.strided for tensor in made) and any(map(is_private, labels.values())):
-            raise Unclear(f"{operation.name}{_where()} makes a tensor of another layout of the examples")
+            raise Unclear(f"{operation.name}{_show_line()} makes a tensor of another layout of the examples")
         if any(map(self._is_fresh, made)):
-            for tensor, label in zip(made, self._result(operation, given, labels, made), strict=True):
+            for tensor, label in zip(made, self._label_results(operation, given, labels, made), strict=True):
                 if self._is_fresh(tensor):
                     self._label_fresh(tensor, label)
         if any(labels[id(tensor)] is UNIFORM or _storage(tensor) in self._drawn for tensor in tensors):
             self._drawn |= set(map(_storage, (*made, *written)))
         if operation.name == "lift_fresh" and result.numel() <= _FEW:
-            self.trail.append((operation.name, result.reshape(-1).tolist(), _where()))
+            self.trail.append((operation.name, result.reshape(-1).tolist(), _show_line()))
         self._note(operation, given, tensors)
         return result
 
@@ -133,23 +143,23 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not written:
             return
         others = {
-            _storage(t) for name, value in given.items() if name not in operation.written for t in tensors_in(value)
+            _storage(t) for name, value in given.items() if name not in operation.written for t in iter_tensors(value)
         }
-        for tensor, label in zip(written, self._result(operation, given, labels, written), strict=True):
-            # What is read while it is written is the same for all examples no more.
+        for tensor, label in zip(written, self._label_results(operation, given, labels, written), strict=True):
+            # A tensor that is read while it is written is no longer the same for all examples.
             is_torn = not is_private(label) and _storage(tensor) in others
             self._write(tensor, PUBLIC if is_torn else label, operation.name)
 
     def _note(self, operation: Operation, given: dict[str, Any], tensors: list[Tensor]) -> None:
-        """Take down the numbers that an operation computes with, among them tensors that hold a single public one."""
+        """Note the numbers that an operation computes with, including tensors that hold a single public one."""
         known = [(tensor, self.label(tensor)) for tensor in tensors if tensor.layout is torch.strided]
         public = [tensor for tensor, label in known if label is PUBLIC]
         numbers = [*operation.numbers(given), *(tensor.item() for tensor in public if not tensor.dim())]
         if numbers:
-            self.trail.append((operation.name, numbers, _where()))
+            self.trail.append((operation.name, numbers, _show_line()))
         if any(is_private(label) for _, label in known):
             some = [tensor for tensor, label in known if label is POSITIONS and tensor.numel() < self.size]
-            # Those that were there before are the same for every lot.
+            # Tensors that were there before are the same for every lot.
             some += [tensor for tensor in public if tensor.dim() and _storage(tensor) in self._labels]
             self.values |= {
                 float(tensor.double().sum())
@@ -158,22 +168,22 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
             }
 
     def label(self, tensor: Tensor) -> Label:
-        """What a tensor depends on, and where the examples are in it."""
+        """The label of a tensor."""
         if not tensor.numel() or tensor.layout is not torch.strided:
             return PUBLIC
         known = self._labels.get(tensor.untyped_storage()._cdata, PUBLIC)
         if isinstance(known, Stride):
-            found = rows_of(tensor, known, self.size)
+            found = locate_rows(tensor, known, self.size)
             if isinstance(found, str):
-                return PUBLIC if known.loose else Mixed(f"an operation{_where()} {found}", is_order=True)
+                return PUBLIC if known.loose else Mixed(f"an operation{_show_line()} {found}", is_order=True)
             return found
         if known is PUBLIC:
-            return self._expanded(tensor)
+            return self._label_expanded(tensor)
         if known is UNIFORM and self._types.get(tensor.untyped_storage()._cdata) is not tensor.dtype:
             return PUBLIC
         return known
 
-    def _expanded(self, tensor: Tensor) -> Label:
+    def _label_expanded(self, tensor: Tensor) -> Label:
         """A public tensor that was expanded over the examples is the same for each of them."""
         axes = [
             axis
@@ -182,7 +192,7 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
         return Rows(axes[0], 1, tensor.shape[axes[0]] // self.size, loose=True) if len(axes) == 1 else PUBLIC
 
-    def _result(
+    def _label_results(
         self, operation: Operation, given: dict[str, Any], labels: dict[int, Label], made: list[Tensor]
     ) -> list[Label]:
         name = operation.name
@@ -197,10 +207,10 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name != "repeat":
                 return [PUBLIC] * len(made)
         if name.endswith("_like"):
-            # The values of the tensor itself play no part.
+            # The values of the tensor itself do not matter.
             known = [
                 label
-                for tensor in tensors_in(list(given.values()))
+                for tensor in iter_tensors(list(given.values()))
                 if tensor is not given["self"] and (label := labels[id(tensor)]) is not PUBLIC
             ]
         mixed = next((label for label in known if isinstance(label, Mixed)), None)
@@ -212,11 +222,11 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if rule is None:
             if not any(isinstance(label, Rows) and not label.loose for label in known):
                 return [PUBLIC] * len(made)
-            because = f"{name}{_where()} is not on the list of operations that act on each example alone"
+            because = f"{name}{_show_line()} is not on the list of operations that act on each example alone"
             return [Mixed(because, is_order=True)] * len(made)
         found = rule(Operands(name, given, labels, made, self.size))
         each = found if isinstance(found, list) else [found] * len(made)
-        return [_with_place(label) for label in each]
+        return [_add_line(label) for label in each]
 
     def _is_fresh(self, tensor: Tensor) -> bool:
         """Whether the storage of a result is new: a view shares that of an argument."""
@@ -226,26 +236,24 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         storage = tensor.untyped_storage()
         key: int = storage._cdata
         if key not in self._kept:
-            # A weak reference: the address is not used again while it is held, and it shows who keeps what.
+            # A weak reference: the address is not reused while it is held, and it shows which storages are kept.
             self._kept[key] = storage._weak_ref()  # type: ignore[assignment]
         return key
 
     def _label_fresh(self, tensor: Tensor, label: Label) -> None:
-        self._labels[self._keep(tensor)] = self._placed(tensor, label) if tensor.numel() else label
+        self._labels[self._keep(tensor)] = self._find_stride(tensor, label) if tensor.numel() else label
         self._types[_storage(tensor)] = tensor.dtype
 
-    def _placed(self, tensor: Tensor, label: Label) -> Label | Stride:
+    def _find_stride(self, tensor: Tensor, label: Label) -> Label | Stride:
         """How the examples follow each other in the storage of a tensor, if they do so at equal distances."""
         if not isinstance(label, Rows):
             return label
         stride = Stride.of(tensor, label)
-        if stride.bytes and rows_of(tensor, stride, self.size) == label:
+        if stride.bytes and locate_rows(tensor, stride, self.size) == label:
             return stride
-        return (
-            PUBLIC
-            if label.loose
-            else Mixed(f"an operation{_where()} puts examples at unequal distances", is_order=True)
-        )
+        if label.loose:
+            return PUBLIC
+        return Mixed(f"an operation{_show_line()} puts examples at unequal distances", is_order=True)
 
     def _write(self, tensor: Tensor, label: Label, name: str) -> None:
         """Note what an operation in place leaves in the storage of a tensor."""
@@ -255,39 +263,36 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if is_private(label):
                 kept = repr(self._names[key]) if key in self._names else "a tensor that was there before"
                 raise MixesExamples(
-                    f"The forward pass writes something of the examples into {kept} ({name}{_where()}), which would be "
-                    "released without noise. Leave such statistics out, or compute them on public data and keep them "
-                    "fixed."
+                    f"The forward pass writes something of the examples into {kept} ({name}{_show_line()}), which "
+                    "would be released without noise. Leave such statistics out, or compute them on public data and "
+                    "keep them fixed."
                 )
             self.writes |= {self._names[key]} if key in self._names else set()
             return
         before = self._labels[key]
-        after = self._placed(tensor, label)
+        after = self._find_stride(tensor, label)
         if _is_whole(tensor):
             self._labels[key] = before if isinstance(before, Mixed) else after
         else:
-            self._labels[key] = self._partly(tensor, before, after, name)
+            self._labels[key] = self._overwrite(tensor, before, after, name)
         self._types[key] = tensor.dtype
 
-    def _partly(self, tensor: Tensor, before: Label | Stride, after: Label | Stride, name: str) -> Label | Stride:
+    def _overwrite(self, tensor: Tensor, before: Label | Stride, after: Label | Stride, name: str) -> Label | Stride:
         """What a storage holds after a part of it was overwritten."""
         if isinstance(after, Mixed) or isinstance(before, Mixed):
             return after if isinstance(after, Mixed) else before
         if before is UNIFORM:
-            return self._placed(tensor, self._room(tensor)) if after is UNIFORM else after
+            return self._find_stride(tensor, find_room(tensor.shape, self.size)) if after is UNIFORM else after
         is_private = any(isinstance(label, Stride) and not label.loose for label in (before, after))
         is_same = isinstance(before, Stride) and isinstance(after, Stride) and before.bytes == after.bytes
         is_everywhere = isinstance(before, Stride) and after is UNIFORM and isinstance(self.label(tensor), Rows)
         if is_same or is_everywhere:
             return Stride(before.bytes, loose=not is_private)  # type: ignore[union-attr]
         if is_private:
-            return Mixed(f"{name}{_where()} writes examples among other values, or over some of them", is_order=True)
+            return Mixed(
+                f"{name}{_show_line()} writes examples among other values, or over some of them", is_order=True
+            )
         return PUBLIC
-
-    def _room(self, tensor: Tensor) -> Label:
-        """Where examples would be in a constant tensor."""
-        axes = [axis for axis, length in enumerate(tensor.shape) if length % self.size == 0]
-        return Rows(axes[0], 1, tensor.shape[axes[0]] // self.size, loose=True) if len(axes) == 1 else PUBLIC
 
     def refuse_kept(self, named: Iterable[tuple[str, Tensor]]) -> None:
         """Raise `MixesExamples` if one of these tensors holds something of the examples."""
@@ -300,16 +305,16 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def refuse_survivors(self, known: set[int]) -> None:
         """Raise `MixesExamples` if a tensor made of the examples outlives the pass; `known` are the lot's storages."""
-        if self._survivors(known):
+        if self._list_survivors(known):
             gc.collect()
-        if self._survivors(known):
+        if self._list_survivors(known):
             raise MixesExamples(
                 "The model or the loss keeps a tensor that was computed from the examples (in a list, a closure or a "
                 "global variable), so a later lot could see it. Store nothing of a lot; keep .item() values of public "
                 "quantities only."
             )
 
-    def _survivors(self, known: set[int]) -> list[int]:
+    def _list_survivors(self, known: set[int]) -> list[int]:
         return [
             key
             for key, label in self._labels.items()
@@ -319,7 +324,7 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
 
     def close(self) -> None:
-        """Let go of all storages."""
+        """Release all storages."""
         for reference in self._kept.values():
             torch.UntypedStorage._free_weak_ref(reference)  # type: ignore[no-untyped-call]
         self._kept.clear()
@@ -340,13 +345,13 @@ def _is_whole(tensor: Tensor) -> bool:
     return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
 
 
-def _with_place(label: Label) -> Label:
+def _add_line(label: Label) -> Label:
     if isinstance(label, Mixed) and not label.because.endswith(")"):
-        return Mixed(f"{label.because}{_where()}", label.is_order)
+        return Mixed(f"{label.because}{_show_line()}", label.is_order)
     return label
 
 
-def _where() -> str:
+def _show_line() -> str:
     """The line of the user's code that is being run, in parentheses."""
     frame = sys._getframe(1)
     while frame is not None:
@@ -360,7 +365,7 @@ def _where() -> str:
 
 
 class Operation:
-    """What is known of one of torch's operations by its schema: its name, its arguments, and which it writes to."""
+    """An operation of torch by its schema: its name, its arguments, and which of them it writes to."""
 
     _known: dict[Any, Operation] = {}  # noqa: RUF012
 
@@ -370,14 +375,14 @@ class Operation:
         self.written = tuple(
             argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write
         )
-        # Changes how a tensor lies in its storage, and no value: seen whenever the tensor is used.
+        # These change how a tensor lies in its storage, but no value: seen whenever the tensor is used.
         if torch.Tag.inplace_view in func.tags and name not in ("set_", "resize_"):
             self.written = ()
         is_in_place = name.endswith("_") and not name.endswith("__") and self.written == ("self",)
         self.name = name[:-1] if is_in_place else name
         self.is_sized_by_values = torch.Tag.dynamic_output_shape in func.tags
         self.arguments = tuple(argument.name for argument in schema.arguments)
-        # Positions are followed by a label of their own.
+        # Positions have a label of their own.
         self._numbers = [a.name for a in schema.arguments if str(a.type) in _NUMBERS and name != "arange"]
         self.defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
 
@@ -390,7 +395,7 @@ class Operation:
         return found
 
     def numbers(self, given: dict[str, Any]) -> list[Any]:
-        """The arguments that take part in the arithmetic, if they are not the usual ones."""
+        """The arguments that take part in the arithmetic, unless they are the defaults."""
         numbers = ((name, given.get(name)) for name in self._numbers)
         return [
             value
@@ -398,7 +403,7 @@ class Operation:
             if isinstance(value, (int, float, complex)) and value != self.defaults.get(name)
         ]
 
-    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def name_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """All arguments by their names."""
         return self.defaults | dict(zip(self.arguments, args, strict=False)) | kwargs
 

@@ -14,11 +14,10 @@ from torch.utils._python_dispatch import _pop_mode_temporarily
 from support.operation_samples import ELSEWHERE, MIXING, SAMPLES, SIZE, WRITTEN, Sample
 from tacit.errors import MixesExamples
 from tacit.gradients import per_example_gradients
-from tacit.gradients.engine import Unclear
-from tacit.gradients.examiner import Examiner
-from tacit.gradients.independent import OPERATIONS
-from tacit.gradients.places import UNIFORM, Label, Mixed, Rows, is_private
-from tacit.gradients.trees import tensors_in
+from tacit.gradients.checks.examiner import Examiner
+from tacit.gradients.checks.labels import UNIFORM, Label, Mixed, Rows, is_private
+from tacit.gradients.checks.operations import OPERATIONS
+from tacit.gradients.trace import Unclear, iter_tensors
 
 CHANGED = (0, 3)
 ODD = torch.tensor([torch.nan, torch.inf, -1e30, 0.0])
@@ -41,7 +40,7 @@ def run(name, *args, **kwargs):
 
 def called(sample: Sample, lot: list[Tensor], by=run) -> list[Tensor]:
     torch.manual_seed(7)
-    return list(tensors_in(sample.call(by, *lot)))
+    return list(iter_tensors(sample.call(by, *lot)))
 
 
 def examined(sample: Sample, lot: list[Tensor], *, by_name: bool) -> list[Label]:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tacit.gradients import tables
-from tacit.gradients.tables import EmbeddingPiece
+from tacit.gradients.rules import embedding
+from tacit.gradients.rules.embedding import TableContribution
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
@@ -17,10 +17,10 @@ def test_rows_are_summed_alike_with_and_without_scipys_kernel(monkeypatch, kind,
     grads = torch.randn(50, count, 9, generator=generator, dtype=kind)[:, :, 2:7]
     tokens = torch.randint(0, 6, (50, 2 * count), generator=generator).to(index)[:, ::2]
     weights = torch.rand(50, generator=generator, dtype=kind)
-    piece = EmbeddingPiece(grads, tokens, 6, padding)
-    assert tables.csc_matvecs is not None, "scipy has moved its kernel: sums of tables take three times as long"
+    piece = TableContribution(grads, tokens, 6, padding)
+    assert embedding.csc_matvecs is not None, "scipy has moved its kernel: sums of tables take three times as long"
     fast = piece.weighted_sum(weights)
-    monkeypatch.setattr(tables, "csc_matvecs", None)
+    monkeypatch.setattr(embedding, "csc_matvecs", None)
     assert torch.allclose(fast, piece.weighted_sum(weights), atol=1e-5)
     one_by_one = torch.zeros(6, 5, dtype=kind)
     for example in range(50):
