@@ -82,7 +82,7 @@ def test_a_failing_model_costs_nothing_and_the_lot_can_be_tried_again():
 
 def test_inference_mode_is_refused_before_anything_is_spent():
     run = small_run()
-    with torch.inference_mode(), pytest.raises(InvalidArgument, match="inference_mode keeps no record"):
+    with torch.inference_mode(), pytest.raises(InvalidArgument, match="inference_mode"):
         run.backward(next(iter(run)))
     assert run.step == 0
 

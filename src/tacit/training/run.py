@@ -55,7 +55,7 @@ from tacit.training.mean_gradient import whole_mean
 from tacit.training.plan import Plan, Schedule
 from tacit.training.spending import Spent, guarantee_of
 from tacit.training.weights import LOTS_STAY_INSIDE, Weights
-from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, sum_pieces, needs_wide_sums
+from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, needs_wide_sums, sum_pieces
 
 _NOTHING = nullcontext()
 

@@ -22,6 +22,7 @@ from tacit.gradients.contributions import (
     join_products,
     keep_above_share,
     split_examples,
+    square_rows,
     take_norms,
     widen,
     zero_examples,
@@ -104,7 +105,7 @@ class TableContribution:
         if size == 0 or count == 0:
             return self.grads.new_zeros(size)
         if count == 1 and scale is None:
-            squares = take_norms(self.grads[:, 0]).square_()
+            squares = square_rows(self.grads[:, 0])
             return squares if self.padding < 0 else squares * (self.tokens[:, 0] != self.padding)
         at_a_time = max(1, _ADDED // (count * width))
         return torch.cat([self._square_some_norms(slice(i, i + at_a_time), scale) for i in range(0, size, at_a_time)])
