@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import tacit.training as training
     import tacit.types as types
     from tacit.budget import Budget
-    from tacit.estimators.saved import load
+    from tacit.estimators.neural import load
     from tacit.guarantee import Assumption, Guarantee
     from tacit.ledger import Ledger
     from tacit.stages.sampling import FullBatch, Poisson, Shuffled
@@ -74,7 +74,7 @@ else:
         "PrivateRun": "training.run",
         "Schedule": "training.plan",
         "Shuffled": "stages.sampling",
-        "load": "estimators.saved",
+        "load": "estimators.neural",
     }
 
     def __getattr__(name: str) -> object:

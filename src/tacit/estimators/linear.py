@@ -1,8 +1,9 @@
-"""Linear models: noise on the objective, the output, the gradients or the data, behind `fit(X, y)`. No torch."""
+"""Linear models with noise on the objective, the output, the gradients or the data, behind `fit(X, y)`. No torch."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
@@ -29,50 +30,30 @@ from tacit.erm import (
     probabilities,
 )
 from tacit.erm.reports import Reporting
-from tacit.estimators.declared import charge, classes_of, completed, norm_for, refuse_weights, scaled_targets, seed_of
-from tacit.estimators.functions import called, options_of, perturbation
-from tacit.estimators.preprocessing import bounds_of, scaled
+from tacit.estimators.building_blocks import (
+    call_method,
+    charge_ledger,
+    check_bounds,
+    check_options,
+    choose_norm,
+    complete_guarantee,
+    find_classes,
+    find_method,
+    read_seed,
+    refuse_weights,
+    scale_by_bounds,
+    scale_targets,
+)
 from tacit.guarantee import Assumption, Guarantee
 
 
-def _fit(estimator: Any, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[Assumption, ...]) -> None:
-    """Run the method, charge the ledger, and only then hand the coefficients out."""
-    seed = seed_of(estimator.random_state)
-    options = {**_usual(estimator, loss), **options_of(estimator.options, perturbation(estimator.method))}
-    epsilon = _validate.positive("epsilon", estimator.epsilon)
-    joint = np.column_stack([x, np.ones(len(x))]) if estimator.fit_intercept else x
-    norm, left, estimate = norm_for(estimator.data_norm, joint, epsilon, seed)
-    strength = estimator.regularisation
-    if strength is None:
-        strength = default_strength(estimator.method, x.shape, norm, left, estimator.delta)
-    settings = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
-    result = called(estimator, x, y, loss, **settings, intercept=estimator.fit_intercept, **options)
-    guarantee: Guarantee = completed(estimator, result.guarantee, estimate, assumptions)
-    charge(estimator.ledger, estimator.dataset, guarantee, x, y)
-    estimator.coef_, estimator.intercept_, estimator.guarantee_ = result.coef, result.intercept, guarantee
-    estimator.data_norm_ = norm
-    estimator._loss = loss
-
-
-def _usual(estimator: Any, loss: Loss) -> dict[str, Any]:
-    """What a method needs to do with this delta and this loss: without a delta, noise that is not normal."""
-    pure = estimator.delta is None
-    if estimator.method == "gradient" and pure:
-        return {"training": NoisyPass()}
-    if estimator.method in ("input", "data"):
-        # Targets were scaled to [-1, 1], which Huber's loss by itself does not know.
-        bound = 1.0 if isinstance(loss, Huber) else None
-        return {"reporting": Reporting(features="k_norm" if pure else "gaussian", target_bound=bound)}
-    return {}
-
-
-def default_strength(
+def choose_strength(
     method: str, shape: tuple[int, int], data_norm: float, epsilon: float, delta: float | None
 ) -> float:
-    """Regularisation from public numbers: so much that noise does not outweigh what is learnt.
+    """Regularisation from public numbers: enough that noise does not outweigh what is learnt.
 
-    Noise on the output has a length of about 2 norm sqrt(d) / (n strength mu), which is held at one; noise on the
-    objective is an order of magnitude gentler. Methods with noise in every step, or on the data, need hardly any.
+    Noise on the output has a length of about 2 norm sqrt(d) / (n strength mu), which is set to one; noise on the
+    objective needs a tenth of that. Methods with noise in every step, or on the data, need hardly any.
     """
     n, features = shape
     length = features + 1.0 if delta is None else math.sqrt(features + 1)
@@ -81,47 +62,113 @@ def default_strength(
     return max(share * noise, 1e-5 * data_norm**2)
 
 
-def _scores(estimator: Any, x: Any) -> Array:
-    check_is_fitted(estimator)
-    rows = scaled(validate_data(estimator, x, reset=False, dtype=np.float64), getattr(estimator, "bounds_", None))
-    scores: Array = rows @ estimator.coef_.T + estimator.intercept_
-    return scores
-
-
-def _prepared(estimator: Any, x: Any, y: Any) -> tuple[Array, NDArray[Any], tuple[Assumption, ...]]:
-    """Checked and scaled rows, class numbers and what has to be assumed; sets `classes_` and `bounds_`."""
-    x, y = validate_data(estimator, x, y, dtype=np.float64)
-    check_classification_targets(y)
-    estimator.classes_, assumptions = classes_of(estimator.classes, y)
-    estimator.bounds_ = bounds_of(estimator, x.shape[1])
-    return scaled(x, estimator.bounds_), np.searchsorted(estimator.classes_, y), assumptions
-
-
-def _predicted(estimator: Any, x: Any) -> NDArray[Any]:
-    scores = _scores(estimator, x)
-    chosen = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
-    labels: NDArray[Any] = estimator.classes_[chosen]
-    return labels
-
-
 @dataclass(eq=False, repr=False)
-class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Logistic regression, of two classes or by a softmax over more, with a guarantee.
+class _Linear(BaseEstimator):  # type: ignore[misc]
+    """The parameters that all linear estimators share, and how a method is run with them."""
+
+    epsilon: float = 1.0
+    delta: float | None = 1e-5
+    _: KW_ONLY
+    method: str = "objective"
+    mode: str = "rigorous"
+    scale: str | None = None
+    bounds: Any = None
+    data_norm: float | str | None = None
+    regularisation: float | None = None
+    fit_intercept: bool = True
+    options: Mapping[str, Any] | None = None
+    random_state: Any = None
+    ledger: Any = None
+    dataset: str | None = None
+
+    def _run(self, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[Assumption, ...]) -> None:
+        """Scale rows, run the method, charge the ledger, and only then set the coefficients."""
+        bounds = check_bounds(self, x.shape[1])
+        x = scale_by_bounds(x, bounds)
+        seed = read_seed(self.random_state)
+        options = {**self._choose_options(loss), **check_options(self.options, find_method(self.method))}
+        epsilon = _validate.positive("epsilon", self.epsilon)
+        joint = np.column_stack([x, np.ones(len(x))]) if self.fit_intercept else x
+        norm, left, estimate = choose_norm(self.data_norm, joint, epsilon, seed)
+        strength = self.regularisation
+        if strength is None:
+            strength = choose_strength(self.method, x.shape, norm, left, self.delta)
+        settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
+        result = call_method(self, x, y, loss, **settings, intercept=self.fit_intercept, **options)
+        guarantee: Guarantee = complete_guarantee(self, result.guarantee, estimate, assumptions)
+        charge_ledger(self.ledger, self.dataset, guarantee, x, y)
+        self.coef_, self.intercept_, self.guarantee_ = result.coef, result.intercept, guarantee
+        self.bounds_, self.data_norm_, self._loss = bounds, norm, loss
+
+    def _choose_options(self, loss: Loss) -> dict[str, Any]:
+        """Options of the method that follow from this delta and loss: without a delta, noise that is not Gaussian."""
+        pure = self.delta is None
+        if self.method == "gradient" and pure:
+            return {"training": NoisyPass()}
+        if self.method in ("input", "data"):
+            # Targets were scaled to [-1, 1]; Huber's loss itself has no bound.
+            bound = 1.0 if isinstance(loss, Huber) else None
+            return {"reporting": Reporting(features="k_norm" if pure else "gaussian", target_bound=bound)}
+        return {}
+
+    def _score_rows(self, x: Any) -> Array:
+        check_is_fitted(self)
+        rows = scale_by_bounds(validate_data(self, x, reset=False, dtype=np.float64), getattr(self, "bounds_", None))
+        scores: Array = rows @ self.coef_.T + self.intercept_
+        return scores
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _LinearClassifier(ClassifierMixin, _Linear, ABC):  # type: ignore[misc]
+    """A linear classifier; its loss says which."""
+
+    classes: Any = None
+    class_weight: None = None
+
+    @abstractmethod
+    def _choose_loss(self, classes: int) -> Loss:
+        """The loss for this number of classes."""
+
+    def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
+        """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
+        refuse_weights(self.class_weight, refused)
+        x, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, assumptions = find_classes(self.classes, y)
+        self._run(x, np.searchsorted(self.classes_, y), self._choose_loss(len(self.classes_)), assumptions)
+        return self
+
+    def decision_function(self, X: Any) -> Array:  # noqa: N803
+        """The score of the second class, or one score per class."""
+        scores = self._score_rows(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The most likely class of each row."""
+        scores = self._score_rows(X)
+        chosen = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[chosen]
+        return labels
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateLogisticRegression(_LinearClassifier):
+    """Logistic regression of two classes, or softmax regression of more, with a guarantee.
 
     `method` says where the noise goes: "objective" (the default), "output", "gradient", "input", "data" or
-    "influence"; `mode="paper"` takes the method as published, and `options` are further arguments of its function in
+    "influence". `mode="paper"` runs the method as published. `options` are further arguments of its function in
     `tacit.methods`, such as {"training": PermutedDescent()} for that of Wu et al. 2017. `data_norm` bounds the norm of
-    a row (with its 1 for the intercept): longer ones are scaled down. It is declared, or "estimate" for a tenth of
-    epsilon. `classes` declares the labels; read off y otherwise, and then assumed to be public. With `delta=None` the
-    guarantee is pure, by every method but "influence". Without a `random_state` the noise is cryptographic; with one it
-    can be drawn again, and the model is not for release. A `ledger` (with the name of the `dataset` in it) adds up all
-    fits, and refuses what goes over its budget.
+    a row (with its 1 for the intercept): longer rows are scaled down. It is declared, or "estimate" for a tenth of
+    epsilon. `classes` declares the labels; if left out, they are read off y and assumed to be public. With
+    `delta=None` the guarantee is pure, by every method but "influence". Without a `random_state` the noise is
+    cryptographic; with one it can be repeated, and the model is not for release. A `ledger` (with the name of the
+    `dataset` in it) adds up all fits, and refuses those beyond its budget.
 
     With `scale="bounds"` every column is first clipped to its `bounds=(low, high)` and scaled to [-1, 1], in `predict`
     too. Each of the two is one number for all columns, or one for each. They are declared, like `data_norm`.
 
-    After `fit`: `coef_`, `intercept_`, `classes_`, `bounds_` and `guarantee_`, which is about one example replaced by
-    another and names the transformers of a pipeline that were fitted before: it does not cover them.
+    After `fit`: `coef_`, `intercept_`, `classes_`, `bounds_` and `guarantee_`. The guarantee protects one example
+    replaced by another, and names transformers of a pipeline that were fitted before: it does not cover them.
 
     >>> x = np.array([[0.9, 0.1], [0.8, 0.3], [-0.7, 0.2], [-0.9, -0.1]] * 200)
     >>> y = np.array(["yes", "yes", "no", "no"] * 200)
@@ -130,136 +177,57 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore
     True
     """
 
-    epsilon: float = 1.0
-    delta: float | None = 1e-5
-    _: KW_ONLY
-    method: str = "objective"
-    mode: str = "rigorous"
-    scale: str | None = None
-    bounds: Any = None
-    data_norm: float | str | None = None
-    classes: Any = None
-    regularisation: float | None = None
-    fit_intercept: bool = True
-    options: Mapping[str, Any] | None = None
-    class_weight: None = None
-    random_state: Any = None
-    ledger: Any = None
-    dataset: str | None = None
-
-    def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
-        """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
-        refuse_weights(self.class_weight, refused)
-        x, numbers, assumptions = _prepared(self, X, y)
-        loss: Loss = Logistic() if len(self.classes_) == 2 else Multinomial(len(self.classes_))
-        _fit(self, x, numbers, loss, assumptions)
-        return self
-
-    def decision_function(self, X: Any) -> Array:  # noqa: N803
-        """The score of the second class, or one score per class."""
-        scores = _scores(self, X)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The likelier class of each row."""
-        return _predicted(self, X)
+    def _choose_loss(self, classes: int) -> Loss:
+        return Logistic() if classes == 2 else Multinomial(classes)
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """The probability of every class, in the order of `classes_`."""
-        scores = _scores(self, X)
+        scores = self._score_rows(X)
         return probabilities(self._loss, scores)
 
     def predict_log_proba(self, X: Any) -> Array:  # noqa: N803
-        """Its logarithm."""
-        scores = _scores(self, X)
-        # Not the logarithm of the above: a probability may be too small to be written down.
+        """The logarithm of `predict_proba`, also where a probability is too small for a float."""
+        scores = self._score_rows(X)
         whole = np.column_stack([np.zeros(len(scores)), scores]) if scores.shape[1] == 1 else scores
         log_probability: Array = log_softmax(whole, axis=1)
         return log_probability
 
 
-@dataclass(eq=False, repr=False)
-class PrivateLinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear classifier with a hinge loss, rounded at its kink; more than two classes one against the rest.
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateLinearSVC(_LinearClassifier):
+    """A linear classifier with a hinge loss, smoothed at its kink; one against the rest for more than two classes.
 
-    Parameters and guarantee as of `PrivateLogisticRegression`. `width` is that of the rounding.
+    Parameters and guarantee are those of `PrivateLogisticRegression`. `width` is that of the smoothing.
     """
 
-    epsilon: float = 1.0
-    delta: float | None = 1e-5
-    _: KW_ONLY
-    method: str = "objective"
-    mode: str = "rigorous"
-    scale: str | None = None
-    bounds: Any = None
-    data_norm: float | str | None = None
-    classes: Any = None
-    regularisation: float | None = None
-    fit_intercept: bool = True
-    options: Mapping[str, Any] | None = None
     width: float = 0.5
-    class_weight: None = None
-    random_state: Any = None
-    ledger: Any = None
-    dataset: str | None = None
 
-    def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
-        """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
-        refuse_weights(self.class_weight, refused)
-        x, numbers, assumptions = _prepared(self, X, y)
+    def _choose_loss(self, classes: int) -> Loss:
         hinge = SmoothHinge(self.width)
-        loss: Loss = hinge if len(self.classes_) == 2 else OneVsRest(hinge, len(self.classes_))
-        _fit(self, x, numbers, loss, assumptions)
-        return self
-
-    def decision_function(self, X: Any) -> Array:  # noqa: N803
-        """The score of the second class, or one score per class."""
-        scores = _scores(self, X)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The class of each row."""
-        return _predicted(self, X)
+        return hinge if classes == 2 else OneVsRest(hinge, classes)
 
 
-@dataclass(eq=False, repr=False)
-class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
     """Linear regression by least squares (or Huber's loss, with a `threshold`), with a guarantee.
 
-    `target_bound` is declared like `data_norm`: targets are clipped to [-target_bound, target_bound], and scaled by it
-    on the way, so that `threshold` is in units of it. Everything else as of `PrivateLogisticRegression`.
+    `target_bound` is declared like `data_norm`: targets are clipped to [-target_bound, target_bound] and divided by it,
+    so `threshold` is in units of it. The other parameters are those of `PrivateLogisticRegression`.
     """
 
-    epsilon: float = 1.0
-    delta: float | None = 1e-5
-    _: KW_ONLY
-    method: str = "objective"
-    mode: str = "rigorous"
-    scale: str | None = None
-    bounds: Any = None
-    data_norm: float | str | None = None
     target_bound: float | None = None
     threshold: float | None = 0.5
-    regularisation: float | None = None
-    fit_intercept: bool = True
-    options: Mapping[str, Any] | None = None
-    random_state: Any = None
-    ledger: Any = None
-    dataset: str | None = None
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
-        """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
+        """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
         refuse_weights(None, refused)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        targets, bound = scaled_targets(y, self.target_bound)
-        loss: Loss = Squared(1.0) if self.threshold is None else Huber(self.threshold)
-        self.bounds_ = bounds_of(self, x.shape[1])
-        _fit(self, scaled(x, self.bounds_), targets, loss, ())
+        targets, bound = scale_targets(y, self.target_bound)
+        self._run(x, targets, Squared(1.0) if self.threshold is None else Huber(self.threshold), ())
         # One row of coefficients, as scikit-learn has them for one target.
-        fitted: Any = self
-        self.coef_, self.intercept_ = bound * fitted.coef_[0], float(bound * fitted.intercept_[0])
+        self.coef_, self.intercept_ = bound * self.coef_[0], float(bound * self.intercept_[0])
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The expected target of each row."""
-        return _scores(self, X)
+        return self._score_rows(X)

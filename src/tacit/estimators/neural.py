@@ -1,10 +1,11 @@
-"""Networks behind `fit(X, y)`: any torch module, trained with noise on its gradients or on its data."""
+"""Networks behind `fit(X, y)`: any torch module, trained with noise on its gradients or on its data, or by a recipe."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -21,14 +22,28 @@ from tacit._validate import Array
 from tacit.budget import Budget
 from tacit.erm import Loss as ConvexLoss
 from tacit.erm import Multinomial, Squared
+from tacit.erm.noisy_data import Descent
+from tacit.erm.reports import Reporting
 from tacit.errors import InvalidArgument
-from tacit.estimators.by_recipe import fit_by_recipe, scores_by_recipe
-from tacit.estimators.declared import charge, classes_of, completed, counted, refuse_weights, scaled_targets, seed_of
-from tacit.estimators.functions import DATA_METHODS, options_of
-from tacit.estimators.noisy_data import fit_on_noisy_data, refuse_for_gradients
-from tacit.estimators.preprocessing import Bounds, bounds_of, scaled
+from tacit.estimators.building_blocks import (
+    DATA_METHODS,
+    assume_counted,
+    call_method,
+    charge_ledger,
+    check_bounds,
+    check_options,
+    choose_norm,
+    complete_guarantee,
+    find_classes,
+    find_method,
+    read_seed,
+    refuse_weights,
+    scale_by_bounds,
+    scale_targets,
+)
+from tacit.estimators.by_recipe import fit_by_recipe, read_model, score_by_recipe
 from tacit.gradients.losses import Loss
-from tacit.guarantee import Assumption
+from tacit.guarantee import Assumption, Guarantee
 from tacit.stages.sampling import Poisson
 from tacit.training.run import PrivateRun
 
@@ -37,17 +52,12 @@ _HIDDEN = 32
 _PIECE = 4096
 
 
-def small_network(features: int, outputs: int) -> nn.Module:
-    """One hidden layer of 32 units."""
-    return nn.Sequential(nn.Linear(features, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, outputs))
-
-
-def _network(module: Any, features: int, outputs: int, seed: int | None) -> nn.Module:
-    """A copy of the module, or a fresh one; its first weights never depend on the data."""
+def _make_network(module: Any, features: int, outputs: int, seed: int | None) -> nn.Module:
+    """A copy of the module, or a new one; its first weights do not depend on the data."""
     with torch.random.fork_rng(devices=[]):
         if seed is not None:
             torch.manual_seed(seed)
-        made = _made(module, features, outputs)
+        made = _call_maker(module, features, outputs)
     if not isinstance(made, nn.Module) or not list(made.parameters()):
         raise InvalidArgument(
             "module must be a torch module with weights, or a function of the numbers of features and outputs that "
@@ -57,12 +67,13 @@ def _network(module: Any, features: int, outputs: int, seed: int | None) -> nn.M
     return made
 
 
-def _made(module: Any, features: int, outputs: int) -> Any:
+def _call_maker(module: Any, features: int, outputs: int) -> Any:
+    if module is None:
+        return nn.Sequential(nn.Linear(features, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, outputs))
     if isinstance(module, nn.Module):
         return copy.deepcopy(module)
-    build = small_network if module is None else module
     try:
-        return build(features, outputs) if callable(build) else None
+        return module(features, outputs) if callable(module) else None
     except TypeError as error:
         raise InvalidArgument(
             f"module must be a function of two numbers, of features and of outputs. Called so, it failed: {error}."
@@ -70,7 +81,7 @@ def _made(module: Any, features: int, outputs: int) -> Any:
 
 
 def _refuse_other_shapes(module: nn.Module, features: int, outputs: int) -> None:
-    """Two rows of zeros must give two rows of outputs."""
+    """Raise unless two rows of zeros give two rows of outputs."""
     kind = next(module.parameters()).dtype
     try:
         with torch.no_grad():
@@ -84,154 +95,14 @@ def _refuse_other_shapes(module: nn.Module, features: int, outputs: int) -> None
         )
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """The loss of a task: for gradients of single examples, and the same as a method of noisy data knows it."""
-
-    gradients: Loss
-    data: ConvexLoss
-
-
-def _train(
-    estimator: Any, x: Array, y: NDArray[Any], judged: _Judged, outputs: int, assumptions: tuple[Assumption, ...]
-) -> None:
-    """By noise on the data or on the gradients; the ledger is charged before anything is handed out."""
-    seed = seed_of(estimator.random_state)
-    model = _network(estimator.module, x.shape[1], outputs, seed)
-    estimator.bounds_ = _bounds(estimator, x.shape[1])
-    x = _clipped(scaled(x, estimator.bounds_), estimator.feature_bound)
-    if estimator.method in list(DATA_METHODS):
-        fit_on_noisy_data(estimator, x, y, judged.data, model=model, seed=seed, assumptions=assumptions)
-        return
-    mechanism = _mechanism(estimator)
-    targets = torch.from_numpy(y) if outputs > 1 else torch.from_numpy(y).float()[:, None]
-    _descend(estimator, (x, targets), judged.gradients, mechanism, model=model, seed=seed, assumptions=assumptions)
-
-
-def _descend(
-    estimator: Any,
-    data: tuple[Array, torch.Tensor],
-    loss: Loss,
-    mechanism: Any,
-    *,
-    model: nn.Module,
-    seed: int | None,
-    assumptions: tuple[Assumption, ...],
-) -> None:
-    """A private run over the rows."""
-    x, y = data
-    population = estimator.population
-    if population is None:
-        population = len(x)
-        assumptions = (*assumptions, counted(population))
-    population = _validate.count("population", population)
-    lot_size = min(_validate.positive("lot_size", estimator.lot_size), population)
-    run = PrivateRun(
-        model,
-        loss,
-        data=(torch.from_numpy(x).to(next(model.parameters()).dtype), y),
-        mechanism=mechanism,
-        sampling=Poisson(lot_size=lot_size, population=population),
-        steps=estimator.steps,
-        budget=Budget(epsilon=estimator.epsilon, delta=estimator.delta),
-        seed=seed,
-    )
-    optimizer = torch.optim.SGD(
-        model.parameters(),
-        lr=_validate.positive("learning_rate", estimator.learning_rate),
-        momentum=_validate.unit("momentum", estimator.momentum),
-    )
-    for lot in run:
-        run.backward(lot)
-        optimizer.step()
-    guarantee = completed(estimator, run.guarantee(), None, assumptions)
-    charge(estimator.ledger, estimator.dataset, guarantee, x, y.numpy())
-    estimator.module_, estimator.guarantee_ = model.eval(), guarantee
-
-
-def _mechanism(estimator: Any) -> Any:
-    name = estimator.method
-    if name not in list(methods.GRADIENT_METHODS):
-        known = ", ".join(map(repr, [*methods.GRADIENT_METHODS, *DATA_METHODS]))
-        raise InvalidArgument(
-            f"method must be one of {known}: noise on the gradients or on the data. Noise on the objective or the "
-            f"output is for linear models, as in PrivateLogisticRegression. Got {name!r}."
-        )
-    refuse_for_gradients(estimator)
-    method = methods.GRADIENT_METHODS[name]
-    return method(clip_norm=estimator.clip_norm, mode=estimator.mode, **options_of(estimator.options, method))
-
-
-def _bounds(estimator: Any, columns: int) -> Bounds | None:
-    bounds = bounds_of(estimator, columns)
-    if bounds is not None and estimator.feature_bound is not None:
-        raise InvalidArgument("feature_bound and scale='bounds' both scale the features. Leave one of them out.")
-    return bounds
-
-
-def _clipped(x: Array, bound: float | None) -> Array:
-    """Features within a public bound, divided by it: scaling by what the data hold would give them away."""
-    if bound is None:
-        return x
-    bound = _validate.positive("feature_bound", bound)
-    scaled: Array = np.clip(x / bound, -1.0, 1.0)
-    return scaled
-
-
-def _outputs(estimator: Any, x: Any) -> Array:
-    check_is_fitted(estimator)
-    if getattr(estimator, "recipe", None) is not None:
-        return scores_by_recipe(estimator.prepared_, estimator.module_, x)
-    checked = validate_data(estimator, x, reset=False, dtype=np.float64)
-    rows = torch.from_numpy(_clipped(scaled(checked, getattr(estimator, "bounds_", None)), estimator.feature_bound))
-    # In double precision a row's outcome does not depend on which rows it came with.
-    model = copy.deepcopy(estimator.module_).double()
-    with torch.no_grad():
-        pieces = [model(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)]
-    outputs: Array = torch.cat(pieces).numpy()
-    return outputs
-
-
 @dataclass(eq=False, repr=False)
-class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A network that tells classes apart, trained privately.
-
-    `module` is a torch module, or a function (features, classes) that makes one; one hidden layer of 32 units by
-    default. It gives one score per class. `feature_bound` is declared: features are clipped to [-bound, bound] and
-    divided by it (None: as they are); or every column has `bounds` of its own, with `scale="bounds"`, as in
-    `PrivateLogisticRegression`. `classes` are the public labels; where they are left out they are taken from the
-    data, and the guarantee says that it takes them for public. `options` are further arguments of the method's function
-    in `tacit.methods`.
-
-    `method` names a gradient method (`tacit methods`): lots are then Poisson samples of `lot_size` expected examples
-    out of `population`, the public number of them (counted if left out, and then said to be public), gradients are
-    clipped to `clip_norm`, and the guarantee is about one example added or removed.
-
-    Or it says that the noise goes on the data, once, before any step: "input", "data" or, in paper form only,
-    "influence". Rows are then scaled down to `data_norm`, declared or "estimate" for a tenth of epsilon, and
-    `regularisation` is optional. The guarantee is about one example replaced by another; with `delta=None` it is pure
-    ("input" and "data", rigorous). Steps, lots and step lengths are free of charge (in paper form the noise follows
-    from them); neither `clip_norm` nor `population` plays a part.
-
-    With `recipe="auto"` features, lots, steps and step lengths are chosen from public facts (docs/recipes.md): images
-    are declared by their `shape`, and set upright first if `is_handwriting` says so (ink on a ground of 0); texts are
-    recognised, and everything else is a table, of which the first `numbers` columns (all, by default) lie in [-1, 1].
-    What the recipe sets is then not read: `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum`,
-    `feature_bound`. A `tacit.recipes.recipe.Recipe` is for features of norm 1.
-
-    After `fit`: `module_`, `classes_`, `bounds_` and `guarantee_`; with noise on the data also `data_norm_`; by a
-    recipe `prepared_` and `recipe_`, and no `bounds_`. `random_state`, `ledger` and `dataset` as in
-    `PrivateLogisticRegression`.
-    """
+class _Network(BaseEstimator):  # type: ignore[misc]
+    """The parameters that both networks share, and how they are trained."""
 
     module: Any = None
     epsilon: float = 1.0
     delta: float | None = 1e-5
     _: KW_ONLY
-    recipe: Any = None
-    shape: tuple[int, ...] | None = None
-    is_handwriting: bool = False
-    numbers: int | None = None
     method: str = "dpsgd"
     mode: str = "rigorous"
     steps: int = 200
@@ -246,14 +117,178 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     regularisation: float | None = None
     options: Mapping[str, Any] | None = None
     population: int | None = None
-    classes: Any = None
-    class_weight: None = None
     random_state: Any = None
     ledger: Any = None
     dataset: str | None = None
 
+    def _train(
+        self,
+        x: Array,
+        y: NDArray[Any],
+        losses: tuple[Loss, ConvexLoss],
+        outputs: int,
+        assumptions: tuple[Assumption, ...],
+    ) -> None:
+        """Train with noise on the data or on the gradients. The ledger is charged before anything is returned.
+
+        `losses` are the same loss twice: for gradients of single examples, and for a method of noisy data.
+        """
+        seed = read_seed(self.random_state)
+        model = _make_network(self.module, x.shape[1], outputs, seed)
+        self.bounds_ = check_bounds(self, x.shape[1])
+        if self.bounds_ is not None and self.feature_bound is not None:
+            raise InvalidArgument("feature_bound and scale='bounds' both scale the features. Leave one of them out.")
+        x = self._scale(x)
+        if self.method in list(DATA_METHODS):
+            self._train_on_noisy_data(x, y, losses[1], model, seed, assumptions)
+            return
+        mechanism = self._make_mechanism()
+        targets = torch.from_numpy(y) if outputs > 1 else torch.from_numpy(y).float()[:, None]
+        if self.population is None:
+            assumptions = (*assumptions, assume_counted(len(x)))
+        population = _validate.count("population", len(x) if self.population is None else self.population)
+        run = PrivateRun(
+            model,
+            losses[0],
+            data=(torch.from_numpy(x).to(next(model.parameters()).dtype), targets),
+            mechanism=mechanism,
+            sampling=Poisson(min(_validate.positive("lot_size", self.lot_size), population), population),
+            steps=self.steps,
+            budget=Budget(epsilon=self.epsilon, delta=self.delta),  # type: ignore[arg-type]
+            seed=seed,
+        )
+        optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=_validate.positive("learning_rate", self.learning_rate),
+            momentum=_validate.unit("momentum", self.momentum),
+        )
+        for lot in run:
+            run.backward(lot)
+            optimizer.step()
+        guarantee = complete_guarantee(self, run.guarantee(), None, assumptions)
+        charge_ledger(self.ledger, self.dataset, guarantee, x, targets.numpy())
+        self.module_, self.guarantee_ = model.eval(), guarantee
+
+    def _make_mechanism(self) -> Any:
+        if self.method not in list(methods.GRADIENT_METHODS):
+            known = ", ".join(map(repr, [*methods.GRADIENT_METHODS, *DATA_METHODS]))
+            raise InvalidArgument(
+                f"method must be one of {known}: noise on the gradients or on the data. Noise on the objective or the "
+                f"output is for linear models, as in PrivateLogisticRegression. Got {self.method!r}."
+            )
+        for name in ("data_norm", "regularisation"):
+            if getattr(self, name) is not None:
+                raise InvalidArgument(
+                    f"{name} is for noise on the data (method='input', 'data' or 'influence'): method={self.method!r} "
+                    f"bounds gradients by clip_norm, and leaves the weights to the loss. Leave it out. Got "
+                    f"{getattr(self, name)!r}."
+                )
+        method = methods.GRADIENT_METHODS[self.method]
+        return method(clip_norm=self.clip_norm, mode=self.mode, **check_options(self.options, method))
+
+    def _train_on_noisy_data(
+        self,
+        x: Array,
+        y: NDArray[Any],
+        loss: ConvexLoss,
+        model: nn.Module,
+        seed: int | None,
+        assumptions: tuple[Assumption, ...],
+    ) -> None:
+        """Run the method, charge the ledger, and only then set the network."""
+        if self.population is not None:
+            raise InvalidArgument(
+                "population is for lots that are drawn at random. With noise on the data the guarantee protects one "
+                f"example replaced by another, and all examples take part: leave it out. Got {self.population}."
+            )
+        if self.momentum != 0:
+            raise InvalidArgument(
+                "With noise on the data the steps are plain ones, as in Kang et al.: momentum must be 0. Got "
+                f"{self.momentum!r}."
+            )
+        options = {**self._choose_options(len(x)), **check_options(self.options, find_method(self.method))}
+        epsilon = _validate.positive("epsilon", self.epsilon)
+        norm, left, estimate = choose_norm(self.data_norm, x, epsilon, seed)
+        strength = 0.0 if self.regularisation is None else self.regularisation
+        with torch.random.fork_rng(devices=[]):
+            # The seed also repeats what is random within the network, such as dropout.
+            if seed is not None:
+                torch.manual_seed(seed)
+            settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
+            result = call_method(self, x, y, loss, **settings, module=model, **options)
+        guarantee: Guarantee = complete_guarantee(self, result.guarantee, estimate, assumptions)
+        charge_ledger(self.ledger, self.dataset, guarantee, x, y)
+        self.module_, self.guarantee_, self.data_norm_ = result.module, guarantee, norm
+
+    def _choose_options(self, n: int) -> dict[str, Any]:
+        """The steps of a method of noisy data; without a delta, noise that is not Gaussian."""
+        lot_size = min(_validate.positive("lot_size", self.lot_size), n)
+        learning_rate = _validate.positive("learning_rate", self.learning_rate)
+        descent = Descent(self.steps, learning_rate, max(round(lot_size), 1))
+        if self.method == "influence":
+            return {"pretraining": descent}
+        reporting = Reporting(features="k_norm" if self.delta is None else "gaussian")
+        return {"training": descent, "reporting": reporting}
+
+    def _scale(self, x: Array) -> Array:
+        """Scale features by declared bounds: scaling by the data would reveal them."""
+        rows = scale_by_bounds(x, getattr(self, "bounds_", None))
+        if self.feature_bound is None:
+            return rows
+        scaled: Array = np.clip(rows / _validate.positive("feature_bound", self.feature_bound), -1.0, 1.0)
+        return scaled
+
+    def _score_rows(self, x: Any) -> Array:
+        check_is_fitted(self)
+        rows = torch.from_numpy(self._scale(validate_data(self, x, reset=False, dtype=np.float64)))
+        # In double precision the output of a row does not depend on the rows beside it.
+        model = copy.deepcopy(self.module_).double()
+        with torch.no_grad():
+            pieces = [model(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)]
+        outputs: Array = torch.cat(pieces).numpy()
+        return outputs
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
+    """A network that classifies, trained privately.
+
+    `module` is a torch module, or a function (features, classes) that makes one; one hidden layer of 32 units by
+    default. It gives one score per class. `feature_bound` is declared: features are clipped to [-bound, bound] and
+    divided by it (None: as they are). Or every column has its own `bounds`, with `scale="bounds"`, as in
+    `PrivateLogisticRegression`. `classes` are the public labels; if left out, they are read off y and assumed to be
+    public. `options` are further arguments of the method's function in `tacit.methods`.
+
+    `method` names a gradient method (`tacit methods`): lots are Poisson samples of `lot_size` expected examples out of
+    `population`, the public number of examples (counted, and assumed to be public, if left out). Gradients are clipped
+    to `clip_norm`, and the guarantee protects one example added or removed.
+
+    Or `method` puts the noise on the data, once, before any step: "input", "data" or, in paper form only, "influence".
+    Rows are scaled down to `data_norm`, declared or "estimate" for a tenth of epsilon; `regularisation` is optional.
+    The guarantee protects one example replaced by another; with `delta=None` it is pure ("input" and "data",
+    rigorous). Steps, lots and learning rate cost no privacy (in paper form the noise depends on them); `clip_norm` and
+    `population` are not used.
+
+    With `recipe="auto"` features, lots, steps and learning rate follow from public facts (docs/recipes.md). Images are
+    declared by their `shape`, and set upright first if `is_handwriting` (ink on a background of 0). Texts are
+    recognised, and everything else is a table, whose first `numbers` columns (all, by default) are in [-1, 1]. The
+    recipe replaces `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum` and `feature_bound`. A
+    `tacit.recipes.Recipe` is for features of norm 1.
+
+    After `fit`: `module_`, `classes_`, `bounds_` and `guarantee_`; with noise on the data also `data_norm_`; with a
+    recipe `prepared_` and `recipe_`, and no `bounds_`. `random_state`, `ledger` and `dataset` are those of
+    `PrivateLogisticRegression`.
+    """
+
+    recipe: Any = None
+    shape: tuple[int, ...] | None = None
+    is_handwriting: bool = False
+    numbers: int | None = None
+    classes: Any = None
+    class_weight: None = None
+
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
-        """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
+        """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
         refuse_weights(self.class_weight, refused)
         if self.recipe is not None:
             if self.scale is not None or self.bounds is not None:
@@ -269,69 +304,78 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        self.classes_, assumptions = classes_of(self.classes, y)
+        self.classes_, assumptions = find_classes(self.classes, y)
         outputs = len(self.classes_)
-        judged = _Judged(F.cross_entropy, Multinomial(outputs))
-        _train(self, x, np.searchsorted(self.classes_, y), judged, outputs, assumptions)
+        losses = (F.cross_entropy, Multinomial(outputs))
+        self._train(x, np.searchsorted(self.classes_, y), losses, outputs, assumptions)
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """The probability of every class, in the order of `classes_`."""
-        shares: Array = torch.softmax(torch.from_numpy(_outputs(self, X)), dim=1).numpy()
+        shares: Array = torch.softmax(torch.from_numpy(self._score_classes(X)), dim=1).numpy()
         return shares
 
     def predict_log_proba(self, X: Any) -> Array:  # noqa: N803
-        """Its logarithm."""
-        log_shares: Array = torch.log_softmax(torch.from_numpy(_outputs(self, X)), dim=1).numpy()
+        """The logarithm of `predict_proba`, also where a probability is too small for a float."""
+        log_shares: Array = torch.log_softmax(torch.from_numpy(self._score_classes(X)), dim=1).numpy()
         return log_shares
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The likeliest class of each row."""
-        chosen = _outputs(self, X).argmax(axis=1)
+        """The most likely class of each row."""
+        chosen = self._score_classes(X).argmax(axis=1)
         labels: NDArray[Any] = self.classes_[chosen]
         return labels
 
+    def _score_classes(self, x: Any) -> Array:
+        if self.recipe is None:
+            return self._score_rows(x)
+        check_is_fitted(self)
+        return score_by_recipe(self.prepared_, self.module_, x)
 
-@dataclass(eq=False, repr=False)
-class PrivateRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateRegressor(RegressorMixin, _Network):  # type: ignore[misc]
     """A network with one output for a number, trained privately.
 
-    `target_bound` is declared: targets are clipped to [-target_bound, target_bound] and divided by it on the way.
-    Everything else as of `PrivateClassifier`.
+    `target_bound` is declared: targets are clipped to [-target_bound, target_bound] and divided by it. The other
+    parameters are those of `PrivateClassifier`.
     """
 
-    module: Any = None
-    epsilon: float = 1.0
-    delta: float | None = 1e-5
-    _: KW_ONLY
-    method: str = "dpsgd"
-    mode: str = "rigorous"
-    steps: int = 200
-    lot_size: float = 256
-    clip_norm: float = 1.0
     learning_rate: float = 0.1
-    momentum: float = 0.0
-    feature_bound: float | None = None
-    scale: str | None = None
-    bounds: Any = None
-    data_norm: float | str | None = None
-    regularisation: float | None = None
-    options: Mapping[str, Any] | None = None
     target_bound: float | None = None
-    population: int | None = None
-    random_state: Any = None
-    ledger: Any = None
-    dataset: str | None = None
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
-        """Train. Whatever else scikit-learn could pass along (sample_weight) is refused with a reason."""
+        """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
         refuse_weights(None, refused)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        targets, _ = scaled_targets(y, self.target_bound)
-        _train(self, x, targets, _Judged(F.mse_loss, Squared(1.0)), 1, ())
+        targets, _ = scale_targets(y, self.target_bound)
+        self._train(x, targets, (F.mse_loss, Squared(1.0)), 1, ())
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The expected target of each row."""
-        predicted: Array = float(self.target_bound or 1.0) * _outputs(self, X)[:, 0]
+        predicted: Array = float(self.target_bound or 1.0) * self._score_rows(X)[:, 0]
         return predicted
+
+
+def load(path: str | Path) -> PrivateClassifier:
+    """Load a classifier that `tacit train` made by a recipe: from its folder, or from its model.safetensors.
+
+    It predicts from pixels and rows as `tacit.datasets` scales them, and from texts as they are written. `guarantee_`
+    is what was proven about it. Classes are numbered in their declared order.
+    """
+    saved = read_model(path)
+    kind, classes = saved.recipe.kind, np.arange(saved.outputs)
+    made = PrivateClassifier(
+        recipe="auto",
+        epsilon=saved.guarantee.epsilon(saved.guarantee.delta),
+        delta=saved.guarantee.delta,
+        shape=saved.examples.shape,
+        is_handwriting=kind == "handwriting",
+        numbers=saved.examples.numbers if kind == "table" else None,
+        population=saved.recipe.population,
+        classes=classes,
+    )
+    made.module_, made.prepared_, made.recipe_ = saved.model, saved.prepared, saved.recipe
+    made.classes_, made.guarantee_ = classes, saved.guarantee
+    return made

@@ -22,7 +22,7 @@ from tacit.cli.progress import Display, stop_on_interrupt
 from tacit.cli.statement import Paragraph
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument
-from tacit.estimators.saved import save_model
+from tacit.estimators.by_recipe import save_model
 from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.ledger import Booking, Ledger, fingerprint
 from tacit.ledger.storage import storage_at

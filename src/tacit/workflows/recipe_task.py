@@ -18,7 +18,7 @@ from tacit.budget import Budget
 from tacit.cli.progress import bar_on
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument
-from tacit.estimators.saved import Examples
+from tacit.estimators.by_recipe import ExampleForm
 from tacit.ledger import new_salt
 from tacit.ledger.storage import storage_at
 from tacit.recipes.recipe import Kind, Recipe, auto
@@ -62,9 +62,9 @@ class Task:
         return _image_shape(self.data) if self.recipe.kind in ("handwriting", "image") else None
 
     @property
-    def examples(self) -> Examples:
+    def examples(self) -> ExampleForm:
         """What they are, as whoever loads the model has to know."""
-        return Examples(self.image_shape, self.data.numbers if self.recipe.kind == "table" else 0)
+        return ExampleForm(self.image_shape, self.data.numbers if self.recipe.kind == "table" else 0)
 
     def rows(self) -> tuple[Any, Any]:
         """The features of what is trained on and of what is tested on; with a bar where that takes time."""

@@ -12,7 +12,7 @@ from tacit.budget import Budget
 from tacit.erm import FullDescent, InfluenceRule, NoisyLots, NoisySnapshots, PermutedDescent
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.estimators import PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression, PrivateRegressor
-from tacit.estimators.declared import estimated_norm
+from tacit.estimators.building_blocks import estimate_norm
 from tacit.guarantee import FIXED_SEED, Status
 from tacit.ledger import Ledger
 
@@ -79,7 +79,7 @@ def test_estimates_of_neighbours_keep_their_epsilon():
     short, long = np.full((40, 1), 0.5), np.full((40, 1), 0.5)
     long[0] = 100.0
     epsilon, runs = 1.0, 4000
-    counts = [sum(estimated_norm(rows, epsilon, seed)[0] > 1 for seed in range(runs)) for rows in (short, long)]
+    counts = [sum(estimate_norm(rows, epsilon, seed)[0] > 1 for seed in range(runs)) for rows in (short, long)]
     worst = abs(math.log((counts[1] + 1) / (counts[0] + 1)))
     assert worst < epsilon + 4 / math.sqrt(min(counts) + 1)
 

@@ -294,9 +294,9 @@ def test_predictions_are_scaled_as_in_fit_whatever_is_set_afterwards():
         ({"scale": "bounds", "bounds": ([0, 1], 5)}, "each of the 3 columns"),
         ({"scale": "bounds", "bounds": ("a", "b")}, r"must be a pair \(low, high\)"),
         ({"scale": "bounds", "bounds": (0, [1, 1, 0])}, "Got 0 and 0 for column 2"),
-        ({"scale": "bounds", "bounds": (0, np.inf)}, "both finite"),
-        ({"scale": "bounds", "bounds": (np.nan, 1)}, "both finite"),
-        ({"scale": "bounds", "bounds": (-1e308, 1e308)}, "both finite"),
+        ({"scale": "bounds", "bounds": (0, np.inf)}, "finite"),
+        ({"scale": "bounds", "bounds": (np.nan, 1)}, "finite"),
+        ({"scale": "bounds", "bounds": (-1e308, 1e308)}, "finite"),
     ],
     ids=str,
 )

@@ -14,7 +14,7 @@ from tacit import datasets
 from tacit.cli import app
 from tacit.errors import InvalidArgument
 from tacit.estimators import PrivateClassifier, load
-from tacit.estimators.saved import Examples, save_model
+from tacit.estimators.by_recipe import ExampleForm, save_model
 
 
 def trained(*words):
@@ -64,7 +64,7 @@ def test_texts(tmp_path):
         fitted.module_,
         fitted.prepared_,
         recipe,
-        Examples(),
+        ExampleForm(),
         fitted.guarantee_,
         multiplier=multiplier,
         about={},

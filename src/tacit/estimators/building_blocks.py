@@ -1,0 +1,301 @@
+"""Building blocks of private estimators, for those of this package and for your own.
+
+A private estimator is a plain scikit-learn class. In `fit` it checks what must be declared (classes, bounds, norms),
+draws its noise, and calls `complete_guarantee` and `charge_ledger` before it sets any fitted attribute.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit._validate import Array
+from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
+from tacit.erm import Loss
+from tacit.erm.noise import k_norm
+from tacit.errors import AdjacencyMismatch, InvalidArgument
+from tacit.estimators.pipelines import find_fitted_transformers
+from tacit.guarantee import Assumption, Guarantee
+from tacit.ledger import Ledger, fingerprint
+from tacit.randomness import Purpose, source_for
+
+Bounds = tuple[Array, Array]
+
+ESTIMATE = "estimate"
+# The share of epsilon for an estimate of the norm.
+ESTIMATE_SHARE = 0.1
+# Norms from 1e-6 to 1e6, in steps of the square root of 2, and the share of rows that keep their length.
+_GRID: Array = 2.0 ** (np.arange(-40, 41) / 2)
+_KEPT = 0.9
+
+ONE_FIT = Assumption(
+    "one_fit",
+    "This is the cost of one fit. Every further fit on the same examples, in a search, a cross-validation or by hand, "
+    "adds its own; give all of them one ledger to have them added up. Scores on these examples have no noise and no "
+    "guarantee, nor has a choice by such scores: choose by examples that are public.",
+)
+_READ_OFF = Assumption("public_classes", "Which classes there are is public: they were read off y, not declared.")
+_COUNTED = "The number of examples, {}, is public: it was counted, not declared."
+_PREPARED = "X was scaled, encoded and imputed without looking at private rows, or that was paid for separately."
+_BOUNDS = "bounds"
+# Methods that train a linear model themselves, by noise on the objective, output, gradients or data.
+LINEAR_METHODS = ("objective", "output", "gradient", "input", "data", "influence")
+# Those that train networks too.
+DATA_METHODS = ("input", "data", "influence")
+# What `options` may not set: the estimators have arguments for these, or do not allow them.
+_OWN = ("x", "y", "loss", "regularisation", "epsilon", "delta", "data_norm", "mode", "intercept", "module", "seed")
+_OWN_OF_GRADIENTS = ("clip_norm", "multiplier", "mode")
+
+
+def refuse_weights(class_weight: object, given: Mapping[str, Any]) -> None:
+    """Raise for weights that depend on the data, or that let one example count for many."""
+    if class_weight is not None:
+        raise InvalidArgument(
+            f"class_weight={class_weight!r}: weights change how much one example can move the model, and 'balanced' "
+            "counts private labels. Leave class_weight out, or balance the classes by a declared sampling beforehand."
+        )
+    others = sorted(given.keys() - {"sample_weight"})
+    if given.get("sample_weight") is not None:
+        raise InvalidArgument(
+            "sample_weight lets one example count for many, and the noise hides one. Leave it out, even if all weights "
+            "are equal."
+        )
+    if others:
+        raise InvalidArgument(f"fit takes X and y. Got also {', '.join(others)}.")
+
+
+def read_seed(random_state: Any) -> int | None:
+    """The seed of a `random_state`; None for cryptographic noise. A model with a seed is not for release."""
+    if random_state is None:
+        return None
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    if not isinstance(random_state, np.random.RandomState):
+        raise InvalidArgument(
+            "random_state must be None (cryptographic noise), a whole number, or a numpy RandomState, as everywhere in "
+            f"scikit-learn. Draw a number from a Generator: int(rng.integers(2**31)). Got {random_state!r}."
+        )
+    return int(random_state.randint(2**31 - 1))
+
+
+def find_classes(declared: Any, y: NDArray[Any]) -> tuple[NDArray[Any], tuple[Assumption, ...]]:
+    """The classes in order, and the assumption that they are public if they were not declared."""
+    known = np.unique(y if declared is None else np.asarray(declared))
+    unknown = np.setdiff1d(y, known)
+    if unknown.size:
+        raise InvalidArgument(
+            f"y holds {unknown.size} classes that were not declared, such as {unknown.tolist()[0]!r}. Declare all of "
+            "them in classes=..., whether they occur or not."
+        )
+    if known.size < 2:
+        raise InvalidArgument(
+            f"y holds one class, {known.tolist()[0]!r}, and a classifier needs two. If others exist, declare all of "
+            "them in classes=..."
+        )
+    return known, () if declared is not None else (_READ_OFF,)
+
+
+def scale_targets(y: Array, target_bound: float | None) -> tuple[Array, float]:
+    """Targets clipped to the declared bound and divided by it, and the bound."""
+    if target_bound is None:
+        raise InvalidArgument(
+            "target_bound is missing. Targets are clipped to [-target_bound, target_bound], and the noise depends on "
+            "it, so it must not depend on the data. Declare one, as in target_bound=100.0."
+        )
+    bound = _validate.positive("target_bound", target_bound)
+    return np.clip(y / bound, -1.0, 1.0), bound
+
+
+def choose_norm(data_norm: object, rows: Array, epsilon: float, seed: int | None) -> tuple[float, float, Event | None]:
+    """(norm, remaining epsilon, cost of the estimate): declared, or estimated for a tenth of epsilon."""
+    if data_norm is None:
+        raise InvalidArgument(
+            "data_norm is missing. It is the largest norm that a row may have: longer rows are scaled down to it, and "
+            "the noise is proportional to it. It must not depend on the data. Declare one (data_norm=1.0 after scaling "
+            f"by public bounds), or give data_norm='{ESTIMATE}' to have it estimated for a tenth of epsilon."
+        )
+    if isinstance(data_norm, str):
+        if data_norm != ESTIMATE:
+            raise InvalidArgument(f"data_norm must be a positive number or '{ESTIMATE}'. Got {data_norm!r}.")
+        cost = ESTIMATE_SHARE * epsilon
+        norm, event = estimate_norm(rows, cost, seed)
+        return norm, epsilon - cost, event
+    return _validate.positive("data_norm", data_norm), epsilon, None
+
+
+def estimate_norm(rows: Array, epsilon: float, seed: int | None) -> tuple[float, Event]:
+    """A norm that about nine rows in ten do not exceed, and its cost: epsilon-DP for one row replaced by another.
+
+    Counts of norms between public marks get Laplace noise: replacing a row changes two counts by one.
+    """
+    lengths = np.linalg.norm(rows, axis=1)
+    counts = np.bincount(np.searchsorted(_GRID, lengths).clip(max=_GRID.size - 1), minlength=_GRID.size)
+    stream = source_for(seed).stream(Purpose.NOISE, 1)
+    noisy = counts + k_norm(stream, 1, 2 / epsilon, count=_GRID.size)[:, 0]
+    total = np.cumsum(noisy)
+    norm = float(_GRID[min(int(np.searchsorted(total, _KEPT * total[-1])), _GRID.size - 1)])
+    return norm, EpsilonDelta(epsilon, 0.0, Adjacency.REPLACE_ONE)
+
+
+def assume_counted(examples: int) -> Assumption:
+    """The assumption that the number of examples is public, if it was not declared."""
+    return Assumption("counted_examples", _COUNTED.format(examples))
+
+
+def complete_guarantee(
+    estimator: Any, guarantee: Guarantee, estimate: Event | None, assumptions: tuple[Assumption, ...]
+) -> Guarantee:
+    """The guarantee of a whole fit, with the cost of an estimate and with all assumptions. Call it within `fit`."""
+    event = guarantee.event
+    if estimate is not None:
+        if event.adjacency is not Adjacency.REPLACE_ONE:
+            raise AdjacencyMismatch(
+                "The estimate of data_norm protects one example replaced by another, and this form of the method one "
+                "added or removed. Declare data_norm, or use mode='rigorous'."
+            )
+        event = estimate + event
+    about_x = assumptions_about_x(estimator)
+    return replace(guarantee, event=event, assumptions=(*guarantee.assumptions, *assumptions, *about_x, ONE_FIT))
+
+
+def charge_ledger(ledger: Any, dataset: str | None, guarantee: Guarantee, *examples: Any) -> None:
+    """Enter a fit into its ledger before anything of it is returned; `BudgetExceeded` if the budget is too small.
+
+    `examples` are all arrays of the training data. The ledger keys their fingerprint with its secret, and refuses the
+    same examples under a second name.
+    """
+    if ledger is None:
+        return
+    if not isinstance(ledger, str | os.PathLike | Ledger):
+        raise InvalidArgument(f"ledger must be a tacit.ledger.Ledger or the path of its file. Got {ledger!r}.")
+    book = ledger if isinstance(ledger, Ledger) else Ledger(os.fspath(ledger))
+    if dataset is None:
+        raise InvalidArgument("A ledger charges data sets by name. Give dataset='patients', or leave the ledger out.")
+    about = {"method": guarantee.method, "mode": guarantee.mode}
+    # Folds of a cross-validation differ but hold the same people: each is entered under their common name.
+    book.spend(dataset, _event_for_examples(guarantee), about=about, fingerprint=fingerprint(*examples))
+
+
+def _event_for_examples(guarantee: Guarantee) -> Event:
+    """The event for whole examples; `Unproven` if the fit leaves a part of them unprotected."""
+    if not guarantee.unprotected:
+        return guarantee.event
+    claim = guarantee.claim
+    said = f"private for each {guarantee.unit}" if claim is None else f"({claim.epsilon:g}, {claim.delta:g})-DP"
+    return Unproven(said, f"{' and '.join(guarantee.unprotected)} have no noise", guarantee.event.adjacency)
+
+
+def assumptions_about_x(estimator: Any) -> tuple[Assumption, ...]:
+    """The assumptions of a fit about X. Call it within `fit`, as it looks for running pipelines.
+
+    There are none for an estimator that scales by declared bounds, unless a transformer was fitted before it.
+    """
+    fitted = find_fitted_transformers()
+    is_scaled = getattr(estimator, "scale", None) == _BOUNDS
+    if not fitted:
+        return () if is_scaled else (Assumption("prepared_before_fit", _PREPARED),)
+    listed = fitted[0] if len(fitted) == 1 else f"{', '.join(fitted[:-1])} and {fitted[-1]}"
+    were, them = ("was", "it") if len(fitted) == 1 else ("were", "them")
+    named = Assumption(
+        "transformers_not_covered",
+        f"{listed} {were} fitted on the rows given to fit, and this guarantee does not cover {them}.",
+    )
+    return named, Assumption("prepared_before_fit", f"Apart from {them}, {_PREPARED}")
+
+
+def find_method(name: object) -> Callable[..., Any]:
+    """The method with that short name, such as "input" for `input_perturbation`."""
+    if name not in LINEAR_METHODS:
+        raise InvalidArgument(f"method must be one of {', '.join(map(repr, LINEAR_METHODS))}. Got {name!r}.")
+    home = f"{name}_perturbation"
+    method: Callable[..., Any] = getattr(import_module(f"tacit.methods.{home}"), home)
+    return method
+
+
+def check_options(given: Any, method: Callable[..., Any]) -> dict[str, Any]:
+    """Further arguments of the method; `InvalidArgument` if it has none of that name."""
+    if given is None:
+        return {}
+    names = tuple(signature(method).parameters)
+    own = _OWN if names[0] == "x" else _OWN_OF_GRADIENTS
+    known = [name for name in names if name not in own]
+    if not isinstance(given, Mapping) or not set(given) <= set(known):
+        raise InvalidArgument(
+            f"options must map names to values, and {method.__name__} takes {', '.join(known) or 'none'}. The other "
+            f"settings are arguments of the estimator. Got {given!r}."
+        )
+    return dict(given)
+
+
+def call_method(
+    estimator: Any, x: Any, y: Any, loss: Loss, *, regularisation: float, epsilon: float, data_norm: float, **more: Any
+) -> Any:
+    """Run the estimator's method on the data; `more` are arguments that not all methods have."""
+    return find_method(estimator.method)(
+        x,
+        y,
+        loss=loss,
+        regularisation=regularisation,
+        epsilon=epsilon,
+        delta=estimator.delta,
+        data_norm=data_norm,
+        mode=estimator.mode,
+        **more,
+    )
+
+
+def check_bounds(estimator: Any, columns: int) -> Bounds | None:
+    """The declared bounds of every column; None for an estimator that does not scale."""
+    if estimator.scale is None:
+        if estimator.bounds is not None:
+            raise InvalidArgument("bounds are for scale='bounds', which scales every column by them. Give both.")
+        return None
+    if estimator.scale != _BOUNDS:
+        raise InvalidArgument(f"scale must be 'bounds' or None. Got {estimator.scale!r}.")
+    if estimator.bounds is None:
+        raise InvalidArgument(
+            "scale='bounds' needs bounds=(low, high), the lowest and highest value of each column. They must not "
+            "depend on the data: bounds=(0, 100), or bounds=([0, 18], [1, 99])."
+        )
+    return _broadcast_bounds(estimator.bounds, columns)
+
+
+def _broadcast_bounds(given: Any, columns: int) -> Bounds:
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)) for end in given)
+    except (TypeError, ValueError):
+        raise InvalidArgument(
+            f"bounds must be a pair (low, high), each a number or one number for each of the {columns} columns. Got "
+            f"{given!r}."
+        ) from None
+    with np.errstate(over="ignore"):
+        is_wrong = ~(np.isfinite(low) & np.isfinite(high - low) & (low < high))
+    if is_wrong.any():
+        column = int(is_wrong.argmax())
+        raise InvalidArgument(
+            f"Each lower bound must be below the upper one, and both must be finite. Got {low[column]:g} and "
+            f"{high[column]:g} for column {column}."
+        )
+    return low.copy(), high.copy()
+
+
+def scale_by_bounds(x: Array, bounds: Bounds | None) -> Array:
+    """Scale every column from its bounds to [-1, 1], after moving values outside to the nearer bound.
+
+    >>> scale_by_bounds(np.array([[0.0, 5.0], [20.0, 7.0]]), (np.array([0.0, 5.0]), np.array([10.0, 9.0])))
+    array([[-1., -1.],
+           [ 1.,  0.]])
+    """
+    if bounds is None:
+        return x
+    low, high = bounds
+    rows: Array = 2 * (np.clip(x, low, high) - low) / (high - low) - 1
+    return rows
