@@ -13,8 +13,9 @@ import torch
 from experiments.library import finite
 
 from tacit.erm import Logistic, Loss, Minimiser, Multinomial, prepare
-from tacit.erm.noisy_data import Descent, PerturbedData
+from tacit.erm.noisy_data import Descent
 from tacit.erm.noisy_networks import descend
+from tacit.erm.result import PerturbedData
 from tacit.errors import TacitError
 from tacit.randomness import source_for
 

@@ -12,10 +12,10 @@ from tacit.audit.composed import cell_delta, composed_epsilon
 from tacit.audit.evidence import Kind, LowerBound, Verdict
 from tacit.audit.fixtures import Fixture, all_fixtures, bu, gradient, nasr, wang, xiang
 from tacit.audit.given import NAME, Releases, summed
-from tacit.erm.published import wang_2017_least_constant
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim
 from tacit.methods import noisy_sgd
+from tacit.methods.gradient_perturbation import wang_2017_least_constant
 from tacit.methods.registry import list_methods
 from tacit.randomness import Purpose, SeededSource
 from tacit.stages.noise.published import noise_shape

@@ -12,7 +12,6 @@ from tacit.erm import (
     Logistic,
     NoisyDescent,
     individual_descent,
-    individual_descent_and_spent,
     minimise,
     prepare,
 )
@@ -38,7 +37,8 @@ def test_the_budget_is_kept(adjacency, training):
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_every_loss_can_be_filtered(loss):
     y = targets_for(loss, N, np.random.default_rng(0))
-    result, spent = individual_descent_and_spent(X, y, **{**SETTINGS, "loss": loss}, epsilon=1.0, seed=0)
+    result = individual_descent(X, y, **{**SETTINGS, "loss": loss}, epsilon=1.0, seed=0)
+    spent = result.curator
     assert result.coef.shape == (loss.outputs, 3)
     # Half of mu each way, squared.
     assert spent.for_curator().max() <= (gdp.mu(1.0, 1e-5) / 2) ** 2
@@ -58,7 +58,7 @@ def test_examples_that_contribute_little_spend_little():
     rows = X / np.linalg.norm(X, axis=1, keepdims=True)
     rows[:100] *= 0.1
     rows[100:110] = 0.0
-    _, spent = individual_descent_and_spent(rows, Y, **SETTINGS, epsilon=1.0, intercept=False, seed=0)
+    spent = individual_descent(rows, Y, **SETTINGS, epsilon=1.0, intercept=False, seed=0).curator
     costs = spent.for_curator()
     assert not costs[100:110].any()
     assert costs[:100].max() < 0.03 * np.median(costs[110:])
@@ -67,7 +67,8 @@ def test_examples_that_contribute_little_spend_little():
 def test_a_full_share_charges_nobody_out():
     """With a share of 1 nobody can run out, and the noise is that of a descent that charges everyone alike."""
     training = FilteredDescent(steps=30, full_share=1.0)
-    filtered, spent = individual_descent_and_spent(X, Y, **SETTINGS, epsilon=1.0, training=training, seed=0)
+    filtered = individual_descent(X, Y, **SETTINGS, epsilon=1.0, training=training, seed=0)
+    spent = filtered.curator
     plain = gradient_perturbation(X, Y, **SETTINGS, epsilon=1.0, training=NoisyDescent(30), seed=0)
     assert filtered.coef == pytest.approx(plain.coef, rel=1e-6, abs=1e-3)
     assert spent.for_curator().max() < (gdp.mu(1.0, 1e-5) / 2) ** 2
@@ -83,14 +84,16 @@ def test_with_little_noise_descent_comes_to_the_minimum():
 
 
 def test_lots_have_noise_for_the_steps_that_full_gradients_last():
-    result, spent = individual_descent_and_spent(X, Y, **SETTINGS, epsilon=1.0, training=LOTS, seed=0)
+    result = individual_descent(X, Y, **SETTINGS, epsilon=1.0, training=LOTS, seed=0)
+    spent = result.curator
     costs = spent.for_curator()
     assert np.all(costs > 0)
     assert math.isfinite(result.coef.sum())
 
 
 def test_what_was_spent_stands_in_no_report():
-    result, spent = individual_descent_and_spent(X, Y, **SETTINGS, epsilon=1.0, seed=0)
+    result = individual_descent(X, Y, **SETTINGS, epsilon=1.0, seed=0)
+    spent = result.curator
     assert "private" in repr(spent)
     shown = str(result.guarantee) + result.guarantee.to_json() + repr(result)
     assert not any(f"{cost:.6g}" in shown for cost in spent.for_curator())

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tacit.audit.fixtures.kang_2021 import SIX, SIX_LABELS
-from tacit.erm.classes import Multinomial, OneVsRest
 from tacit.erm.influence import (
     InfluenceRule,
     LinearModel,
@@ -17,7 +16,7 @@ from tacit.erm.influence import (
     ratio,
     selective_descent,
 )
-from tacit.erm.losses import Huber, Logistic
+from tacit.erm.losses import Huber, Logistic, Multinomial, OneVsRest
 from tacit.erm.noisy_data import draw_below
 from tacit.erm.problem import prepare
 from tacit.erm.solver import minimise
@@ -57,7 +56,7 @@ EVERY = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
 def test_the_six_examples_have_the_published_minimiser_and_hessian():
     model = six()
-    theta = model.pretrained()
+    theta = model.pretrain()
     assert theta == pytest.approx([1.5172609784523796, 0.18605433152224699], abs=1e-9)
     hessian = model.problem.hessian(theta[:, None])
     expected = [[0.18975613593394713, 0.008224892233964094], [0.008224892233964094, 0.1420179302815071]]
@@ -67,7 +66,7 @@ def test_the_six_examples_have_the_published_minimiser_and_hessian():
 @pytest.mark.parametrize("index", range(6))
 def test_contributions_and_ratios_are_the_published_ones(index):
     model = six()
-    theta = model.pretrained()
+    theta = model.pretrain()
     found = contributions(model, theta)[index]
     contribution, left_out, measure, literal, normalised = TABLE[index]
     assert found == pytest.approx(contribution, abs=1e-8)
@@ -78,13 +77,13 @@ def test_contributions_and_ratios_are_the_published_ones(index):
         assert seen == expected
     # The minimiser of the sum over the other five (which keeps the divisor 6) is what a contribution approximates.
     rest = np.delete(np.arange(6), index)
-    without = six(x=SIX[rest], y=SIX_LABELS[rest]).pretrained()
+    without = six(x=SIX[rest], y=SIX_LABELS[rest]).pretrain()
     assert without - theta == pytest.approx(left_out, abs=1e-8)
 
 
 def test_contributions_add_up_to_nothing():
     model = six()
-    assert np.abs(contributions(model, model.pretrained()).sum(axis=0)).max() < 1e-10
+    assert np.abs(contributions(model, model.pretrain()).sum(axis=0)).max() < 1e-10
 
 
 def test_without_influence_the_measure_is_the_root_of_the_number_of_parameters():
@@ -103,7 +102,7 @@ def test_a_coefficient_of_zero_has_a_ratio_all_the_same():
 
 def test_the_mixed_derivative_is_the_published_one():
     model = six()
-    theta = model.pretrained()
+    theta = model.pretrain()
     expected = [[-0.08342448793656543, 0.02134141690458283], [0.2320504899780538, -0.229007132880662]]
     assert model.mixed_derivative(1, theta) == pytest.approx(np.array(expected), abs=1e-9)
     assert model.mixed_norm(1, theta) == pytest.approx(0.33454018767735866, abs=1e-9)
@@ -131,7 +130,7 @@ def test_gradients_and_mixed_derivatives_are_finite_differences(model):
 
 @EVERY
 def test_the_inverse_hessian_is_one_whether_built_or_not(model, monkeypatch):
-    theta = model.pretrained()
+    theta = model.pretrain()
     vector = np.random.default_rng(2).normal(size=theta.size)
     built = model.inverse_hessian(theta)(vector)
     monkeypatch.setattr("tacit.erm.influence._BUILT", 0)
@@ -160,7 +159,7 @@ def test_a_hessian_that_is_not_positive_is_refused(monkeypatch):
 def test_influence_needs_regularisation():
     problem = prepare(SIX, SIX_LABELS, loss=Logistic(), regularisation=0.0, data_norm=1.0, intercept=False)
     with pytest.raises(InvalidArgument, match="regularisation must be above 0: influence divides by the Hessian"):
-        LinearModel(problem, False).pretrained()
+        LinearModel(problem, False).pretrain()
 
 
 def test_the_noise_of_one_example_is_the_published_one():

@@ -164,7 +164,7 @@ def test_as_epsilon_grows_the_model_becomes_the_one_without_noise(loss):
         ({"mode": "fast"}, "mode must be 'rigorous' or 'paper'"),
         ({"training": "sgd"}, "training must be Minimiser"),
         ({"regularisation": 0.0}, "regularisation must be above 0"),
-        ({"loss": Squared(1.0), "training": FullDescent()}, "slopes without a bound"),
+        ({"loss": Squared(1.0), "training": FullDescent()}, "are unbounded"),
     ],
 )
 def test_bad_settings_are_named(change, said):

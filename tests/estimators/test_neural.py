@@ -204,7 +204,7 @@ def test_options_are_the_arguments_of_the_function():
         ({"mode": "brisk"}, "mode must be"),
         ({"learning_rate": -1.0}, "learning_rate must be"),
         ({"data_norm": "guess"}, "data_norm must be a positive number or 'estimate'"),
-        ({"options": {"reporting": Reporting(debias=True)}}, "debias is for linear models"),
+        ({"options": {"reporting": Reporting(debias=True)}}, "debias applies to linear models"),
     ],
     ids=str,
 )

@@ -4,17 +4,15 @@ Linear models need numpy and scipy only.
 """
 
 from tacit.erm import objective
-from tacit.erm.classes import Multinomial, OneVsRest, probabilities
-from tacit.erm.descent import NoisyDescent, NoisyLots, NoisyPass
-from tacit.erm.individual import FilteredDescent, individual_descent, individual_descent_and_spent
+from tacit.erm.descent import NoisyDescent, NoisyLots, NoisyPass, NoisySnapshots
+from tacit.erm.individual import FilteredDescent, individual_descent
 from tacit.erm.influence import InfluenceRule
-from tacit.erm.losses import Huber, Logistic, Loss, SmoothHinge, Squared
+from tacit.erm.losses import Huber, Logistic, Loss, Multinomial, OneVsRest, SmoothHinge, Squared, probabilities
 from tacit.erm.noise import k_norm
-from tacit.erm.noisy_data import DataRule, Descent, InputRule, PerturbedData, PerturbedResult
+from tacit.erm.noisy_data import DataRule, Descent, InputRule
 from tacit.erm.problem import Problem, prepare
 from tacit.erm.reports import Reporting
-from tacit.erm.result import ErmResult
-from tacit.erm.snapshots import NoisySnapshots
+from tacit.erm.result import ErmResult, PerturbedData
 from tacit.erm.solver import Solution, minimise
 from tacit.erm.trainers import FullDescent, Minimiser, PermutedDescent
 
@@ -38,14 +36,12 @@ __all__ = [
     "OneVsRest",
     "PermutedDescent",
     "PerturbedData",
-    "PerturbedResult",
     "Problem",
     "Reporting",
     "SmoothHinge",
     "Solution",
     "Squared",
     "individual_descent",
-    "individual_descent_and_spent",
     "k_norm",
     "minimise",
     "objective",

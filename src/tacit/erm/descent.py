@@ -1,9 +1,9 @@
-"""Gradient steps with noise in every one: full ones, on Poisson lots, in one pass over disjoint lots, with snapshots.
+"""Gradient descent with noise in every step: full gradients, Poisson lots, one pass over disjoint lots, snapshots.
 
-Each kind of descent knows which events its steps emit for a given multiplier (noise over sensitivity, K-norm noise in
-one pass, normal noise elsewhere), so calibration asks it and never guesses. Gradients of examples are clipped to
-`clip_norm`, by default to the loss's Lipschitz constant, which changes nothing. Sums are divided by public numbers.
-The regulariser is no data: its gradient is added after the noise.
+Each kind of descent states the events of its steps for a given multiplier, which calibration uses: K-norm noise in one
+pass over disjoint lots, Gaussian noise elsewhere. Gradients of examples are clipped to `clip_norm`, by default to the
+loss's Lipschitz constant, which changes nothing. Sums are divided by public numbers. The regulariser does not depend on
+the data: its gradient is added after the noise.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tacit.erm.problem import Problem
 from tacit.errors import InvalidArgument
 from tacit.randomness import Indices, Purpose, Source
 
-# For the planned number of steps: how far away a minimiser is expected, and when descent has settled for good.
+# For the planned number of steps: how far away a minimiser is expected, and when the descent has converged.
 _FAR = 10.0
-_SETTLED = 5.0
+_CONVERGED = 5.0
 _LEAST_STEPS, _MOST_STEPS = 5, 500
 
 
 @runtime_checkable
 class Descent(Protocol):
-    """Noisy steps of a fixed number. A frozen value."""
+    """A fixed number of noisy steps. A frozen value."""
 
     def __hash__(self) -> int: ...
 
     def event(self, n: int, multiplier: float, adjacency: Adjacency) -> Event:
-        """What all steps together cost, with `n` examples."""
+        """The cost of all steps together, with `n` examples."""
 
     def run(self, problem: Problem, multiplier: float, adjacency: Adjacency, source: Source) -> Noisy:
         """The coefficients after the last step, with the events that the noise emitted. Public."""
@@ -44,9 +44,9 @@ class Descent(Protocol):
 
 @dataclass(frozen=True)
 class NoisyDescent:
-    """`steps` gradients over all examples (Wang et al. 2017), with steps of 1 / smoothness unless told otherwise.
+    """`steps` gradients over all examples (Wang et al. 2017), with a step size of 1 / smoothness by default.
 
-    Without a number of steps, `planned` finds one from public numbers.
+    Without a number of steps, `plan_steps` derives one from public numbers.
     """
 
     steps: int | None = None
@@ -54,14 +54,14 @@ class NoisyDescent:
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self, counts=("steps",), sizes=("step_size", "clip_norm"))
+        _validate.check_fields(self, count="steps", positive=("step_size", "clip_norm"))
 
-    def planned(self, problem: Problem, mu: float) -> NoisyDescent:
-        """With a number of steps that suits a budget of mu.
+    def plan_steps(self, problem: Problem, mu: float) -> NoisyDescent:
+        """The same with a number of steps that suits a budget of mu.
 
-        The way gone is size * steps. What is missing falls as its inverse; the harm of noise grows as its square,
-        by the trace of the curvature and by (longest gradient / (n mu))^2. The best way balances both, for a minimiser
-        as far away as ten inverse data norms.
+        The descent covers a distance of size * steps. The remaining error falls as its inverse; the harm of noise grows
+        as its square, with the trace of the curvature and with (longest gradient / (n mu))^2. The best distance
+        balances both, for a minimiser that is ten inverse data norms away.
         """
         if self.steps is not None:
             return self
@@ -70,7 +70,7 @@ class NoisyDescent:
         trace = problem.loss.curvature_trace * problem.data_norm**2
         way = (_FAR**2 / (2 * trace * problem.data_norm**2 * noise**2)) ** (1 / 3)
         if problem.regularisation > 0:
-            way = min(way, _SETTLED / problem.regularisation)
+            way = min(way, _CONVERGED / problem.regularisation)
         return replace(self, steps=round(min(max(way / size, _LEAST_STEPS), _MOST_STEPS)))
 
     def event(self, n: int, multiplier: float, adjacency: Adjacency) -> Event:
@@ -78,7 +78,6 @@ class NoisyDescent:
         return Gaussian(multiplier, adjacency) * self._steps
 
     def run(self, problem: Problem, multiplier: float, adjacency: Adjacency, source: Source) -> Noisy:
-        """All steps."""
         clip_norm = clip_norm_for(problem, self.clip_norm)
         moved, rng = shift(clip_norm, adjacency), source.stream(Purpose.NOISE, 0)
         events: list[Event] = []
@@ -95,15 +94,15 @@ class NoisyDescent:
     @property
     def _steps(self) -> int:
         if self.steps is None:
-            raise InvalidArgument("This descent has no number of steps yet. Give one, or ask planned() for one.")
+            raise InvalidArgument("This descent has no number of steps yet. Give one, or call plan_steps().")
         return self.steps
 
 
 @dataclass(frozen=True)
 class NoisyLots:
-    """`steps` gradients, each over a Poisson lot of `lot_size` examples on average (Bassily et al. 2014, accountable).
+    """`steps` gradients over Poisson lots of `lot_size` examples on average (Bassily et al. 2014, in accountable form).
 
-    Steps are 1 / (regularisation * t), never longer than 1 / smoothness, unless a constant `step_size` is given.
+    Step t has size 1 / (regularisation * t), at most 1 / smoothness, unless a constant `step_size` is given.
     """
 
     steps: int = 300
@@ -112,10 +111,10 @@ class NoisyLots:
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self, counts=("steps",), sizes=("lot_size", "step_size", "clip_norm"))
+        _validate.check_fields(self, count="steps", positive=("lot_size", "step_size", "clip_norm"))
 
     def rate(self, n: int) -> float:
-        """The probability with which an example enters a lot; lots of everything where there are too few."""
+        """The probability with which an example enters a lot."""
         return min(self.lot_size / n, 1.0)
 
     def event(self, n: int, multiplier: float, adjacency: Adjacency) -> Event:
@@ -123,7 +122,6 @@ class NoisyLots:
         return Gaussian(multiplier, adjacency).sampled(self.rate(n)) * self.steps
 
     def run(self, problem: Problem, multiplier: float, adjacency: Adjacency, source: Source) -> Noisy:
-        """All steps, on lots that are drawn by one coin per example."""
         clip_norm, rate = clip_norm_for(problem, self.clip_norm), self.rate(problem.n)
         moved, rng = shift(clip_norm, adjacency), source.stream(Purpose.NOISE, 0)
         events: list[Event] = []
@@ -143,7 +141,7 @@ class NoisyLots:
 class NoisyPass:
     """`passes` over disjoint lots with K-norm noise in every step: epsilon per pass and no delta (Song et al. 2013).
 
-    An example is in one lot of a pass, so a pass costs what one step costs. Step t has size step_size / sqrt(t).
+    An example is in one lot of a pass, so a pass costs as much as one step. Step t has size step_size / sqrt(t).
     """
 
     passes: int = 1
@@ -152,16 +150,15 @@ class NoisyPass:
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self, counts=("passes", "lot_size"), sizes=("step_size", "clip_norm"))
+        _validate.check_fields(self, count=("passes", "lot_size"), positive=("step_size", "clip_norm"))
 
     def event(self, n: int, multiplier: float, adjacency: Adjacency) -> Event:
-        """1 / multiplier per pass, for an example that is replaced: one that is removed would move all later lots."""
-        _need_replacement(adjacency)
+        """1 / multiplier per pass, if an example is replaced; removing one would move all later lots."""
+        _require_replacement(adjacency)
         return EpsilonDelta(1 / multiplier, 0.0, adjacency) * self.passes
 
     def run(self, problem: Problem, multiplier: float, adjacency: Adjacency, source: Source) -> Noisy:
-        """All passes, in the order of the examples."""
-        _need_replacement(adjacency)
+        _require_replacement(adjacency)
         clip_norm = clip_norm_for(problem, self.clip_norm)
         moved, rng = shift(clip_norm, adjacency), source.stream(Purpose.NOISE, 0)
         lots = math.ceil(problem.n / self.lot_size)
@@ -180,8 +177,72 @@ class NoisyPass:
         return Noisy(descend(problem, gradient, sizes), add_up(events))
 
 
+@dataclass(frozen=True)
+class NoisySnapshots:
+    """DP-SVRG (Wang et al. 2017) in a form with a proof.
+
+    Each of the `rounds` releases a full gradient at a snapshot. Each of its `inner` steps releases, on a Poisson lot,
+    the sum of how much the examples' gradients have changed since. That change is at most smoothness times the distance
+    from the snapshot, which is public, so it is clipped to that and its noise shrinks with it, while the multiplier
+    stays fixed. The multiplier of a snapshot is `share` times that of a correction.
+    """
+
+    rounds: int = 10
+    inner: int = 10
+    lot_size: float = 500.0
+    step_size: float | None = None
+    clip_norm: float | None = None
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        sizes = ("lot_size", "step_size", "clip_norm", "share")
+        _validate.check_fields(self, count=("rounds", "inner"), positive=sizes)
+
+    def rate(self, n: int) -> float:
+        """The probability with which an example enters a lot."""
+        return min(self.lot_size / n, 1.0)
+
+    def event(self, n: int, multiplier: float, adjacency: Adjacency) -> Event:
+        """A Gaussian per snapshot and a sampled one per correction."""
+        snapshot = Gaussian(self.share * multiplier, adjacency)
+        correction = Gaussian(multiplier, adjacency).sampled(self.rate(n))
+        return snapshot * self.rounds + correction * (self.rounds * self.inner)
+
+    def run(self, problem: Problem, multiplier: float, adjacency: Adjacency, source: Source) -> Noisy:
+        """All rounds. The last iterate of a round is the next snapshot, and the last of all is the answer."""
+        clip_norm, rate = clip_norm_for(problem, self.clip_norm), self.rate(problem.n)
+        size, rng = step_size_for(problem, self.step_size), source.stream(Purpose.NOISE, 0)
+        events: list[Event] = []
+
+        def add_noise(total: Array, longest: float, chosen: float) -> Noisy:
+            moved = shift(longest, adjacency)
+            return add_gaussian(total, sensitivity=moved, multiplier=chosen, adjacency=adjacency, rng=rng)
+
+        def correct(theta: Array, snapshot: Array, step: int) -> Array:
+            """How much the mean gradient has changed since the snapshot, from a lot."""
+            lot = source.stream(Purpose.LOT, step).coins(problem.n, rate)
+            way = float(np.linalg.norm(theta - snapshot))
+            longest = min(problem.loss.curvature_bound * problem.data_norm**2 * way, 2 * clip_norm)
+            # At the snapshot itself nothing has changed and nothing needs hiding; the event is emitted all the same.
+            longest = max(longest, 1e-12 * clip_norm)
+            change = problem.slopes(theta, lot) - problem.slopes(snapshot, lot)
+            noisy = add_noise(weighted_sum(problem, change, longest, lot), longest, multiplier)
+            events.append(noisy.event.sampled(rate))
+            return noisy.values / (rate * problem.n)
+
+        theta = np.zeros(problem.shape)
+        for turn in range(self.rounds):
+            snapshot = theta
+            full = add_noise(clipped_sum(problem, snapshot, clip_norm), clip_norm, self.share * multiplier)
+            events.append(full.event)
+            for step in range(turn * self.inner, (turn + 1) * self.inner):
+                gradient = full.values / problem.n + correct(theta, snapshot, step)
+                theta = theta - size * (gradient + problem.regularisation * theta)
+        return Noisy(theta, add_up(events))
+
+
 def descend(problem: Problem, gradient: Callable[[Array, int], Array], step_sizes: Array) -> Array:
-    """The last of the steps from zero, the regulariser's gradient added to the noisy one."""
+    """The last iterate, from zero; the regulariser's gradient is added to the noisy one."""
     theta = np.zeros(problem.shape)
     for step, size in enumerate(step_sizes):
         theta = theta - size * (gradient(theta, step) + problem.regularisation * theta)
@@ -211,19 +272,19 @@ def shift(clip_norm: float, adjacency: Adjacency) -> float:
 
 
 def clip_norm_for(problem: Problem, clip_norm: float | None) -> float:
-    """The clip norm given, or the longest gradient that there is."""
+    """The given clip norm, or the largest norm of a gradient."""
     if clip_norm is not None:
         return clip_norm
     if not math.isfinite(problem.lipschitz_near):
         raise InvalidArgument(
-            f"{problem.loss!r} has gradients without a bound, so clip_norm must be given: the norm to which each "
-            "example's gradient is scaled down."
+            f"Gradients of {problem.loss!r} are unbounded, so one example could move the model without limit. Give "
+            "clip_norm: each example's gradient is scaled down to that norm."
         )
     return problem.lipschitz_near
 
 
 def step_size_for(problem: Problem, step_size: float | None) -> float:
-    """The step size given, or 1 / smoothness."""
+    """The given step size, or 1 / smoothness."""
     return 1 / problem.smoothness if step_size is None else step_size
 
 
@@ -234,17 +295,9 @@ def shrinking_steps(problem: Problem, steps: int, step_size: float | None) -> Ar
     return np.minimum(1 / problem.smoothness, 1 / (problem.regularisation * np.arange(1.0, steps + 1)))
 
 
-def _need_replacement(adjacency: Adjacency) -> None:
+def _require_replacement(adjacency: Adjacency) -> None:
     if adjacency is not Adjacency.REPLACE_ONE:
         raise InvalidArgument(
             "A pass over disjoint lots is private for one example replaced by another: removing one would move all "
             "later lots. Use adjacency=Adjacency.REPLACE_ONE, or Poisson lots."
         )
-
-
-def _check(descent: object, *, counts: tuple[str, ...], sizes: tuple[str, ...]) -> None:
-    """Refuse what is no count or no size; store plain numbers."""
-    for check, names in ((_validate.count, counts), (_validate.positive, sizes)):
-        for name in names:
-            if getattr(descent, name) is not None:
-                object.__setattr__(descent, name, check(name, getattr(descent, name)))

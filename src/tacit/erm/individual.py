@@ -1,8 +1,8 @@
 """Noisy descent in which every example pays for what it contributes, and leaves when its own budget is spent.
 
-Examples that a model already fits have short gradients and last long; those that pull hard are spent first. So the same
-noise allows for more steps than if everyone were charged for the longest gradient that anyone may have. Which examples
-have left is private, and so is what each has spent.
+Examples that the model already fits have short gradients and stay long; those with long gradients leave first. So the
+same noise allows more steps than if every example were charged for the longest possible gradient. Which examples have
+left is private, and so is what each has spent.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tacit.erm.descent import NoisyDescent, clip_norm_for, descend, step_size_fo
 from tacit.erm.losses import Loss
 from tacit.erm.noise import add_gaussian
 from tacit.erm.problem import Problem, prepare
-from tacit.erm.result import Allowance, ErmResult, Published, result_of
+from tacit.erm.result import Allowance, ErmResult, Published, release_result
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, Source, source_for
 
 _NAME = "individual_descent"
-# Whoever asks at the very delta of the budget is to find it kept, whatever rounding does to delta.
+# So that the budget is kept at exactly its delta, despite rounding.
 _INWARDS = 1 - 1e-9
 
 
@@ -36,8 +36,9 @@ class FilteredDescent:
     """`steps` noisy gradients, of which examples with gradients as long as `clip_norm` can pay for `full_share`.
 
     Without `lot_size` every step is over all examples; with it, over a Poisson lot of that size on average. The number
-    of steps is fixed (by default as in `NoisyDescent.planned`): it must not depend on how many examples are left. A
-    smaller share means less noise, and that examples which pull hard leave earlier: below a half that shows.
+    of steps is fixed in advance (by default as in `NoisyDescent.plan_steps`): it must not depend on how many examples
+    are left. A smaller share means less noise, but examples with long gradients leave earlier, which costs accuracy
+    below a half.
     """
 
     steps: int | None = None
@@ -47,18 +48,14 @@ class FilteredDescent:
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
-        if self.steps is not None:
-            object.__setattr__(self, "steps", _validate.count("steps", self.steps))
-        object.__setattr__(self, "full_share", _validate.rate("full_share", self.full_share))
-        for name in ("lot_size", "step_size", "clip_norm"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+        sizes = ("lot_size", "step_size", "clip_norm")
+        _validate.check_fields(self, count="steps", rate="full_share", positive=sizes)
 
     def steps_for(self, problem: Problem, mu: float) -> int:
-        """How many steps there are."""
-        planned = NoisyDescent(self.steps, self.step_size, self.clip_norm).planned(problem, mu)
-        assert planned.steps is not None
-        return planned.steps
+        """The number of steps for a budget of mu."""
+        steps = NoisyDescent(self.steps, self.step_size, self.clip_norm).plan_steps(problem, mu).steps
+        assert steps is not None
+        return steps
 
 
 def individual_descent(
@@ -78,38 +75,9 @@ def individual_descent(
     """Coefficients by descent under a filter: (epsilon, delta)-DP, whatever the examples contribute.
 
     The rigorous form of giving noise to influential examples only: everyone gets the same noise, and who contributes
-    little is charged little. Rows are clipped to `data_norm`.
+    little is charged little. Rows are clipped to `data_norm`. What every example has spent is private and for the
+    curator only: `result.curator.for_curator()`.
     """
-    return individual_descent_and_spent(
-        x,
-        y,
-        loss=loss,
-        regularisation=regularisation,
-        epsilon=epsilon,
-        delta=delta,
-        data_norm=data_norm,
-        training=training,
-        adjacency=adjacency,
-        intercept=intercept,
-        seed=seed,
-    )[0]
-
-
-def individual_descent_and_spent(
-    x: Any,
-    y: Any,
-    *,
-    loss: Loss,
-    regularisation: float,
-    epsilon: float,
-    delta: float,
-    data_norm: float,
-    training: FilteredDescent = FilteredDescent(),  # noqa: B008 - a frozen value
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    intercept: bool = True,
-    seed: int | None = None,
-) -> tuple[ErmResult, Spent]:
-    """As `individual_descent`; and, for the curator's eyes only, what every example has spent."""
     budget = Allowance(epsilon, _validate.open_unit("delta", delta))
     if not isinstance(training, FilteredDescent):
         raise InvalidArgument(f"training must be FilteredDescent of tacit.erm. Got {training!r}.")
@@ -121,19 +89,17 @@ def individual_descent_and_spent(
     judge = _filter_for(problem, training.lot_size, budget, adjacency, clip_norm, full_steps)
     sizes = np.full(steps, step_size_for(problem, training.step_size))
     theta, spent = _descent(problem, sizes, judge, clip_norm, source)
-    result = result_of(
+    return release_result(
         theta,
         problem,
-        _restated(judge.event, budget, adjacency),
+        _restate(judge.event, budget, adjacency),
         published=Published(_NAME),
         delta=budget.stated_delta,
         intercept=intercept,
         source=source,
-        notes=(
-            "Every example paid for its own contributions. What each has spent is private and stands in no report.",
-        ),
+        notes=("Every example paid for its own contributions. What each has spent is private and is in no report.",),
+        curator=spent,
     )
-    return result, spent
 
 
 def _filter_for(
@@ -195,8 +161,8 @@ def _descent(
     return theta, spent
 
 
-def _restated(event: Event, budget: Allowance, adjacency: Adjacency) -> Event:
-    """The filter's event, which is about one example added or removed, under the adjacency that was asked for."""
+def _restate(event: Event, budget: Allowance, adjacency: Adjacency) -> Event:
+    """The filter's event, which is for one example added or removed, under this adjacency."""
     if adjacency is Adjacency.ADD_REMOVE:
         return event
     if isinstance(event, Gaussian):

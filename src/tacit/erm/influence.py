@@ -1,9 +1,9 @@
 """Influence functions, and the selective noise of Kang et al. 2021 (algorithm 2) as published.
 
-How far would the model move without an example? By about its contribution: the inverse Hessian times its gradient,
-over n (Koh and Liang 2017). The paper adds noise to examples that contribute much and none to the others. Nothing is
-proven of that: small influence bounds how far a minimiser moves, not how likely an outcome is, and an output
-without noise gives itself away however little it moves. The list of examples without noise is private.
+Without an example the model would move by about its contribution: the inverse Hessian times its gradient, over n (Koh
+and Liang 2017). The paper adds noise to examples that contribute much and none to the others. Nothing is proven:
+small influence bounds how far a minimiser moves, not how likely an outcome is, and an output without noise identifies
+its data however little it moves. The list of examples without noise is private.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from scipy.sparse.linalg import LinearOperator, cg
 from tacit import _validate
 from tacit._validate import Array
 from tacit.erm.noise import gaussian
-from tacit.erm.noisy_data import PerturbedData, Unnoised, draw_below, with_rows
+from tacit.erm.noisy_data import draw_below, with_rows
 from tacit.erm.problem import Problem
+from tacit.erm.result import PerturbedData, Unnoised
 from tacit.erm.solver import minimise, reachable_tolerance
 from tacit.errors import InvalidArgument, NotConverged
 from tacit.randomness import Purpose, Source
 
 Times = Callable[[Array], Array]
 
-# Up to so many parameters the Hessian is built and factored; beyond, it is only multiplied with.
+# Up to this many parameters the Hessian is built and factored; for more, only products with it are computed.
 _BUILT = 600
 _CG_TOLERANCE = 1e-10
 _PRETRAINED = 1e-12
 # A coefficient of zero has no ratio.
 _LEAST = 1e-12
 _INDEFINITE = (
-    "The Hessian is not positive definite, so influence means nothing here. A network's is so only near a minimum: "
-    "train longer before, raise the regularisation, or add to it: InfluenceRule(damping=...)."
+    "The Hessian is not positive definite, so influence is not defined. For a network it is so only near a minimum: "
+    "train longer first, raise the regularisation, or add damping: InfluenceRule(damping=...)."
 )
 
 
@@ -47,8 +48,8 @@ class Influenceable(Protocol):
     def problem(self) -> Problem:
         """Clipped features, targets and loss."""
 
-    def pretrained(self) -> Array:
-        """Parameters near the optimum, from the data as they are."""
+    def pretrain(self) -> Array:
+        """Parameters near the optimum, from the data without noise."""
 
     def gradient(self, index: int, x: Array, theta: Array) -> Array:
         """The gradient of one example's loss, with its features replaced by `x`."""
@@ -57,7 +58,7 @@ class Influenceable(Protocol):
         """The spectral norm of the second derivative by features and parameters: how noise passes into the gradient."""
 
     def inverse_hessian(self, theta: Array, damping: float = 0.0) -> Times:
-        """What the inverse of the mean loss's Hessian, with `damping` added to its diagonal, does to a vector."""
+        """Multiplication with the inverse Hessian of the mean loss, with `damping` added to its diagonal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +74,9 @@ class LinearModel:
         length = math.sqrt(self.problem.data_norm**2 + self.intercept)
         return with_rows(self.problem, self.problem.rows, intercept=self.intercept, length=length)
 
-    def pretrained(self) -> Array:
+    def pretrain(self) -> Array:
         """The minimiser of the regularised objective, as exactly as double precision allows."""
-        _need_regularisation(self.problem)
+        _require_regularisation(self.problem)
         whole = self.whole
         longest = whole.lipschitz_near / whole.regularisation
         return minimise(whole, max(_PRETRAINED, reachable_tolerance(whole, longest))).theta.ravel()
@@ -107,7 +108,7 @@ class LinearModel:
         # To the Hessian, damping is as much more regularisation.
         whole, matrix = replace(self.whole, regularisation=self.problem.regularisation + damping), self._matrix(theta)
         if whole.loss.outputs == 1 and whole.dimension <= _BUILT:
-            return _factored(whole.hessian(matrix))
+            return _factor(whole.hessian(matrix))
         scores = whole.scores(matrix)
         return invert(lambda vector: whole.hessian_times(scores, vector.reshape(whole.shape)).ravel(), theta.size)
 
@@ -122,11 +123,11 @@ def invert(times: Times, dimension: int) -> Times:
     """The inverse of a positive definite matrix that is known by its products: factored, or by conjugate gradients."""
     if dimension <= _BUILT:
         built = np.stack([times(one) for one in np.eye(dimension)])
-        return _factored((built + built.T) / 2)
+        return _factor((built + built.T) / 2)
 
     def product(vector: Array) -> Array:
         found = times(vector)
-        # Conjugate gradients would go on, to a saddle point, and say that they have converged.
+        # Conjugate gradients would converge to a saddle point.
         if not float(vector @ found) > 0:
             raise NotConverged(_INDEFINITE)
         return found
@@ -143,7 +144,7 @@ def invert(times: Times, dimension: int) -> Times:
     return inverse
 
 
-def _factored(hessian: Array) -> Times:
+def _factor(hessian: Array) -> Times:
     try:
         factor = cho_factor(hessian)
     except LinAlgError as error:
@@ -181,7 +182,7 @@ def ratio(contribution: Array, theta: Array, *, normalise: bool = False) -> floa
 
 
 def is_left_alone(measure: float, epsilon: float) -> bool:
-    """The paper's test: a measure between e^-epsilon and e^epsilon gets no noise."""
+    """The paper's test: an example with a measure between e^-epsilon and e^epsilon gets no noise."""
     return measure > 0 and abs(math.log(measure)) <= epsilon
 
 
@@ -198,8 +199,8 @@ def kang_2021_example_std(
 ) -> float:
     """Noise of Kang et al. 2021, theorem 2, for one example whose noise reaches the gradient times `mixed_norm`.
 
-    As published it is divided by the square root of that; `consistent` divides by all of it, which is what the
-    argument needs.
+    As published it is divided by the square root of `mixed_norm`; `consistent` divides by `mixed_norm`, as the argument
+    needs.
 
     >>> round(kang_2021_example_std(n=1000, steps=1000, epsilon=0.25, delta=1e-5, mixed_norm=0.5), 8)
     0.60697085
@@ -215,9 +216,9 @@ def kang_2021_example_std(
 class InfluenceRule:
     """Algorithm 2's settings: `rounds` of `local_steps` steps on single examples, and what the paper leaves open.
 
-    With `normalise` the threshold compares with 1, as it seems to be meant; without, literally. The smaller the steps,
-    the nearer the outcome stays to the model that was trained without noise. `damping` is added to the diagonal of the
-    Hessian, for networks, where it need not be positive definite (Koh and Liang 2017).
+    With `normalise` the threshold compares with 1, as the paper seems to mean; without, literally. The smaller the
+    steps, the nearer the outcome stays to the model that was trained without noise. `damping` is added to the diagonal
+    of the Hessian, which for networks need not be positive definite (Koh and Liang 2017).
     """
 
     rounds: int = 10
@@ -230,21 +231,17 @@ class InfluenceRule:
     damping: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "damping", _validate.non_negative("damping", self.damping))
-        for name in ("rounds", "local_steps"):
-            object.__setattr__(self, name, _validate.count(name, getattr(self, name)))
-        for name in ("step_size", "constant"):
-            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+        counts, sizes = ("rounds", "local_steps"), ("step_size", "constant")
+        _validate.check_fields(self, count=counts, positive=sizes, non_negative="damping")
 
     @property
     def steps(self) -> int:
-        """All of them."""
         return self.rounds * self.local_steps
 
 
 @dataclass(frozen=True, eq=False)
 class SelectiveRun:
-    """What algorithm 2 came to, and the examples whose last use had no noise."""
+    """The result of algorithm 2, and the examples whose last use had no noise."""
 
     theta: Array
     data: PerturbedData
@@ -262,9 +259,9 @@ def selective_descent(
 ) -> SelectiveRun:
     """Algorithm 2 of Kang et al. 2021: from a model trained without noise, steps on examples, some of them with noise.
 
-    Nothing is proven of what comes out: where the threshold lets all examples pass, it is a function of the data.
+    Nothing is proven: if all examples are below the threshold, the result is a function of the data without noise.
     """
-    start = model.pretrained()
+    start = model.pretrain()
     inverse = model.inverse_hessian(start, rule.damping)
     order = draw_below(model.problem.n, rule.steps, source.stream(Purpose.LOT, 0))
     rng = source.stream(Purpose.NOISE, 0)
@@ -293,9 +290,9 @@ def selective_descent(
     return SelectiveRun(local, PerturbedData(x, model.problem.numbers), Unnoised(np.flatnonzero(~noised)))
 
 
-def _need_regularisation(problem: Problem) -> None:
+def _require_regularisation(problem: Problem) -> None:
     if problem.regularisation == 0:
         raise InvalidArgument(
-            "regularisation must be above 0: influence divides by the Hessian, which has to be positive definite. "
-            "Common values lie between 1e-4 and 1e-1."
+            "regularisation must be above 0: influence divides by the Hessian, which must be positive definite. Common "
+            "values are 1e-4 to 1e-1."
         )

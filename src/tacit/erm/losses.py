@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from scipy.special import expit, log_expit, logsumexp, softmax
 
 from tacit import _validate
 from tacit._validate import Array
@@ -20,7 +21,7 @@ from tacit.errors import InvalidArgument
 # Corners of a set of slopes: how many there are at which distance from zero. Zero itself is left out.
 Corners = tuple[tuple[int, float], ...]
 
-# Huber's loss grows by its threshold per unit from here on, whatever the scores: nothing is lost by stopping.
+# So many thresholds away Huber's loss is linear in the target: clipping targets there changes no slope.
 _FAR = 1e6
 
 
@@ -30,11 +31,11 @@ class Loss(Protocol):
 
     @property
     def outputs(self) -> int:
-        """How many scores an example has."""
+        """The number of scores of an example."""
 
     @property
     def slope_bound(self) -> float:
-        """The largest norm of an example's slopes; infinite where they have none."""
+        """The largest norm of an example's slopes; infinite if they are unbounded."""
 
     @property
     def curvature_bound(self) -> float:
@@ -50,13 +51,13 @@ class Loss(Protocol):
 
     @property
     def corners(self) -> Corners:
-        """Corners of a polytope that holds all slopes of one target: their numbers and distances from zero."""
+        """Corners of a polytope that contains all slopes of one target: their numbers and distances from zero."""
 
     def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
         """The largest norm of slopes at a minimiser of a regularised objective over rows within `data_norm`."""
 
     def encode(self, y: Any) -> Array:
-        """Targets as the loss reads them. What is no number stays none: such an example will count nothing."""
+        """Targets as the loss uses them. NaN stays NaN: such an example will count nothing."""
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         """The value of each example [examples] and its slopes [examples, outputs]."""
@@ -82,15 +83,12 @@ class Logistic:
     corners: ClassVar[Corners] = ((1, 1.0),)
 
     def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        """As everywhere."""
         return self.slope_bound
 
     def encode(self, y: Any) -> Array:
-        """1 for the positive class, -1 for the other."""
         return _signs(y)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
-        """log(1 + e^-margin) and its slope."""
         margins = targets * scores
         # One exponential serves both, and none overflows.
         small = np.exp(-np.abs(margins))
@@ -108,8 +106,8 @@ class Logistic:
 class Squared:
     """Half the squared difference, for targets clipped to [-target_bound, target_bound].
 
-    Its slopes have no bound of their own: only the minimiser of a regularised objective stays near zero. What
-    needs a bound everywhere (objective perturbation, output of gradient steps) takes `Huber`.
+    Its slopes are unbounded: only the minimiser of a regularised objective stays near zero. Use `Huber` for methods
+    that need a bound everywhere (objective perturbation, output of gradient steps).
     """
 
     target_bound: float
@@ -121,7 +119,7 @@ class Squared:
     corners: ClassVar[Corners] = ((2, math.inf),)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "target_bound", _validate.positive("target_bound", self.target_bound))
+        _validate.check_fields(self, positive="target_bound")
 
     def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
         """Coefficients of ridge regression have a norm of at most target_bound / (2 sqrt(regularisation)).
@@ -135,16 +133,13 @@ class Squared:
         return self.target_bound + data_norm * longest
 
     def encode(self, y: Any) -> Array:
-        """Targets within the declared bound."""
-        return np.clip(numbers_of(y), -self.target_bound, self.target_bound)
+        return np.clip(_numbers(y), -self.target_bound, self.target_bound)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
-        """Half the square, and the difference."""
         difference = scores - targets
         return 0.5 * difference[:, 0] ** 2, difference
 
     def bend(self, scores: Array, targets: Array, directions: Array) -> Array:
-        """The direction itself."""
         return directions
 
 
@@ -159,35 +154,30 @@ class Huber:
     curvature_rank: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "threshold", _validate.positive("threshold", self.threshold))
+        _validate.check_fields(self, positive="threshold")
 
     @property
     def slope_bound(self) -> float:
-        """The threshold."""
         return self.threshold
 
     @property
     def corners(self) -> Corners:
-        """Slopes of either sign."""
         return ((2, self.threshold),)
 
     def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        """As everywhere."""
         return self.slope_bound
 
     def encode(self, y: Any) -> Array:
-        """Targets as they are, up to a million thresholds."""
-        return np.clip(numbers_of(y), -_FAR * self.threshold, _FAR * self.threshold)
+        """Targets, clipped at a million thresholds."""
+        return np.clip(_numbers(y), -_FAR * self.threshold, _FAR * self.threshold)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
-        """Value and clipped difference."""
         difference = scores - targets
         slopes = np.clip(difference, -self.threshold, self.threshold)
         # With slope c and difference r this is r^2 / 2 inside and t |r| - t^2 / 2 outside.
         return (slopes * (difference - 0.5 * slopes))[:, 0], slopes
 
     def bend(self, scores: Array, targets: Array, directions: Array) -> Array:
-        """The direction inside the threshold, zero outside."""
         return np.where(np.abs(scores - targets) <= self.threshold, directions, 0.0)
 
 
@@ -203,24 +193,20 @@ class SmoothHinge:
     corners: ClassVar[Corners] = ((1, 1.0),)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "width", _validate.positive("width", self.width))
+        _validate.check_fields(self, positive="width")
 
     @property
     def curvature_bound(self) -> float:
-        """That of the parabola."""
         return 1 / (2 * self.width)
 
     @property
     def curvature_trace(self) -> float:
-        """That of the parabola."""
         return self.curvature_bound
 
     def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        """As everywhere."""
         return self.slope_bound
 
     def encode(self, y: Any) -> Array:
-        """1 for a target above 0, -1 for the others."""
         return _signs(y)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
@@ -231,12 +217,144 @@ class SmoothHinge:
         return values[:, 0], -targets * share
 
     def bend(self, scores: Array, targets: Array, directions: Array) -> Array:
-        """The parabola's curvature near the kink, zero elsewhere."""
         return np.where(np.abs(1.0 - targets * scores) <= self.width, self.curvature_bound * directions, 0.0)
 
 
-def numbers_of(y: Any) -> Array:
-    """One number per example, as a column; whatever is not finite becomes NaN."""
+@dataclass(frozen=True)
+class Multinomial:
+    """Cross-entropy of a softmax over `classes`; targets are 0, 1, ..., classes - 1."""
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", _validate.count("classes", self.classes, at_least=2))
+
+    @property
+    def outputs(self) -> int:
+        return self.classes
+
+    @property
+    def slope_bound(self) -> float:
+        """p - e_y reaches e_j - e_y."""
+        return math.sqrt(2)
+
+    @property
+    def curvature_bound(self) -> float:
+        """diag(p) - pp' has eigenvalues up to 1/2, with two classes at 1/2 each."""
+        return 0.5
+
+    @property
+    def curvature_trace(self) -> float:
+        """1 - sum of p^2."""
+        return 1 - 1 / self.classes
+
+    @property
+    def curvature_rank(self) -> int:
+        """A constant added to all scores changes nothing."""
+        return self.classes - 1
+
+    @property
+    def corners(self) -> Corners:
+        """e_j - e_y, for every other class j."""
+        return ((self.classes - 1, math.sqrt(2)),)
+
+    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
+        return self.slope_bound
+
+    def encode(self, y: Any) -> Array:
+        """Class numbers; refused if one is not among the declared classes."""
+        return _class_numbers(y, self.classes)
+
+    def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
+        """log sum e^score - score of the target, and p - e_y."""
+        rows, chosen = np.arange(len(scores)), targets[:, 0].astype(np.int64)
+        total = logsumexp(scores, axis=1)
+        slopes: Array = np.exp(scores - total[:, None])
+        slopes[rows, chosen] -= 1.0
+        return total - scores[rows, chosen], slopes
+
+    def bend(self, scores: Array, targets: Array, directions: Array) -> Array:
+        """(diag(p) - pp') times the direction."""
+        p = softmax(scores, axis=1)
+        weighted = p * directions
+        bent: Array = weighted - p * weighted.sum(axis=1, keepdims=True)
+        return bent
+
+
+@dataclass(frozen=True)
+class OneVsRest:
+    """One model per class, each separating it from all others by a loss of two classes; targets are class numbers.
+
+    All models are trained and released together, and one example moves up to `classes` of them, so `Multinomial` costs
+    less.
+    """
+
+    loss: Logistic | SmoothHinge
+    classes: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", _validate.count("classes", self.classes, at_least=2))
+
+    @property
+    def outputs(self) -> int:
+        return self.classes
+
+    @property
+    def slope_bound(self) -> float:
+        """All models may be wrong at once."""
+        return math.sqrt(self.classes) * self.loss.slope_bound
+
+    @property
+    def curvature_bound(self) -> float:
+        """Each model has curvature of its own only."""
+        return self.loss.curvature_bound
+
+    @property
+    def curvature_trace(self) -> float:
+        return self.classes * self.loss.curvature_trace
+
+    @property
+    def curvature_rank(self) -> int:
+        return self.classes
+
+    @property
+    def corners(self) -> Corners:
+        """Those of a cube: some models wrong, the others right."""
+        cube = range(1, self.classes + 1)
+        return tuple((math.comb(self.classes, wrong), math.sqrt(wrong) * self.loss.slope_bound) for wrong in cube)
+
+    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
+        return self.slope_bound
+
+    def encode(self, y: Any) -> Array:
+        """For every class 1 if it is the target, -1 if not."""
+        numbers = _class_numbers(y, self.classes)
+        signs = np.where(numbers == np.arange(self.classes), 1.0, -1.0)
+        signs[np.isnan(numbers[:, 0])] = np.nan
+        return signs
+
+    def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
+        values, slopes = self.loss.evaluate(scores.reshape(-1, 1), targets.reshape(-1, 1))
+        return values.reshape(scores.shape).sum(axis=1), slopes.reshape(scores.shape)
+
+    def bend(self, scores: Array, targets: Array, directions: Array) -> Array:
+        return self.loss.bend(scores, targets, directions)
+
+
+def probabilities(loss: Loss, scores: Array) -> Array:
+    """The probability of every class [examples, classes] under a logistic or multinomial loss."""
+    if isinstance(loss, Logistic):
+        return np.concatenate([expit(-scores), expit(scores)], axis=1)
+    if isinstance(loss, Multinomial):
+        return np.asarray(softmax(scores, axis=1))
+    if isinstance(loss, OneVsRest) and isinstance(loss.loss, Logistic):
+        shares = np.exp(log_expit(scores) - logsumexp(log_expit(scores), axis=1, keepdims=True))
+        return np.asarray(shares)
+    raise InvalidArgument(f"{loss!r} models no probabilities. Use Logistic or Multinomial.")
+
+
+def _numbers(y: Any) -> Array:
+    """One number per example, as a column; NaN for what is not finite."""
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -250,7 +368,18 @@ def numbers_of(y: Any) -> Array:
 
 
 def _signs(y: Any) -> Array:
-    numbers = numbers_of(y)
+    numbers = _numbers(y)
     signs = np.where(numbers > 0, 1.0, -1.0)
     signs[np.isnan(numbers)] = np.nan
     return signs
+
+
+def _class_numbers(y: Any, classes: int) -> Array:
+    numbers = _numbers(y)
+    known = numbers[~np.isnan(numbers)]
+    if np.any((known != np.floor(known)) | (known < 0) | (known >= classes)):
+        raise InvalidArgument(
+            f"y must hold class numbers 0, 1, ..., {classes - 1}. Classes must be declared: reading them off the data "
+            "is not private. Declare all classes that are known in advance, and number them."
+        )
+    return numbers

@@ -1,85 +1,29 @@
-"""Noise on the training data as Kang et al. publish it: how much, onto whom, and the gradient steps that follow.
+"""Noise on the training data as Kang et al. publish it: how much, on which examples, and the gradient steps after it.
 
 Nothing here is a guarantee. Noise per example protects the features of each example by itself, as any Gaussian release
-does, and the labels not at all; one noise vector for all examples protects nothing.
+does, but not the labels. One noise vector for all examples protects nothing.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NoReturn, final, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from tacit import _validate
 from tacit._validate import Array
 from tacit.accounting.events import Adjacency, Gaussian
-from tacit.accounting.individual import Spent
-from tacit.erm.losses import Loss
+from tacit.erm.descent import step_size_for
 from tacit.erm.noise import gaussian
 from tacit.erm.problem import Problem
 from tacit.erm.trainers import FullDescent
 from tacit.errors import InvalidArgument
-from tacit.guarantee import Guarantee
 from tacit.randomness import Indices, Purpose, Source, Stream
 
 Noise = Literal["per_example", "shared"]
 Condition = Literal["strongly_convex", "polyak_lojasiewicz"]
-
-
-@dataclass(frozen=True, eq=False)
-class PerturbedData:
-    """Features [examples, columns] and targets [examples], after noise. As public as the guarantee beside them says."""
-
-    x: Array
-    y: Array
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-
-@final
-class Unnoised:
-    """Which examples went in without noise. Private: for the curator, or for the person whose example it is.
-
-    Neither shown nor saved by accident; `for_curator` hands out the indices.
-    """
-
-    def __init__(self, indices: Indices) -> None:
-        self._indices = indices
-
-    def __repr__(self) -> str:
-        return "Unnoised(private)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "Which examples had no noise is private and is not saved with a result. Ask for_curator() for the indices."
-        )
-
-    def for_curator(self) -> Indices:
-        """The indices. Never to be published."""
-        return self._indices.copy()
-
-
-@dataclass(frozen=True, eq=False)
-class PerturbedResult:
-    """Coefficients [outputs, features], intercepts [outputs], and the perturbed data where the method returns them.
-
-    `curator` holds what is private and part of no report: which examples had no noise, or what each has spent.
-    """
-
-    coef: Array
-    intercept: Array
-    loss: Loss
-    guarantee: Guarantee
-    data: PerturbedData | None = None
-    curator: Unnoised | Spent | None = field(default=None, repr=False)
-
-    def scores(self, x: Any) -> Array:
-        """The scores [examples, outputs] of new examples."""
-        scores: Array = np.asarray(x, dtype=np.float64) @ self.coef.T + self.intercept
-        return scores
 
 
 def kang_2020_std(
@@ -105,15 +49,6 @@ def kang_2020_std(
     return math.sqrt(variance)
 
 
-def kang_2020_constant(*, gap: float, epsilon: float, delta: float) -> float:
-    """The constant that the proof of Kang et al. 2020 ends with, if it takes the last optimality gap for a constant.
-
-    8 (1 + 1/order) / sqrt(2 gap) at the moment order 2 log(1/delta) / epsilon. Nothing follows from it.
-    """
-    order = 2 * -math.log(_validate.open_unit("delta", delta)) / _validate.positive("epsilon", epsilon)
-    return 8 * (1 + 1 / order) / math.sqrt(2 * _validate.positive("gap", gap))
-
-
 def kang_2021_std(
     *, rate: float, steps: int, epsilon: float, delta: float, lipschitz: float = 1.0, constant: float = 1.0
 ) -> float:
@@ -130,9 +65,9 @@ def kang_2021_std(
 
 @dataclass(frozen=True)
 class InputRule:
-    """What Kang et al. 2020 leave open: the constant c, which theorem, and G where the loss has none.
+    """What Kang et al. 2020 leave open: the constant c, which theorem applies, and G if the loss has none.
 
-    Without a condition it is strongly convex where there is regularisation.
+    Without a condition it is "strongly_convex" if there is regularisation.
     """
 
     constant: float = 1.0
@@ -146,7 +81,7 @@ class InputRule:
             )
 
     def condition_for(self, problem: Problem) -> Condition:
-        """Which of the two theorems is meant."""
+        """Selects the theorem."""
         return self.condition or ("strongly_convex" if problem.regularisation > 0 else "polyak_lojasiewicz")
 
     def std(self, problem: Problem, steps: int, epsilon: float, delta: float, lipschitz: float) -> float:
@@ -164,7 +99,7 @@ class InputRule:
 
 @dataclass(frozen=True)
 class DataRule:
-    """What Kang et al. 2021 leave open in theorem 1: the constant c, and G where the loss has none."""
+    """What Kang et al. 2021 leave open in theorem 1: the constant c, and G if the loss has none."""
 
     constant: float = 1.0
     lipschitz: float | None = None
@@ -183,9 +118,9 @@ class DataRule:
 
 @dataclass(frozen=True)
 class Descent:
-    """Plain gradient steps from zero: over all examples, or over lots of `lot_size` that are drawn without replacement.
+    """Gradient steps without noise, from zero: over all examples, or over lots of `lot_size` without replacement.
 
-    Without a step size it is 1 / smoothness, for rows as long as they are expected to be after noise.
+    The default step size is 1 / smoothness, for rows of the norm that is expected after noise.
     """
 
     steps: int = 100
@@ -193,26 +128,17 @@ class Descent:
     lot_size: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", _validate.count("steps", self.steps))
-        if self.step_size is not None:
-            object.__setattr__(self, "step_size", _validate.positive("step_size", self.step_size))
-        if self.lot_size is not None:
-            object.__setattr__(self, "lot_size", _validate.count("lot_size", self.lot_size))
+        _validate.check_fields(self, count=("steps", "lot_size"), positive="step_size")
 
     def lot_size_for(self, n: int) -> int:
-        """How many examples a step looks at."""
         size = n if self.lot_size is None else self.lot_size
         if size > n:
             raise InvalidArgument(f"lot_size must be at most the number of examples, {n}. Got {size}.")
         return size
 
-    def step_size_for(self, problem: Problem) -> float:
-        """The size of every step."""
-        return 1 / problem.smoothness if self.step_size is None else self.step_size
-
     def fit(self, problem: Problem, source: Source) -> Array:
         """The coefficients after all steps."""
-        size, step_size = self.lot_size_for(problem.n), self.step_size_for(problem)
+        size, step_size = self.lot_size_for(problem.n), step_size_for(problem, self.step_size)
         if size == problem.n:
             return FullDescent(self.steps, step_size).fit(problem)
         theta = np.zeros(problem.shape)
@@ -226,7 +152,7 @@ class Descent:
 def add_noise(rows: Array, std: float, noise: Noise, rng: Stream) -> Array:
     """Normal noise of standard deviation `std`: fresh for every row, or one vector for all of them.
 
-    What comes out is not rounded, as nothing in the papers is.
+    The result is not rounded to a grid, as in the papers.
     """
     if noise == "shared":
         return rows + std * gaussian(rng, rows.shape[1])
@@ -234,28 +160,28 @@ def add_noise(rows: Array, std: float, noise: Noise, rng: Stream) -> Array:
 
 
 def check_noise(noise: str) -> Noise:
-    """`noise` if there is such a one."""
+    """`noise`, if it is valid."""
     if noise == "shared":
         return "shared"
     if noise == "per_example":
         return "per_example"
     raise InvalidArgument(
-        "noise must be 'per_example' (the reading that protects the features of each example by itself) or 'shared' "
-        f"(the reading that the proofs in the papers are about). Got {noise!r}."
+        "noise must be 'per_example' (which protects the features of each example by itself) or 'shared' (which the "
+        f"proofs in the papers are about). Got {noise!r}."
     )
 
 
 def check_training(training: object) -> Descent | None:
-    """`training` if it is one."""
+    """`training`, if it is valid."""
     if training is None or isinstance(training, Descent):
         return training
     raise InvalidArgument(f"training must be Descent of tacit.erm, or None. Got {training!r}.")
 
 
 def with_rows(problem: Problem, x: Array, *, intercept: bool, length: float | None = None) -> Problem:
-    """The same problem over other rows (with a column of ones for the intercept), of norm `length` at most or so.
+    """The same problem over other rows (with a column of ones for the intercept), whose norms are about `length`.
 
-    Without a length it is the longest row's: right where the rows are public.
+    Without `length` it is the largest norm, which is right if the rows are public.
     """
     rows = np.concatenate([x, np.ones((len(x), 1))], axis=1) if intercept else x
     if length is None:
@@ -264,12 +190,12 @@ def with_rows(problem: Problem, x: Array, *, intercept: bool, length: float | No
 
 
 def expected_length(problem: Problem, std: float, *, intercept: bool) -> float:
-    """How long a row is, at most, in the mean square after normal noise on every feature."""
+    """The largest root mean square of a row's norm after normal noise on every feature."""
     return math.sqrt(problem.data_norm**2 + problem.columns * std**2 + intercept)
 
 
 def one_step_event(n: int, std: float, data_norm: float) -> Gaussian:
-    """The model after one full step from zero with noise per example: exactly Gaussian, for features replaced.
+    """The cost of the model after one full step from zero with noise per example: exactly Gaussian, features replaced.
 
     At zero all slopes have the same size, so the step is a mean of noisy rows, and one row moves it by 2 norms over n.
     """
@@ -278,13 +204,13 @@ def one_step_event(n: int, std: float, data_norm: float) -> Gaussian:
 
 def draw_lot(n: int, size: int, rng: Stream) -> Indices:
     """`size` different indices below `n`, every set of them equally likely."""
-    keys = _keys(n, rng)
+    keys = _draw_keys(n, rng)
     return np.argpartition(keys, size - 1)[:size].astype(np.int64)
 
 
-def permutation(n: int, rng: Stream) -> Indices:
-    """The indices below `n` in an order that is uniform and nobody else's."""
-    return np.argsort(_keys(n, rng)).astype(np.int64)
+def draw_permutation(n: int, rng: Stream) -> Indices:
+    """The indices below `n` in uniformly random order."""
+    return np.argsort(_draw_keys(n, rng)).astype(np.int64)
 
 
 def draw_below(n: int, size: int, rng: Stream) -> Indices:
@@ -294,7 +220,7 @@ def draw_below(n: int, size: int, rng: Stream) -> Indices:
     return (bits % np.uint64(n)).astype(np.int64)
 
 
-def _keys(n: int, rng: Stream) -> Any:
+def _draw_keys(n: int, rng: Stream) -> Any:
     """`n` random numbers, all different."""
     keys = np.empty(n, dtype=np.uint64)
     while True:

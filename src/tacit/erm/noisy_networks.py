@@ -1,7 +1,6 @@
-"""The same for networks: gradient steps on perturbed data, and influence by products with the Hessian. Needs torch.
+"""Networks on perturbed data: gradient steps, and influence by products with the Hessian. Needs torch.
 
-A network takes the place of the linear scores, and the loss stays one of `tacit.erm`: it says what targets are and
-how scores are judged, so guarantees read the same for both.
+A network replaces the linear scores, and the loss is still one of `tacit.erm`, so guarantees read the same for both.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from torch import Tensor
 from torch.func import functional_call, grad, jacrev
 
 from tacit._validate import Array
-from tacit.erm.classes import Multinomial, OneVsRest
 from tacit.erm.influence import Times, invert
-from tacit.erm.losses import Huber, Logistic, Loss, SmoothHinge, Squared
-from tacit.erm.noisy_data import Descent, PerturbedData, Unnoised, draw_lot
+from tacit.erm.losses import Huber, Logistic, Loss, Multinomial, OneVsRest, SmoothHinge, Squared
+from tacit.erm.noisy_data import Descent, draw_lot
 from tacit.erm.problem import Problem
+from tacit.erm.result import PerturbedData, Unnoised
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.randomness import Purpose, Source
 
-# Networks have no smoothness constant to take a step size from.
+# Networks have no smoothness constant to derive a step size from.
 STEP_SIZE = 0.1
 _PIECE = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkResult:
-    """A trained copy of the network, and the perturbed data where the method returns them. `curator` is private."""
+    """A trained copy of the network, and the perturbed data if the method returns them. `curator` is private."""
 
     module: torch.nn.Module
     loss: Loss
@@ -66,15 +65,15 @@ def example_losses(loss: Loss, scores: Tensor, targets: Tensor) -> Tensor:
         case OneVsRest(loss=inner):
             flat = example_losses(inner, scores.reshape(-1, 1), targets.reshape(-1, 1))
             return flat.reshape(scores.shape).sum(dim=1)
-    raise InvalidArgument(f"{loss!r} is not known for networks. Use one of tacit.erm's losses.")
+    raise InvalidArgument(f"{loss!r} is not available for networks. Use one of tacit.erm's losses.")
 
 
 def descend(
     module: torch.nn.Module, problem: Problem, data: PerturbedData, targets: Array, descent: Descent, source: Source
 ) -> torch.nn.Module:
-    """A copy of the network after plain gradient steps on the data, from where it stands.
+    """A copy of the network after gradient steps without noise on the data, from its present weights.
 
-    Where it starts must not depend on the private data: what it was trained on before is part of the release.
+    Those weights must not depend on the private data, because they are part of the release.
     """
     trained = copy.deepcopy(module).train()
     x, y = _tensor(data.x, trained), _tensor(targets, trained)
@@ -95,7 +94,7 @@ def descend(
 class NetworkModel:
     """A network as one vector of parameters, for influence functions. Computes in double precision.
 
-    `training` says how the model is trained on the data as they are before anything else, which is what the paper does.
+    `training` sets how the model is first trained on the data without noise, as in the paper.
     """
 
     module: torch.nn.Module
@@ -104,10 +103,10 @@ class NetworkModel:
     source: Source
 
     def __post_init__(self) -> None:
-        # The user's own network stays as it is.
+        # The user's own network is not changed.
         object.__setattr__(self, "module", copy.deepcopy(self.module).double())
 
-    def pretrained(self) -> Array:
+    def pretrain(self) -> Array:
         data = PerturbedData(self.problem.rows, self.problem.numbers)
         trained = descend(self.module, self.problem, data, self.problem.targets, self.training, self.source)
         return flat_parameters(trained)

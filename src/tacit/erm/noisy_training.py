@@ -1,4 +1,4 @@
-"""From a budget to a model by way of perturbed data: linear or a network, by reports or as published."""
+"""Trains linear models and networks on perturbed data within a budget: by noisy reports, or as published."""
 
 from __future__ import annotations
 
@@ -7,27 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Union
 
-import numpy as np
-
 from tacit import _validate
 from tacit._validate import Array
 from tacit.accounting.events import Adjacency, Event, Gaussian, Unproven
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy
-from tacit.erm.noisy_data import (
-    Descent,
-    Noise,
-    PerturbedData,
-    PerturbedResult,
-    Unnoised,
-    add_noise,
-    expected_length,
-    with_rows,
-)
+from tacit.erm.noisy_data import Descent, Noise, add_noise, expected_length, with_rows
 from tacit.erm.problem import Problem, prepare
-from tacit.erm.report_fit import fit_reports
-from tacit.erm.reports import Labels, Randomizer, Reporting, calibrated, reports_event
-from tacit.erm.result import Allowance, Mode
+from tacit.erm.reports import Labels, Randomizer, Reporting, calibrate_reports, fit_reports, reports_event
+from tacit.erm.result import Allowance, ErmResult, Mode, PerturbedData, make_result
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.guarantee import FIXED_SEED, Assumption, Claim, Guarantee, Status
 from tacit.randomness import Purpose, Source, source_for
@@ -37,7 +25,7 @@ if TYPE_CHECKING:
 
     from tacit.erm.noisy_networks import NetworkResult
 
-Result = Union[PerturbedResult, "NetworkResult"]
+Result = Union[ErmResult, "NetworkResult"]
 
 # The features of one example: what noise on features alone can protect.
 FEATURES = "row of features"
@@ -52,7 +40,7 @@ _STARTED = Assumption("public_first_weights", "The network started from weights 
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """The clipped data, what may be spent, and the model: `module`, or a linear one without it. Private."""
+    """The clipped data, the budget, and the model: `module`, or a linear one. Private."""
 
     problem: Problem
     budget: Allowance
@@ -62,7 +50,7 @@ class Setup:
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """What every guarantee here takes for granted."""
+        """The assumptions of every guarantee here."""
         norm = f"a norm of {self.problem.data_norm:g}, which was declared and not looked up"
         return (
             Assumption("rows_clipped", f"The features of every example were clipped to {norm}."),
@@ -71,7 +59,7 @@ class Setup:
 
     @property
     def length(self) -> float:
-        """The longest row, the 1 of its intercept included."""
+        """The largest norm of a row, the 1 of its intercept included."""
         return math.sqrt(self.problem.data_norm**2 + self.intercept)
 
     def longest_gradient(self, declared: float | None) -> float:
@@ -83,18 +71,17 @@ class Setup:
         found = self.problem.loss.slope_bound * self.length
         if not math.isfinite(found):
             raise InvalidArgument(
-                f"{self.problem.loss!r} has slopes without a bound, and the papers' noise grows with the longest "
-                "gradient G. Use Huber, or declare a G for the formula, as in rule=InputRule(lipschitz=1.0)."
+                f"Slopes of {self.problem.loss!r} are unbounded, and the papers' noise grows with the longest gradient "
+                "G. Use Huber, or declare a G for the formula, as in rule=InputRule(lipschitz=1.0)."
             )
         return found
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """A fixed seed is no secret."""
         return () if self.source.is_secret else (FIXED_SEED,)
 
 
-def set_up(
+def clip_data(
     x: Any,
     y: Any,
     *,
@@ -106,7 +93,7 @@ def set_up(
     module: torch.nn.Module | None,
     seed: int | None,
 ) -> Setup:
-    """The data clipped to the declared norm, features alone: the 1 of an intercept is nobody's secret.
+    """Clip the features to the declared norm; the 1 of an intercept is public and not clipped.
 
     An example that is not finite becomes a row of zeros with the first label.
     """
@@ -115,15 +102,15 @@ def set_up(
 
 
 def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: Descent | None) -> Result:
-    """Examples reported with noise, the reports shuffled, a model trained on them: proven, locally and centrally."""
+    """Draw noisy reports, shuffle them, and train a model on them: proven, locally and centrally."""
     problem, budget = setup.problem, setup.budget
     if setup.module is None and training is not None:
         raise InvalidArgument(
-            "training is for networks, and for mode='paper': a linear model of reports is fitted to its minimum, which "
-            f"costs nothing. Leave it out. Got {training!r}."
+            "training applies to networks and to mode='paper'. A linear model of reports is fitted to its minimum, "
+            f"which costs nothing. Leave it out. Got {training!r}."
         )
     labels = Labels.of(problem.loss, reporting.target_bound)
-    randomizer = calibrated(
+    randomizer = calibrate_reports(
         reporting,
         epsilon=budget.epsilon,
         delta=budget.delta,
@@ -133,11 +120,11 @@ def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: 
     )
     # Without a delta the shuffled reports cost what one of them costs, and are shuffled all the same.
     amplified = reporting.shuffled and budget.delta is not None
-    data, report = randomizer.reports(problem, setup.source, shuffled=reporting.shuffled)
+    data, report = randomizer.draw_reports(problem, setup.source, shuffled=reporting.shuffled)
     if report != randomizer.event:
         raise OutOfOrder(
-            f"The noise on a report was found for a cost of {randomizer.event}, and what was drawn cost {report}. "
-            "Nothing was handed out. Make Randomizer.event say what Randomizer.reports draws."
+            f"The noise on a report was calibrated for {randomizer.event}, but the noise drawn costs {report}. "
+            "Nothing was released. Randomizer.event must match Randomizer.draw_reports."
         )
     public = randomizer.label_epsilon is None
     guarantee = Guarantee(
@@ -152,22 +139,22 @@ def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: 
         ),
         unprotected=("labels",) if public else (),
         violations=setup.violations,
-        notes=(_described(randomizer),),
+        notes=(_describe(randomizer),),
         local=report,
     )
     if setup.module is None:
         theta = fit_reports(problem, data, randomizer, intercept=setup.intercept, debias=reporting.debias)
-        return linear_result(theta, setup, guarantee, data)
+        return make_result(theta, problem.loss, guarantee, intercept=setup.intercept, data=data)
     if reporting.debias:
-        raise InvalidArgument("debias is for linear models: no correction is known for a network. Leave it out.")
+        raise InvalidArgument("debias applies to linear models: no correction is known for networks. Leave it out.")
     descent = training or replace(_NETWORK, lot_size=min(256, problem.n))
     return _train_network(setup, data, descent, guarantee, targets_of(problem.loss, labels, data))
 
 
 def perturb_features(setup: Setup, std: float, noise: Noise, claim: Claim) -> Noisy:
-    """Features with the noise that a paper prescribes, drawn once, and what is proven of them.
+    """Features with the noise that a paper prescribes, drawn once, and their cost.
 
-    Per example, that is a Gaussian release of each row; shared, nothing.
+    Noise per example is a Gaussian release of each row; of shared noise nothing is proven.
     """
     problem = setup.problem
     x = add_noise(problem.rows, std, noise, setup.source.stream(Purpose.NOISE, 0))
@@ -184,7 +171,7 @@ def perturb_features(setup: Setup, std: float, noise: Noise, claim: Claim) -> No
 def train_on_noise(
     setup: Setup, x: Array, std: float, descent: Descent, guarantee: Guarantee, *, returns_data: bool
 ) -> Result:
-    """Gradient steps on features with noise of this standard deviation, and on labels as they are."""
+    """Gradient steps on features with noise of this standard deviation, and on labels without noise."""
     problem = setup.problem
     data = PerturbedData(x, problem.numbers)
     if setup.module is not None:
@@ -192,7 +179,8 @@ def train_on_noise(
     length = expected_length(problem, std, intercept=setup.intercept)
     noisy = with_rows(problem, x, intercept=setup.intercept, length=length)
     theta = descent.fit(noisy, setup.source)
-    return linear_result(theta, setup, guarantee, data if returns_data else None)
+    kept = data if returns_data else None
+    return make_result(theta, problem.loss, guarantee, intercept=setup.intercept, data=kept)
 
 
 def published_guarantee(
@@ -206,9 +194,9 @@ def published_guarantee(
     returns_data: bool,
     notes: Sequence[str] = (),
 ) -> Guarantee:
-    """What is left of a refuted claim: the event, which is a Gaussian on each row of features or has no proof.
+    """What is proven instead of a refuted claim: a Gaussian event on each row of features, or nothing.
 
-    Who sees only the model may see less than the data that it was trained on.
+    The event covers the perturbed data; the model alone may reveal less.
     """
     protects = isinstance(event, Gaussian)
     return Guarantee(
@@ -232,7 +220,7 @@ def published_guarantee(
 def noisy_features_guarantee(
     setup: Setup, event: Event, std: float, claim: Claim, *, method: str, because: str, returns_data: bool
 ) -> Guarantee:
-    """What is left of a claim about features whose noise cost `event`, and labels without any."""
+    """The guarantee for noise on features that costs `event`, and labels without noise."""
     return published_guarantee(
         setup,
         event,
@@ -253,22 +241,13 @@ def published_budget(epsilon: float, delta: float | None, mode: Mode) -> Allowan
 
 
 def noise_note(std: float, claim: Claim) -> str:
-    """How much noise there is, in the paper's own terms."""
-    said = f"which the paper says keeps epsilon {claim.epsilon:g}"
-    return f"Features have normal noise of standard deviation {std:.4g}, {said}."
-
-
-def linear_result(
-    theta: Array, setup: Setup, guarantee: Guarantee, data: PerturbedData | None, unnoised: Unnoised | None = None
-) -> PerturbedResult:
-    """Coefficients apart from intercepts."""
-    loss = setup.problem.loss
-    weights, ones = (theta[:-1], theta[-1]) if setup.intercept else (theta, np.zeros(loss.outputs))
-    return PerturbedResult(np.ascontiguousarray(weights.T), ones, loss, guarantee, data, unnoised)
+    """How much noise there is, and what the paper claims of it."""
+    claimed = f"which the paper says keeps epsilon {claim.epsilon:g}"
+    return f"Features have normal noise of standard deviation {std:.4g}, {claimed}."
 
 
 def targets_of(loss: Loss, labels: Labels, data: PerturbedData) -> Array:
-    """Reported labels as the loss reads them; numbers beyond their bound stay there, or clipping would bias them."""
+    """Reported labels as the loss uses them. Numbers beyond their bound are kept, because clipping would bias them."""
     return data.y[:, None] if labels.bound is not None else loss.encode(data.y)
 
 
@@ -288,7 +267,7 @@ def _train_network(
     return NetworkResult(trained, setup.problem.loss, guarantee, data if returns_data else None)
 
 
-def _described(randomizer: Randomizer) -> str:
+def _describe(randomizer: Randomizer) -> str:
     kind = "normal noise of standard deviation" if randomizer.multiplier is not None else "K-norm noise of scale"
     features = f"Features have {kind} {randomizer.scale:.4g}"
     if randomizer.label_epsilon is None:

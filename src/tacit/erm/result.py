@@ -1,36 +1,77 @@
-"""What a convex method returns: public coefficients with the guarantee that they come with."""
+"""What a method for linear models returns: public coefficients with their guarantee."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, cast, final
 
 import numpy as np
 
 from tacit import _validate
 from tacit._validate import Array
 from tacit.accounting.events import Adjacency, Event
+from tacit.accounting.individual import Spent
 from tacit.erm.losses import Loss
 from tacit.erm.problem import Problem
 from tacit.errors import InvalidArgument
 from tacit.guarantee import FIXED_SEED, Assumption, Claim, Guarantee, Status
-from tacit.randomness import Source
+from tacit.randomness import Indices, Source
 
 Mode = Literal["rigorous", "paper"]
 
-# A method without delta is stated at this one, below anything that could matter.
+# A guarantee without delta is stated at this one, below anything that could matter.
 NO_DELTA = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
+class PerturbedData:
+    """Features [examples, columns] and targets [examples], after noise. The guarantee says how far they are public."""
+
+    x: Array
+    y: Array
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@final
+class Unnoised:
+    """Which examples were used without noise. Private: for the curator, or for the person whose example it is.
+
+    It is neither printed nor saved by accident; `for_curator` returns the indices.
+    """
+
+    def __init__(self, indices: Indices) -> None:
+        self._indices = indices
+
+    def __repr__(self) -> str:
+        return "Unnoised(private)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "Which examples had no noise is private and is not saved with a result. Call for_curator() for the indices."
+        )
+
+    def for_curator(self) -> Indices:
+        """The indices. Never publish them."""
+        return self._indices.copy()
+
+
+@dataclass(frozen=True, eq=False)
 class ErmResult:
-    """Released coefficients [outputs, features] and intercepts [outputs]. Public: computing with them is free."""
+    """Released coefficients [outputs, features] and intercepts [outputs]. Public: computing with them is free.
+
+    `data` are the perturbed examples, if the method returns them. `curator` is private and part of no report: which
+    examples had no noise, or what each has spent.
+    """
 
     coef: Array
     intercept: Array
     loss: Loss
     guarantee: Guarantee
+    data: PerturbedData | None = None
+    curator: Unnoised | Spent | None = field(default=None, repr=False)
 
     @property
     def event(self) -> Event:
@@ -43,9 +84,23 @@ class ErmResult:
         return scores
 
 
+def make_result(
+    theta: Array,
+    loss: Loss,
+    guarantee: Guarantee,
+    *,
+    intercept: bool,
+    data: PerturbedData | None = None,
+    curator: Unnoised | Spent | None = None,
+) -> ErmResult:
+    """Coefficients apart from intercepts, which are the last row of `theta`."""
+    weights, ones = (theta[:-1], theta[-1]) if intercept else (theta, np.zeros(loss.outputs))
+    return ErmResult(np.ascontiguousarray(weights.T), ones, loss, guarantee, data, curator)
+
+
 @dataclass(frozen=True)
 class Published:
-    """What a method's authors say of it in this setting, and how well that stands."""
+    """What a method's authors claim in this setting, and the status of that claim."""
 
     method: str
     mode: Mode = "rigorous"
@@ -62,29 +117,29 @@ class Allowance:
     delta: float | None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        _validate.check_fields(self, positive="epsilon")
         if self.delta is not None:
-            object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
+            _validate.check_fields(self, open_unit="delta")
 
     @property
     def stated_delta(self) -> float:
-        """The delta that sentences speak about."""
+        """The delta at which the guarantee is stated."""
         return NO_DELTA if self.delta is None else self.delta
 
     def claim(self, source: str) -> Claim:
-        """A paper's claim to keep exactly this."""
+        """A paper's claim to keep this budget."""
         return Claim(self.epsilon, self.stated_delta, source)
 
 
 def check_mode(mode: str) -> Mode:
-    """`mode` if there is such a one."""
+    """`mode`, if it is valid."""
     if mode not in ("rigorous", "paper"):
         raise InvalidArgument(f"mode must be 'rigorous' or 'paper'. Got {mode!r}.")
     return cast(Mode, mode)
 
 
 def refuse_network(module: object, why: str) -> None:
-    """Raise for a model that is not linear, and say where networks are trained."""
+    """Raise for a model that is not linear."""
     if module is not None:
         raise InvalidArgument(
             f"This method is for linear models and takes no module: {why} Train networks with tacit.PrivateRun and a "
@@ -92,7 +147,7 @@ def refuse_network(module: object, why: str) -> None:
         )
 
 
-def result_of(
+def release_result(
     theta: Array,
     problem: Problem,
     event: Event,
@@ -103,8 +158,9 @@ def result_of(
     source: Source,
     assumptions: Sequence[Assumption] = (),
     notes: Sequence[str] = (),
+    curator: Spent | None = None,
 ) -> ErmResult:
-    """The released coefficients, with a guarantee read off the event."""
+    """The released coefficients with the guarantee of the event."""
     guarantee = Guarantee(
         event=event,
         delta=delta,
@@ -116,11 +172,10 @@ def result_of(
         assumptions=(*_assumptions(problem, event, intercept), *assumptions),
         violations=() if source.is_secret else (FIXED_SEED,),
         notes=tuple(notes),
-        # Sensitivities are bounded and not measured, and of a descent only the end is handed out.
+        # Sensitivities are upper bounds, and only the last iterate of a descent is released.
         attained=False,
     )
-    weights, ones = (theta[:-1], theta[-1]) if intercept else (theta, np.zeros(problem.loss.outputs))
-    return ErmResult(np.ascontiguousarray(weights.T), ones, problem.loss, guarantee)
+    return make_result(theta, problem.loss, guarantee, intercept=intercept, curator=curator)
 
 
 def _assumptions(problem: Problem, event: Event, intercept: bool) -> tuple[Assumption, ...]:

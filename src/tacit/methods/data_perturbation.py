@@ -17,10 +17,10 @@ from tacit.erm.losses import Loss
 from tacit.erm.noisy_data import DataRule, Descent, Noise, check_noise, check_training
 from tacit.erm.noisy_training import (
     Result,
+    clip_data,
     noisy_features_guarantee,
     perturb_features,
     published_budget,
-    set_up,
     train_on_noise,
     train_on_reports,
 )
@@ -86,7 +86,7 @@ def data_perturbation(
     mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
     _validate.kind("rule", rule, DataRule, "DataRule(constant=1.0)")
     _validate.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
-    setup = set_up(
+    setup = clip_data(
         x,
         y,
         loss=loss,

@@ -1,11 +1,11 @@
 """Influence-selected noise (Kang et al. 2021, algorithm 2): noise for examples that move the model, none for others.
 
-The claim is (epsilon, delta)-DP of the model, since examples of little influence are said to be protected by that. It
-is refuted: training starts from a model that saw the data without noise, examples below the threshold go in as they
-are (and are returned as they are), and which ones those are shows. On six examples the outcomes of two neighbouring
-data sets have nothing in common. The threshold, besides, compares e^epsilon with a length that is sqrt(parameters)
-where there is no influence. In rigorous form the idea survives as individual accounting: everyone's gradient gets the
-same noise, who contributes little is charged little, and who has spent the budget is left out.
+The claim is (epsilon, delta)-DP of the model, because little influence is said to protect an example. It is refuted:
+training starts from a model that saw the data without noise, examples below the threshold are used (and returned)
+without noise, and the outcome shows which ones those are. On six examples the outcomes of two neighbouring data sets
+have nothing in common. Besides, the threshold compares e^epsilon with a length that is sqrt(parameters) for an example
+without influence. In rigorous form the idea becomes individual accounting: everyone's gradient gets the same noise, an
+example that contributes little is charged little, and an example that has spent the budget is left out.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from tacit import _validate
 from tacit.accounting.events import Adjacency, Unproven
-from tacit.erm.individual import FilteredDescent, individual_descent_and_spent
+from tacit.erm.individual import FilteredDescent, individual_descent
 from tacit.erm.influence import Influenceable, InfluenceRule, LinearModel, SelectiveRun, selective_descent
 from tacit.erm.losses import Loss
-from tacit.erm.noisy_data import Descent, PerturbedResult
-from tacit.erm.noisy_training import Result, Setup, linear_result, published_budget, published_guarantee, set_up
-from tacit.erm.result import Mode, check_mode
+from tacit.erm.noisy_data import Descent
+from tacit.erm.noisy_training import Result, Setup, clip_data, published_budget, published_guarantee
+from tacit.erm.result import ErmResult, Mode, check_mode, make_result
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.methods.registry import Entry
@@ -49,7 +49,7 @@ _REASON = (
     "training started from a model that had seen the data without noise, examples of little influence went in and came "
     "out as they were, and which ones those were shows in the outcome"
 )
-_BECAUSE = "Little influence bounds how far a minimiser moves; an outcome without noise gives itself away all the same."
+_BECAUSE = "Little influence bounds how far a minimiser moves; an outcome without noise still identifies its data set."
 _PRETRAINING = Descent(steps=2000)
 
 
@@ -71,15 +71,15 @@ def influence_perturbation(
     pretraining: Descent | None = None,
     seed: int | None = None,
 ) -> Result:
-    """A model in whose training examples of little influence are treated more gently.
+    """A model in whose training examples of little influence cost less.
 
-    Guarantee, rigorous: (epsilon, delta)-DP, by a filter (`training` says how many steps, and on lots of which size),
-    for one example replaced unless `adjacency` says otherwise; linear models only. Rows are clipped to `data_norm`, the
-    1 of the intercept included. What each example has spent is private: `result.curator.for_curator()`.
+    Guarantee, rigorous: (epsilon, delta)-DP, by a filter (`training` sets the number of steps and the lot size), for
+    one example replaced unless `adjacency` is given; linear models only. Rows are clipped to `data_norm`, the 1 of the
+    intercept included. What each example has spent is private: `result.curator.for_curator()`.
 
     In paper form nothing is proven. A linear model starts from its minimiser, a network from `pretraining` on the data
-    as they are; then come the steps of `rule`. The model is returned with the data, some of them as they were: which
-    ones, `result.curator` tells the curator.
+    without noise; then come the steps of `rule`. The model is returned with the data, some of them without noise:
+    `result.curator` tells the curator which.
 
     >>> import numpy as np
     >>> from tacit.erm import Logistic
@@ -99,58 +99,53 @@ def influence_perturbation(
         "regularisation": regularisation,
         "data_norm": data_norm,
         "intercept": intercept,
+        "seed": seed,
     }
     if mode == "rigorous":
         if module is not None:
             raise InvalidArgument(
-                "The filter of the rigorous form is for linear models. Train networks with tacit.PrivateRun and a "
-                "gradient method such as methods.dpsgd, which charges every example alike."
+                "The rigorous form is for linear models. Train networks with tacit.PrivateRun and a gradient method, "
+                "such as methods.dpsgd."
             )
-        _refuse(mode, rule=rule, pretraining=pretraining)
-        filtered = {"training": training or FilteredDescent(), "adjacency": adjacency or Adjacency.REPLACE_ONE}
-        return _filtered(x, y, epsilon=epsilon, delta=delta, seed=seed, **filtered, **given)
-    _refuse(mode, training=training, adjacency=adjacency)
-    setup = set_up(x, y, **given, budget=published_budget(epsilon, delta, mode), module=module, seed=seed)
+        _refuse_unused(mode, rule=rule, pretraining=pretraining)
+        training, adjacency = training or FilteredDescent(), adjacency or Adjacency.REPLACE_ONE
+        found = individual_descent(x, y, epsilon=epsilon, delta=delta, training=training, adjacency=adjacency, **given)
+        return replace(found, guarantee=replace(found.guarantee, method=_NAME))
+    _refuse_unused(mode, training=training, adjacency=adjacency)
+    setup = clip_data(x, y, **given, budget=published_budget(epsilon, delta, mode), module=module)
     if module is None:
-        _refuse("paper, for a linear model,", pretraining=pretraining)
-        return _selective_linear(setup, rule or InfluenceRule())
-    return _selective_network(setup, module, rule or InfluenceRule(), pretraining or _PRETRAINING)
+        _refuse_unused("paper, for a linear model,", pretraining=pretraining)
+        return _select_linear(setup, rule or InfluenceRule())
+    return _select_network(setup, module, rule or InfluenceRule(), pretraining or _PRETRAINING)
 
 
-def _refuse(mode: str, **given: object) -> None:
-    """Raise `InvalidArgument` for what was given and would not be used."""
+def _refuse_unused(mode: str, **given: object) -> None:
+    """Raise `InvalidArgument` for arguments that this mode ignores."""
     unused = [name for name, value in given.items() if value is not None]
     if unused:
         raise InvalidArgument(
-            f"Nothing in mode {mode} uses {' and '.join(unused)}: `training` and `adjacency` are for the filter of the "
-            "rigorous form, `rule` and, for networks, `pretraining` for what the paper does. Leave that out."
+            f"Nothing in mode {mode} uses {' and '.join(unused)}: `training` and `adjacency` apply to the rigorous "
+            "form, `rule` and, for networks, `pretraining` to the paper's. Leave that out."
         )
 
 
-def _filtered(x: Any, y: Any, **settings: Any) -> PerturbedResult:
-    found, spent = individual_descent_and_spent(x, y, **settings)
-    guarantee = replace(found.guarantee, method=_NAME)
-    return PerturbedResult(found.coef, found.intercept, found.loss, guarantee, None, spent)
+def _select_linear(setup: Setup, rule: InfluenceRule) -> ErmResult:
+    run = _descend(LinearModel(setup.problem, setup.intercept), setup, rule)
+    loss, guarantee = setup.problem.loss, _guarantee(setup, rule)
+    theta = run.theta.reshape(-1, loss.outputs)
+    return make_result(theta, loss, guarantee, intercept=setup.intercept, data=run.data, curator=run.unnoised)
 
 
-def _selective_linear(setup: Setup, rule: InfluenceRule) -> PerturbedResult:
-    run = _descent(LinearModel(setup.problem, setup.intercept), setup, rule)
-    theta = run.theta.reshape(-1, setup.problem.loss.outputs)
-    return linear_result(theta, setup, _guarantee(setup, rule), run.data, run.unnoised)
-
-
-def _selective_network(
-    setup: Setup, module: torch.nn.Module, rule: InfluenceRule, pretraining: Descent
-) -> NetworkResult:
+def _select_network(setup: Setup, module: torch.nn.Module, rule: InfluenceRule, pretraining: Descent) -> NetworkResult:
     from tacit.erm.noisy_networks import NetworkModel, NetworkResult
 
     model = NetworkModel(module, setup.problem, pretraining, setup.source)
-    run = _descent(model, setup, rule)
+    run = _descend(model, setup, rule)
     trained = model.with_parameters(run.theta).to(next(module.parameters()).dtype)
     return NetworkResult(trained, setup.problem.loss, _guarantee(setup, rule), run.data, run.unnoised)
 
 
-def _descent(model: Influenceable, setup: Setup, rule: InfluenceRule) -> SelectiveRun:
+def _descend(model: Influenceable, setup: Setup, rule: InfluenceRule) -> SelectiveRun:
     return selective_descent(
         model,
         rule,

@@ -20,10 +20,10 @@ from tacit.erm.noisy_data import Descent, InputRule, Noise, check_noise, check_t
 from tacit.erm.noisy_training import (
     Result,
     Setup,
+    clip_data,
     noisy_features_guarantee,
     perturb_features,
     published_budget,
-    set_up,
     train_on_noise,
     train_on_reports,
 )
@@ -95,7 +95,7 @@ def input_perturbation(
     mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
     _validate.kind("rule", rule, InputRule, "InputRule(constant=1.0)")
     _validate.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
-    setup = set_up(
+    setup = clip_data(
         x,
         y,
         loss=loss,

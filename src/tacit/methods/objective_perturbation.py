@@ -24,7 +24,7 @@ from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy, add_gaussian, add_k_norm, gaussian, k_norm
 from tacit.erm.objective import Setting, added_strength, chaudhuri_2011, kifer_2012
 from tacit.erm.problem import Problem, prepare
-from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
+from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, release_result
 from tacit.erm.solver import minimise, reachable_tolerance
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim, Status
@@ -78,7 +78,7 @@ def objective_perturbation(
     plan = _plan(problem, budget, share, mode, adjacency)
     source = source_for(seed)
     theta, event = _release(problem, plan, budget, share, source)
-    return result_of(
+    return release_result(
         theta,
         problem,
         event,

@@ -8,6 +8,7 @@ curve of the Gaussian mechanism, or K-norm noise where no delta is allowed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,10 @@ from tacit import _validate
 from tacit._validate import Array
 from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency
-from tacit.erm import sensitivity
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy, add_gaussian, add_k_norm
 from tacit.erm.problem import Problem, prepare
-from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, result_of
+from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, release_result
 from tacit.erm.trainers import FullDescent, Minimiser, PermutedDescent, Training
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
@@ -75,7 +75,7 @@ def output_perturbation(
     plan = _rigorous(budget, moved) if mode == "rigorous" else _published(training, problem, budget, constant, moved)
     source = source_for(seed)
     noisy = plan.add(training.fit(problem), moved, source.stream(Purpose.NOISE, 0))
-    return result_of(
+    return release_result(
         noisy.values,
         problem,
         noisy.event,
@@ -147,7 +147,7 @@ def _wu(training: PermutedDescent, problem: Problem, budget: Allowance, moved: f
     if budget.delta is None:
         true = budget.epsilon * moved / said
         return _Plan(None, true, Published(name, "paper", claim, *_judged(true, budget)))
-    multiplier = said / moved * sensitivity.classic_multiplier(budget.epsilon, budget.delta)
+    multiplier = said / moved * classic_multiplier(budget.epsilon, budget.delta)
     true = gdp.epsilon(budget.delta, 1 / multiplier)
     return _Plan(multiplier, true, Published(name, "paper", claim, *_judged(true, budget)))
 
@@ -155,7 +155,7 @@ def _wu(training: PermutedDescent, problem: Problem, budget: Allowance, moved: f
 def wu_sensitivity(training: PermutedDescent, problem: Problem) -> float:
     """The closed form that Wu et al. 2017 publish for this regime: constant or decreasing steps, convex or strongly."""
     if training.step_size is not None:
-        return sensitivity.wu_constant(
+        return wu_constant(
             training.step_size,
             n=problem.n,
             passes=training.passes,
@@ -163,7 +163,7 @@ def wu_sensitivity(training: PermutedDescent, problem: Problem) -> float:
             lipschitz=problem.lipschitz,
             gamma=problem.regularisation,
         )
-    whole = sensitivity.wu_decreasing(
+    whole = wu_decreasing(
         n=training.lots_per_pass(problem),
         passes=training.passes,
         lipschitz=problem.lipschitz,
@@ -180,14 +180,14 @@ def _zhang(problem: Problem, budget: Allowance, constant: float, moved: float) -
             "Zhang et al. 2017 is here as published for normal noise and strongly convex objectives: give a delta and "
             "a regularisation above 0, or use mode='rigorous'."
         )
-    said = sensitivity.zhang(
+    said = zhang_sensitivity(
         n=problem.n,
         lipschitz=problem.lipschitz,
         smoothness=problem.smoothness,
         strong_convexity=problem.regularisation,
         constant=constant,
     )
-    multiplier = said / moved * sensitivity.classic_multiplier(budget.epsilon, budget.delta, head=2.0)
+    multiplier = said / moved * classic_multiplier(budget.epsilon, budget.delta, head=2.0)
     true = gdp.epsilon(budget.delta, 1 / multiplier)
     claim = budget.claim(f"Zhang et al. 2017, gradient descent with constant {constant:g}")
     return _Plan(multiplier, true, Published(f"{_NAME} (Zhang et al. 2017)", "paper", claim, *_judged(true, budget)))
@@ -198,3 +198,43 @@ def _judged(true: float, budget: Allowance) -> tuple[Status, str]:
     if true <= budget.epsilon * (1 + 1e-9):
         return Status.PROVEN, ""
     return Status.UNPROVEN, f"The proof at hand gives epsilon {true:.4g}, and none is known for less."
+
+
+def wu_constant(step_size: float, *, n: int, passes: int, lot_size: float, lipschitz: float, gamma: float) -> float:
+    """Wu et al. 2017 for a constant step size: 2 k L eta / b, or with strong convexity gamma a geometric series.
+
+    >>> round(wu_constant(0.1, n=1000, passes=5, lot_size=10, lipschitz=1.0, gamma=0.01), 8)
+    0.21006671
+    """
+    if gamma == 0:
+        return 2 * passes * lipschitz * step_size / lot_size
+    left = math.pow(1 - step_size * gamma, n / lot_size)
+    return 2 * step_size * lipschitz / (lot_size * (1 - left))
+
+
+def wu_decreasing(*, n: int, passes: int, lipschitz: float, smoothness: float, gamma: float, exponent: float) -> float:
+    """Wu et al. 2017 for decreasing step sizes: (4 L / beta)(1 / n^c + ln k / n), or 2 L / (gamma n).
+
+    >>> settings = dict(n=1000, passes=5, lipschitz=1.0, smoothness=0.26, exponent=0.5)
+    >>> round(wu_decreasing(gamma=0.0, **settings), 8), round(wu_decreasing(gamma=0.01, **settings), 8)
+    (0.51126484, 0.2)
+    """
+    if gamma == 0:
+        return 4 * lipschitz / smoothness * (math.pow(n, -exponent) + math.log(passes) / n)
+    return 2 * lipschitz / (gamma * n)
+
+
+def zhang_sensitivity(
+    *, n: int, lipschitz: float, smoothness: float, strong_convexity: float, constant: float
+) -> float:
+    """Zhang et al. 2017: constant * (G / n)(1 / L + 1 / Delta). The constant is what the bound depends on most."""
+    return constant * lipschitz / n * (1 / smoothness + 1 / strong_convexity)
+
+
+def classic_multiplier(epsilon: float, delta: float, head: float = 1.25) -> float:
+    """sqrt(2 ln(head / delta)) / epsilon: the textbook's Gaussian mechanism, proven for epsilon below 1 only.
+
+    >>> round(0.2 * classic_multiplier(0.5, 1e-5), 7)
+    1.9379221
+    """
+    return math.sqrt(2 * math.log(head / delta)) / epsilon

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tacit.erm.classes import Multinomial
-from tacit.erm.losses import Logistic, SmoothHinge, Squared
-from tacit.erm.noisy_data import PerturbedData, with_rows
+from tacit.erm.losses import Logistic, Multinomial, SmoothHinge, Squared
+from tacit.erm.noisy_data import with_rows
 from tacit.erm.problem import prepare
-from tacit.erm.report_fit import fit_reports, label_correction, within_trace
-from tacit.erm.reports import Labels, Randomizer, keep_probability
+from tacit.erm.reports import Labels, Randomizer, fit_reports, keep_probability, label_correction, project_on_trace
+from tacit.erm.result import PerturbedData
 from tacit.erm.solver import minimise
 from tacit.errors import InvalidArgument
 from tacit.randomness import SeededSource
@@ -69,7 +68,7 @@ def test_flipped_labels_shrink_a_logistic_fit_and_de_biasing_takes_that_back():
     problem = problem_of(Logistic(), y, 1e-3, x)
     exact = minimise(with_rows(problem, problem.rows, intercept=False), 1e-9).theta
     noisy = Randomizer(1.0, Labels(choices=2), multiplier=1e-9, label_epsilon=1.0)
-    data, _ = noisy.reports(problem, SeededSource(2), shuffled=True)
+    data, _ = noisy.draw_reports(problem, SeededSource(2), shuffled=True)
     plain = fit_reports(problem, data, noisy, intercept=False, debias=False)
     corrected = fit_reports(problem, data, noisy, intercept=False, debias=True)
     assert plain[0, 0] < 0.6 * exact[0, 0]
@@ -83,7 +82,7 @@ def test_noisy_features_shrink_a_squared_fit_and_de_biasing_takes_that_back(sett
     problem = problem_of(Squared(1.0), y, 1e-4, x)
     exact = minimise(with_rows(problem, problem.rows, intercept=True), 1e-9).theta
     noisy = Randomizer(1.0, Labels(bound=1.0), label_epsilon=4.0, **settings)
-    data, _ = noisy.reports(problem, SeededSource(4), shuffled=True)
+    data, _ = noisy.draw_reports(problem, SeededSource(4), shuffled=True)
     plain = fit_reports(problem, data, noisy, intercept=True, debias=False)
     corrected = fit_reports(problem, data, noisy, intercept=True, debias=True)
     assert np.abs(plain - exact).max() > 0.15
@@ -94,7 +93,7 @@ def test_a_loss_without_a_correction_is_refused():
     y = (X[:, 0] > 0).astype(float)
     problem = problem_of(SmoothHinge(), y)
     noisy = Randomizer(1.0, Labels(choices=2), multiplier=1.0, label_epsilon=1.0)
-    data, _ = noisy.reports(problem, SeededSource(0), shuffled=True)
+    data, _ = noisy.draw_reports(problem, SeededSource(0), shuffled=True)
     with pytest.raises(InvalidArgument, match="cannot be de-biased: the label does not enter it linearly"):
         fit_reports(problem, data, noisy, intercept=True, debias=True)
     assert fit_reports(problem, data, noisy, intercept=True, debias=False).shape == (4, 1)
@@ -103,7 +102,7 @@ def test_a_loss_without_a_correction_is_refused():
 def test_de_biased_moments_need_regularisation():
     problem = problem_of(Squared(1.0), X[:, 0], 0.0)
     noisy = Randomizer(1.0, Labels(bound=1.0), multiplier=5.0, label_epsilon=1.0)
-    data, _ = noisy.reports(problem, SeededSource(0), shuffled=True)
+    data, _ = noisy.draw_reports(problem, SeededSource(0), shuffled=True)
     with pytest.raises(InvalidArgument, match="needs a regularisation above 0"):
         fit_reports(problem, data, noisy, intercept=True, debias=True)
 
@@ -114,7 +113,7 @@ def test_noisy_features_shrink_a_logistic_fit_and_de_biasing_takes_most_of_that_
     problem = problem_of(Logistic(), y, 1e-4, x)
     exact = minimise(with_rows(problem, problem.rows, intercept=True), 1e-9).theta
     noisy = Randomizer(1.0, Labels(choices=2), multiplier=0.2, label_epsilon=2.0)
-    data, _ = noisy.reports(problem, SeededSource(2), shuffled=True)
+    data, _ = noisy.draw_reports(problem, SeededSource(2), shuffled=True)
     plain = fit_reports(problem, data, noisy, intercept=True, debias=False)
     corrected = fit_reports(problem, data, noisy, intercept=True, debias=True)
     assert plain[0, 0] < 0.3 * exact[0, 0]
@@ -125,7 +124,7 @@ def test_noisy_features_shrink_a_logistic_fit_and_de_biasing_takes_most_of_that_
 @pytest.mark.parametrize("values", [(3.0, 1.0, -2.0, 0.5), (0.2, 0.1, -0.3), (2.0, 2.0)])
 def test_numbers_within_a_trace_are_the_nearest_ones(values):
     values = np.array(values)
-    found = within_trace(values, 1.5)
+    found = project_on_trace(values, 1.5)
     limits = {"type": "ineq", "fun": lambda z: 1.5 - z.sum()}
     start = np.full(values.size, 0.1)
     slow = minimize(lambda z: np.sum((z - values) ** 2), start, bounds=[(0, None)] * values.size, constraints=limits)

@@ -7,24 +7,23 @@ import numpy as np
 import pytest
 
 from tacit.accounting import Adjacency, Gaussian, curve, gdp
-from tacit.erm.classes import Multinomial
-from tacit.erm.losses import Logistic
+from tacit.erm.descent import step_size_for
+from tacit.erm.losses import Logistic, Multinomial
 from tacit.erm.noisy_data import (
     Descent,
     InputRule,
-    Unnoised,
     add_noise,
     check_noise,
     draw_below,
     draw_lot,
-    kang_2020_constant,
+    draw_permutation,
     kang_2020_std,
     kang_2021_std,
     one_step_event,
-    permutation,
     with_rows,
 )
 from tacit.erm.problem import prepare
+from tacit.erm.result import Unnoised
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SeededSource
 
@@ -107,12 +106,6 @@ def test_noise_per_example_averages_out_within_a_lot(n, lot, epsilon, mu, true, 
     assert step.delta_bounds(epsilon)[0] == pytest.approx(delta_at_claim, rel=1e-4)
 
 
-def test_the_constant_of_the_proof_is_no_constant():
-    order = 2 * math.log(1e5) / 0.25
-    assert kang_2020_constant(gap=0.02, epsilon=0.25, delta=DELTA) == pytest.approx(8 * (1 + 1 / order) / 0.2)
-    assert kang_2020_constant(gap=1e-8, epsilon=0.25, delta=DELTA) > 1e4
-
-
 def test_the_rule_takes_the_theorem_that_fits():
     x, y = np.zeros((10, 1)), np.ones(10)
     strong, plain = logistic(x, y, 0.01), logistic(x, y)
@@ -181,7 +174,7 @@ def test_lots_and_orders_are_uniform():
     orders = set()
     for seed in range(3000):
         counts[draw_lot(6, 2, stream(seed, Purpose.LOT))] += 1
-        orders.add(tuple(permutation(4, stream(seed, Purpose.SHUFFLE)).tolist()))
+        orders.add(tuple(draw_permutation(4, stream(seed, Purpose.SHUFFLE)).tolist()))
     # Each index is expected 1000 times, with a deviation of 26: five of them, a false alarm in two million.
     assert np.abs(counts - 1000).max() < 130
     assert len(orders) == 24
@@ -190,8 +183,9 @@ def test_lots_and_orders_are_uniform():
 
 def test_an_endless_step_size_is_taken_from_the_length_of_noisy_rows():
     problem = logistic(np.ones((5, 1)), np.ones(5), 0.5)
-    assert Descent().step_size_for(problem) == pytest.approx(1 / (0.25 + 0.5))
-    assert Descent().step_size_for(with_rows(problem, problem.rows, intercept=True, length=2.0)) == 1 / (1 + 0.5)
+    assert step_size_for(problem, Descent().step_size) == pytest.approx(1 / (0.25 + 0.5))
+    longer = with_rows(problem, problem.rows, intercept=True, length=2.0)
+    assert step_size_for(longer, Descent().step_size) == 1 / (1 + 0.5)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(2)])

@@ -16,10 +16,9 @@ from tacit.accounting import (
     gdp,
 )
 from tacit.audit.statistics import distinguish
-from tacit.erm.classes import Multinomial, OneVsRest
-from tacit.erm.losses import Huber, Logistic, SmoothHinge, Squared
+from tacit.erm.losses import Huber, Logistic, Multinomial, OneVsRest, SmoothHinge, Squared
 from tacit.erm.problem import prepare
-from tacit.erm.reports import Labels, Randomizer, Reporting, calibrated, keep_probability, reports_event, respond
+from tacit.erm.reports import Labels, Randomizer, Reporting, calibrate_reports, keep_probability, reports_event, respond
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SecureSource, SeededSource
 
@@ -102,9 +101,7 @@ def test_labels_cost_what_their_kind_of_noise_costs(loss, bound, event):
 
 
 def test_a_target_without_a_bound_is_refused():
-    with pytest.raises(
-        InvalidArgument, match=r"no noise would hide one. Declare it: reporting=Reporting\(target_bound"
-    ):
+    with pytest.raises(InvalidArgument, match="target_bound"):
         Labels.of(Huber())
 
 
@@ -132,7 +129,7 @@ def test_numbers_get_laplace_noise_for_their_whole_range():
 )
 def test_calibrated_reports_keep_the_budget_and_nearly_use_it(features, shuffled, labels, share):
     reporting = Reporting(features=features, label_share=share, shuffled=shuffled)
-    randomizer = calibrated(reporting, epsilon=0.5, delta=1e-6, n=2000, data_norm=3.0, labels=labels)
+    randomizer = calibrate_reports(reporting, epsilon=0.5, delta=1e-6, n=2000, data_norm=3.0, labels=labels)
     spent = curve(reports_event(randomizer.event, 2000, shuffled=shuffled)).epsilon(1e-6)
     assert 0.49 < spent <= 0.5
     assert (randomizer.label_epsilon is None) == (share == 0)
@@ -140,8 +137,8 @@ def test_calibrated_reports_keep_the_budget_and_nearly_use_it(features, shuffled
 
 def test_shuffling_needs_far_less_noise():
     settings = {"epsilon": 0.25, "delta": DELTA, "n": 45_222, "data_norm": 1.0, "labels": TWO}
-    shuffled = calibrated(Reporting(), **settings)
-    alone = calibrated(Reporting(shuffled=False), **settings)
+    shuffled = calibrate_reports(Reporting(), **settings)
+    alone = calibrate_reports(Reporting(shuffled=False), **settings)
     assert shuffled.scale < alone.scale / 8
     # With a closed form and a fixed split, epsilon 0.234 takes 4.35 (Kang et al. prescribe 0.0095 for 0.25).
     assert shuffled.scale < 4.3502504
@@ -150,15 +147,15 @@ def test_shuffling_needs_far_less_noise():
 
 def test_without_a_delta_every_report_is_pure():
     settings = {"epsilon": 2.0, "delta": None, "n": 100, "data_norm": 1.0, "labels": TWO}
-    randomizer = calibrated(Reporting(features="k_norm"), **settings)
+    randomizer = calibrate_reports(Reporting(features="k_norm"), **settings)
     assert randomizer.event == EpsilonDelta(1.5, 0.0, REPLACE) + RandomizedResponse(0.5)
     with pytest.raises(InvalidArgument, match="Normal noise needs a delta"):
-        calibrated(Reporting(), **settings)
+        calibrate_reports(Reporting(), **settings)
 
 
 def test_one_report_gives_its_maker_away_no_more_than_its_event_says():
     """The negative control: an attack on features and label stays below what is proven."""
-    randomizer = calibrated(Reporting(shuffled=False), epsilon=3.0, delta=DELTA, n=1, data_norm=1.0, labels=TWO)
+    randomizer = calibrate_reports(Reporting(shuffled=False), epsilon=3.0, delta=DELTA, n=1, data_norm=1.0, labels=TWO)
     runs = 30_000
     rng = stream(7)
     scores = []
@@ -181,8 +178,8 @@ def problem(n=500):
 def test_reports_come_in_another_order_each_with_its_own_label():
     quiet = Randomizer(1.0, TWO, multiplier=1e-9, label_epsilon=40.0)
     given = problem()
-    kept, _ = quiet.reports(given, SeededSource(1), shuffled=False)
-    mixed, _ = quiet.reports(given, SeededSource(1), shuffled=True)
+    kept, _ = quiet.draw_reports(given, SeededSource(1), shuffled=False)
+    mixed, _ = quiet.draw_reports(given, SeededSource(1), shuffled=True)
     assert kept.x == pytest.approx(given.rows, abs=1e-6)
     assert np.array_equal(kept.y, np.arange(500) % 2)
     order = np.lexsort(mixed.x.T), np.lexsort(kept.x.T)
@@ -193,7 +190,7 @@ def test_reports_come_in_another_order_each_with_its_own_label():
 
 def test_a_secure_source_never_draws_the_same_reports_twice():
     randomizer = Randomizer(1.0, TWO, multiplier=1.0, label_epsilon=1.0)
-    first, second = (randomizer.reports(problem(), SecureSource(), shuffled=True)[0] for _ in range(2))
+    first, second = (randomizer.draw_reports(problem(), SecureSource(), shuffled=True)[0] for _ in range(2))
     # Rounded to a grid, a few of many agree by chance.
     assert np.mean(first.x == second.x) < 0.05
 
@@ -202,7 +199,7 @@ def test_an_example_that_is_not_finite_sends_a_report_like_any_other():
     x = np.array([[math.nan, 1.0], [0.5, 0.5]])
     bad = prepare(x, np.array([1, 1]), loss=Logistic(), regularisation=0.1, data_norm=1.0, intercept=False)
     quiet = Randomizer(1.0, TWO, multiplier=1e-9, label_epsilon=40.0)
-    reports, _ = quiet.reports(bad, SeededSource(1), shuffled=False)
+    reports, _ = quiet.draw_reports(bad, SeededSource(1), shuffled=False)
     assert reports.x[0] == pytest.approx([0, 0], abs=1e-6)
     assert reports.y.tolist() == [0.0, 1.0]
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.erm.classes import Multinomial, OneVsRest
 from tacit.erm.influence import InfluenceRule, LinearModel, contributions, selective_descent
-from tacit.erm.losses import Huber, Logistic, SmoothHinge, Squared
-from tacit.erm.noisy_data import Descent, PerturbedData, with_rows
+from tacit.erm.losses import Huber, Logistic, Multinomial, OneVsRest, SmoothHinge, Squared
+from tacit.erm.noisy_data import Descent, with_rows
 from tacit.erm.noisy_networks import NetworkModel, descend, example_losses, flat_parameters
 from tacit.erm.problem import prepare
+from tacit.erm.result import PerturbedData
 from tacit.errors import NotConverged
 from tacit.randomness import SeededSource
 
@@ -64,8 +64,8 @@ def linear_pair():
 
 def test_a_linear_network_has_the_gradients_and_the_hessian_of_a_linear_model(linear_pair):
     model, network = linear_pair
-    theta = model.pretrained()
-    assert network.pretrained() == pytest.approx(theta, abs=1e-8)
+    theta = model.pretrain()
+    assert network.pretrain() == pytest.approx(theta, abs=1e-8)
     assert contributions(network, theta) == pytest.approx(contributions(model, theta), abs=1e-10)
     for index in range(3):
         assert network.mixed_norm(index, theta) == pytest.approx(model.mixed_norm(index, theta), rel=1e-9)
@@ -86,7 +86,7 @@ def test_influence_of_a_network_by_conjugate_gradients_is_that_by_its_whole_hess
     problem = problem_of(Multinomial(4), np.arange(20) % 4, regularisation=0.3)
     network = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4))
     model = NetworkModel(network, problem, Descent(300, 0.5), SeededSource(0))
-    theta = model.pretrained()
+    theta = model.pretrain()
     whole = contributions(model, theta)
     monkeypatch.setattr("tacit.erm.influence._BUILT", 0)
     monkeypatch.setattr("tacit.erm.noisy_networks._PIECE", 7)
@@ -104,7 +104,7 @@ def test_parameters_go_back_where_they_came_from():
 def test_damping_is_added_to_the_hessian_and_makes_influence_of_any_network_possible(linear_pair):
     vector = np.random.default_rng(1).normal(size=4)
     for model in linear_pair:
-        theta = linear_pair[0].pretrained()
+        theta = linear_pair[0].pretrain()
         damped = model.inverse_hessian(theta, 0.7)(vector)
         # (H + d) u = v says that H u = v - d u.
         assert model.inverse_hessian(theta)(vector - 0.7 * damped) == pytest.approx(damped, rel=1e-7)
