@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import tacit
 from contracts import test_noises
 from tacit.accounting import curve
-from tacit.accounting.densities import FAMILIES as DENSITIES
+from tacit.accounting.densities import DENSITIES
 from tacit.accounting.events import from_json
 from tacit.cli import app
 from tacit.errors import InvalidArgument

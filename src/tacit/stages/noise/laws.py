@@ -5,7 +5,7 @@ its objects. A density that accounting does not have yet is defined there too, a
 `tacit.accounting.densities.register_density`, so that events with it can be saved. The file is found
 
 - in this folder, by listing the folder;
-- in an installed package, by an entry point of the group `tacit.noise_laws` whose value is the module;
+- in an installed package, by an entry point of the group `tacit.stages.noise` whose value is the module;
 - anywhere else, once it has been imported.
 
 The accounting holds for every law that is symmetric about zero and falls off on both sides (docs/methods/encoded.md).
@@ -29,7 +29,7 @@ from tacit.accounting.densities import Density, Floats
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
 
-GROUP = "tacit.noise_laws"
+GROUP = "tacit.stages.noise"
 _families: dict[str, Family] = {}
 
 
