@@ -56,7 +56,7 @@ def of_version_1(guarantee: Guarantee, **changes) -> str:
 def test_an_assumption_prints_as_its_text():
     assert f"{FULL}" == str(FULL) == FULL.text
     assert tacit.Assumption is Assumption
-    assert f"\nAssumptions: {FULL.text}" in str(Guarantee(Gaussian(1.0), 1e-5, assumptions=(FULL,)))
+    assert f"\nAssumptions:\n- {FULL.text}" in str(Guarantee(Gaussian(1.0), 1e-5, assumptions=(FULL,)))
 
 
 def test_json_holds_keys_and_texts():
@@ -86,7 +86,7 @@ def test_a_file_of_version_1_is_read():
 def test_an_assumption_of_another_form_is_refused(wrong):
     data = json.loads(Guarantee(Gaussian(1.0), 1e-5).to_json())
     data["proven"]["assumptions"] = [wrong]
-    with pytest.raises(tacit.accounting.events.InvalidArgument, match="no guarantee that tacit wrote"):
+    with pytest.raises(tacit.accounting.events.InvalidArgument, match="not a guarantee that tacit wrote"):
         Guarantee.from_json(json.dumps(data))
 
 

@@ -1,4 +1,4 @@
-"""What the sum of events amounts to: the proven statement first, the method's own claim beside it."""
+"""The guarantee of everything that was released: the proven statement first, the method's own claim beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
 from tacit.accounting.events import from_json as event_from_json
 from tacit.errors import Asymptotic, InvalidArgument, NotAccountable, NotProven
 
-# Version 1 held assumptions as bare sentences. It is still read.
+# Version 1, which held assumptions as bare sentences, is still read.
 VERSION = 2
 _READABLE = (1, VERSION)
 
@@ -36,9 +36,9 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Claim:
-    """What a method's authors say of it. Never a guarantee by itself.
+    """What a method's authors claim. Never a guarantee by itself.
 
-    `doubt` says why it is not proven here although its method's claims are: conditions of a theorem that do not hold.
+    `doubt` says why the claim is not proven here although the method's claims are: a theorem's condition that fails.
     """
 
     epsilon: float
@@ -49,9 +49,9 @@ class Claim:
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something that a proof needs and that the program cannot check. Code asks for the `key`, people read the `text`.
+    """A condition of the proof that the program cannot check. Code compares the `key`, people read the `text`.
 
-    Keys never change their meaning, and texts may be reworded. docs/guarantees.md lists the keys.
+    Keys never change their meaning; texts may be reworded. docs/guarantees.md lists the keys.
 
     >>> print(Assumption("full_batch", "Every example takes part in every step."))
     Every example takes part in every step.
@@ -68,16 +68,16 @@ class Assumption:
 class Guarantee:
     """What is proven about everything that was released, for one `unit` of the data.
 
-    `event` is all that was released, and every proven number is read off it. `delta` is the one that `str` and
-    `to_json` speak about. `status` rates the method's own claim, not the proven statement; `because` says why.
-    `odometer` is what this run happened to spend where parameters depended on releases: not a guarantee.
-    `violations` says what keeps the claim, or a release, from being sound; `errors` what a person has to resolve,
-    such as a measured lower bound above the proven one. `findings` are those of the `notes` and `errors` that a check
-    such as an audit has added, each with the key of the check.
-    `attained` says whether two neighbouring data sets are known that see `event` as it is. Where they are not, as for
-    an (epsilon, delta) that was only stated or a sensitivity that was only bounded, there is no lower bound but 0.
-    `local` is what each example's own report guarantees by itself, where examples are reported with noise on them: it
-    holds against whoever collects them, `event` against whoever sees what is made of all of them.
+    `event` is everything that was released; every proven number is computed from it. `delta` is the one that `str` and
+    `to_json` use. `status` rates the method's own claim, not the proven statement; `because` gives the reason.
+    `odometer` is what this run spent where parameters depended on releases: not a guarantee.
+    `violations` are keys of what makes the claim, or the release, unsound. `errors` must be resolved by a person, such
+    as a measured lower bound above the proven one. `findings` are the `notes` and `errors` that a check such as an
+    audit added, each with the key of the check.
+    `attained` says whether two neighbouring data sets are known for which `event` is exact. Otherwise, as for a stated
+    (epsilon, delta) or a sensitivity that is only bounded, the lower bound is 0.
+    `local` is what each example's own noisy report guarantees by itself: it holds against whoever collects the reports,
+    `event` against whoever sees the result.
 
     >>> from tacit.accounting import Gaussian
     >>> guarantee = Guarantee(Gaussian(1.1).sampled(256 / 60_000) * 14_062, delta=1e-5)
@@ -105,8 +105,8 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
-        # A sampling that somebody else wrote may still give a sentence, and its run has been paid for by now.
-        object.__setattr__(self, "assumptions", tuple(_keyed(each) for each in self.assumptions))
+        # Sampling from outside may still give a sentence; an error here would lose a run that is already charged.
+        object.__setattr__(self, "assumptions", tuple(_add_key(each) for each in self.assumptions))
 
     @property
     def adjacency(self) -> Adjacency:
@@ -118,7 +118,7 @@ class Guarantee:
         return self.bounds(delta)[1]
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """(lower, upper), both certified; (0, inf) where nothing is proven, and 0 below where nothing is known."""
+        """(lower, upper), both certified; (0, inf) where nothing is proven. Lower is 0 unless the event is exact."""
         delta = _validate.open_unit("delta", delta)
         if self._curve is None:
             return 0.0, math.inf
@@ -127,7 +127,7 @@ class Guarantee:
 
     @cached_property
     def _is_exact(self) -> bool:
-        """Whether the event is what the worst case sees, and not only something at least as bad."""
+        """Whether the event is the worst case itself, and not only an upper bound of it."""
         return self.attained and not any(isinstance(event, EpsilonDelta) for event in self.event.walk())
 
     def local_epsilon(self, delta: float) -> float:
@@ -146,7 +146,7 @@ class Guarantee:
             return None
 
     def with_finding(self, key: str, text: str, *, is_error: bool = False) -> Guarantee:
-        """The same with what a check found: a note, or an error. What an earlier check of this key found is dropped."""
+        """The guarantee with the finding of a check, as a note or an error, instead of earlier ones of this key."""
         earlier = [said for known, said in self.findings if known == key]
         notes, errors = (tuple(one for one in some if one not in earlier) for some in (self.notes, self.errors))
         return replace(
@@ -157,14 +157,14 @@ class Guarantee:
         )
 
     def _central_limit(self) -> float | None:
-        """The asymptotic epsilon, for comparison; None where there is none."""
+        """The asymptotic epsilon, for comparison; None if there is none."""
         try:
             return curve(self.event, by="clt").epsilon(self.delta)
         except (NotProven, NotAccountable, Asymptotic):
             return None
 
     def to_json(self) -> str:
-        """Everything that the guarantee says, for machines; `from_json` gives back an equal one."""
+        """The guarantee as JSON; `from_json` gives back an equal one."""
         lower, upper = self.bounds(self.delta)
         proven = {"epsilon_upper": _finite(upper), "kind": "none" if math.isinf(upper) else "pld"}
         central_limit = self._central_limit()
@@ -198,30 +198,38 @@ class Guarantee:
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
-        """The guarantee that `to_json` wrote. Its numbers are computed anew from its event, never read."""
+        """The guarantee that `to_json` wrote. Its numbers are computed again from its event, never read."""
         try:
             data = json.loads(text)
             if not isinstance(data, dict) or data.get("version") not in _READABLE:
                 raise InvalidArgument(
-                    f"This is no guarantee of version {' or '.join(map(str, _READABLE))}. Read it with the tacit that "
-                    "wrote it, or a newer one."
+                    f"This is not a guarantee of version {' or '.join(map(str, _READABLE))}. Read it with the "
+                    "version of tacit that wrote it, or a newer one."
                 )
             return _read(data)
         except InvalidArgument:
             raise
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise InvalidArgument(f"This is no guarantee that tacit wrote: {error}.") from error
+            raise InvalidArgument(f"This is not a guarantee that tacit wrote: {error}.") from error
 
     def __str__(self) -> str:
-        # Where nothing is proven there is nothing that would rest on assumptions.
+        # If nothing is proven, no statement depends on the assumptions.
         assumed = self.assumptions if math.isfinite(self.epsilon(self.delta)) else ()
-        listed = [f"Assumptions: {' '.join(map(str, assumed))}"] if assumed else []
+        listed = ["Assumptions:", *(f"- {each}" for each in assumed)] if assumed else []
         return "\n".join([*self.sentences, *listed, *self.notes])
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What is proven, claimed, left open and to be resolved: everything that `str` says before the assumptions."""
-        return (*self._proven_lines(), *self._local_lines(), *self._claim_lines(), *self._other_lines())
+        """The answer, warnings, the meaning and the claim: all that `str` prints before the assumptions."""
+        answer, *meaning = self._proven_lines()
+        return (
+            answer,
+            *self._warning_lines(),
+            *meaning,
+            *self._local_lines(),
+            *self._claim_lines(),
+            *self._odometer_lines(),
+        )
 
     def _proven_lines(self) -> list[str]:
         compared = f"{self.adjacency}".replace("example", self.unit)
@@ -230,15 +238,15 @@ class Guarantee:
             why = f", because {reasons}" if reasons else ""
             return [f"Proven: nothing. No finite epsilon is proven at delta {self.delta:g} ({compared}){why}."]
         lower, upper = self.bounds(self.delta)
-        shown = _up(upper)
+        shown = _round_up(upper)
         return [
             f"Proven: epsilon {shown} at delta {self.delta:g} ({compared}, {self.method}, PLD).",
-            f"In words: {_NEIGHBOURS[self.adjacency].format(unit=self.unit)}, no outcome of this training becomes "
-            f"more than e^{shown} = {_factor(upper)} times as likely, apart from a probability of {self.delta:g}. This "
-            "holds whatever an attacker knows or computes.",
-            f"The true epsilon of the worst case lies between {_down(lower)} and {shown}."
+            f"In words: {_CHANGES[self.adjacency]} any one {self.unit} makes no outcome of this training more than "
+            f"e^{shown} = {_format_factor(upper)} times as likely, apart from a probability of {self.delta:g}. This "
+            "holds against every attacker, whatever they know or compute.",
+            f"The true epsilon of the worst case is between {_round_down(lower)} and {shown}."
             if self._is_exact
-            else "This is an upper bound; how close the worst case comes to it is not known.",
+            else "This is an upper bound; the worst case may be smaller.",
         ]
 
     def _local_lines(self) -> list[str]:
@@ -246,69 +254,71 @@ class Guarantee:
             return []
         compared = f"{self.local.adjacency}".replace("example", self.unit)
         epsilon = self.local_epsilon(self.delta)
-        shown = f"epsilon {_up(epsilon)} at delta {self.delta:g}" if math.isfinite(epsilon) else "no finite epsilon"
-        return [f"Locally, for each report by itself and whoever sees it: {shown} ({compared})."]
+        shown = (
+            f"epsilon {_round_up(epsilon)} at delta {self.delta:g}" if math.isfinite(epsilon) else "no finite epsilon"
+        )
+        return [f"Each report by itself (local privacy, against whoever sees it): {shown} ({compared})."]
 
     def _claim_lines(self) -> list[str]:
         why = f" {self.because} The argument is in {ARGUMENTS}." if self.because else ""
         if self.claim is None:
             return [] if self.status is Status.PROVEN else [f"Status of the method's own claim: {self.status}.{why}"]
         return [
-            f"Claimed ({self.claim.source}): epsilon {self.claim.epsilon:.4g} at delta {self.claim.delta:g}. Status of "
-            f"this claim: {self.status}; {self.verdict}.{why} A claim is not a guarantee."
+            f"Claimed ({self.claim.source}): epsilon {self.claim.epsilon:.4g} at delta {self.claim.delta:g}. A claim "
+            f"is not a guarantee. Status of this claim: {self.status}; {self.verdict}.{why}"
         ]
 
     @property
     def verdict(self) -> str:
-        """Where the claim lies beside the certified interval, if there are both; empty without a claim."""
+        """How the claim compares with the certified interval; empty without a claim."""
         claim = self.claim
         if claim is None:
             return ""
         bounds = self.bounds(claim.delta)
         if math.isinf(bounds[1]):
-            return "no proven number stands beside it"
+            return "there is no proven number to compare it with"
         if self.unprotected:
-            return f"what is proven leaves out {' and '.join(self.unprotected)}, so the two do not compare"
+            return f"the proof leaves out {' and '.join(self.unprotected)}, so the two cannot be compared"
         side = claim_side(claim.epsilon, bounds)
         if side == "inside" and not self._is_exact:
-            # What was released is accounted for by something larger, as by a box around several vectors.
-            better = ", and as good" if self.status is Status.PROVEN else ""
-            return f"here it is smaller than what is certified{better}"
-        words = {"under": "below what is true", "inside": "within the certified interval", "over": "on the safe side"}
+            # The event is an upper bound of the release, such as a box around several vectors.
+            better = ", and valid" if self.status is Status.PROVEN else ""
+            return f"here it is smaller than the certified bound{better}"
+        words = {"under": "too small", "inside": "within the certified interval", "over": "on the safe side"}
         return f"here it is {words[side]}"
 
-    def _other_lines(self) -> list[str]:
+    def _warning_lines(self) -> list[str]:
         lines = []
-        if self.unprotected:
-            lines.append(f"Not protected: {', '.join(self.unprotected)}.")
-        if self.odometer is not None:
-            amount = f"epsilon {self.odometer:.4g}" if math.isfinite(self.odometer) else "no finite epsilon"
-            lines.append(f"This run happened to spend {amount}. That is not a guarantee.")
         if self.violations:
             lines.append(f"NOT FOR RELEASE: {'; '.join(VIOLATIONS.get(v, v) for v in self.violations)}.")
         if self.errors:
             lines.append(f"To be resolved: {' '.join(self.errors)}")
+        if self.unprotected:
+            lines.append(f"Not protected: {', '.join(self.unprotected)}.")
         return lines
 
+    def _odometer_lines(self) -> list[str]:
+        if self.odometer is None:
+            return []
+        amount = f"epsilon {self.odometer:.4g}" if math.isfinite(self.odometer) else "no finite epsilon"
+        return [f"This run spent {amount}. That is not a guarantee."]
 
-# Where every method's claim is proven, or refuted by a pair of neighbouring data sets.
+
+# The page that proves every method's claim, or refutes it by two neighbouring data sets.
 ARGUMENTS = "docs/guarantees.md"
 FIXED_SEED = "fixed_seed"
-# The key of what an audit found.
+# The key of the finding of an audit.
 AUDIT = "audit"
-# What each of the `violations` means.
+# The meaning of each of the `violations`.
 VIOLATIONS = {
-    FIXED_SEED: "the noise came from a fixed seed, and whoever knows the seed can take it off again",
-    "random_denominator": "sums were divided by the size of the lot that came, which is private",
-    "noise_by_direction": "the noise is smallest in directions that one example can use in full",
-    "doubled_sensitivity_of_w": "the mean gradient moves by twice what its noise is for",
-    "private_support": "which coordinates were kept follows from private data without noise",
-    "private_residual": "what was left out of a release went into the next one as it was",
+    FIXED_SEED: "the noise came from a fixed seed, and anyone who knows the seed can subtract it",
+    "random_denominator": "sums were divided by the realised lot size, which is private",
+    "noise_by_direction": "the noise is smallest in directions in which one example can have its full norm",
+    "doubled_sensitivity_of_w": "one example moves the mean gradient by twice the sensitivity assumed by its noise",
+    "private_support": "which coordinates were kept depends on private data without noise",
+    "private_residual": "what one release left out was added to the next one without noise",
 }
-_NEIGHBOURS = {
-    Adjacency.ADD_REMOVE: "whether or not any one {unit} is in the data",
-    Adjacency.REPLACE_ONE: "whichever values any one {unit} in the data has",
-}
+_CHANGES = {Adjacency.ADD_REMOVE: "adding or removing", Adjacency.REPLACE_ONE: "replacing"}
 
 
 def _read(data: dict[str, Any]) -> Guarantee:
@@ -319,63 +329,63 @@ def _read(data: dict[str, Any]) -> Guarantee:
         method=data["method"],
         mode=data["mode"],
         status=Status(data["status"]),
-        claim=None if claim is None else Claim(**{**claim, "epsilon": _infinite(claim["epsilon"])}),
+        claim=None if claim is None else Claim(**{**claim, "epsilon": _read_epsilon(claim["epsilon"])}),
         because=data.get("because", ""),
         unit=data["unit"],
         assumptions=tuple(_read_assumption(each) for each in data["proven"]["assumptions"]),
         unprotected=tuple(data["unprotected"]),
-        odometer=None if odometer is None else _infinite(odometer["epsilon"]),
+        odometer=None if odometer is None else _read_epsilon(odometer["epsilon"]),
         violations=tuple(data["violations"]),
         errors=tuple(data["errors"]),
         notes=tuple(data["notes"]),
         local=None if data.get("local") is None else event_from_json(json.dumps(data["local"]["event"])),
         attained=data.get("attained", True),
-        findings=tuple(data["findings"].items()) if "findings" in data else _old_findings(data),
+        findings=tuple(data["findings"].items()) if "findings" in data else _read_old_findings(data),
     )
 
 
 def _read_assumption(data: Any) -> Assumption:
     if isinstance(data, str):
-        return _keyed(data)
+        return _add_key(data)
     key, text = data["key"], data["text"]
     if not (isinstance(key, str) and isinstance(text, str)):
-        raise ValueError(f"an assumption has a key and a text, not {data!r}")
+        raise ValueError(f"an assumption must have a key and a text, got {data!r}")
     return Assumption(key, text)
 
 
-def _keyed(given: Assumption | str) -> Assumption:
+def _add_key(given: Assumption | str) -> Assumption:
     return given if isinstance(given, Assumption) else Assumption(key_of(given), given)
 
 
-def _old_findings(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """What an audit found, in a file of version 1, which did not tell it from other notes."""
+def _read_old_findings(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The finding of an audit in a file of version 1, which kept it among other notes."""
     return tuple((AUDIT, line) for line in (*data["errors"], *data["notes"]) if line.startswith("Audited ("))
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity; null stands for "no finite bound"."""
+    """JSON has no infinity; null means "no finite bound"."""
     return value if math.isfinite(value) else None
 
 
-def _infinite(value: float | None) -> float:
+def _read_epsilon(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _up(value: float) -> str:
+def _round_up(value: float) -> str:
     """Four digits, never below the value."""
-    return _rounded(value, math.ceil)
+    return _round(value, math.ceil)
 
 
-def _down(value: float) -> str:
-    return _rounded(value, math.floor)
+def _round_down(value: float) -> str:
+    return _round(value, math.floor)
 
 
-def _rounded(value: float, towards: Callable[[float], int]) -> str:
+def _round(value: float, towards: Callable[[float], int]) -> str:
     if value == 0:
         return "0"
     scale = 10.0 ** (3 - math.floor(math.log10(value)))
     return f"{towards(value * scale * (1 - 1e-12 if towards is math.ceil else 1 + 1e-12)) / scale:.4g}"
 
 
-def _factor(epsilon: float) -> str:
-    return _up(math.exp(epsilon)) if epsilon < 700 else "an astronomical number of"
+def _format_factor(epsilon: float) -> str:
+    return _round_up(math.exp(epsilon)) if epsilon < 700 else "an astronomical number of"

@@ -22,7 +22,7 @@ from support.exact_losses import (
     swapped,
 )
 from tacit.accounting import Adjacency, EpsilonDelta, Gaussian, Laplace, RandomizedResponse, curve, gdp
-from tacit.accounting.composition import _ROUNDING, Composition, Jumps, characteristic, chernoff, separate
+from tacit.accounting.composition import _ROUNDING, Composition, Jumps, characteristic, chernoff_bound, separate
 from tacit.accounting.losses import LossAtoms
 from tacit.accounting.mixture import GaussianMixture
 
@@ -171,7 +171,7 @@ def test_the_probability_of_an_infinite_loss_is_exact(delta, times):
 @pytest.mark.parametrize("a", [0.1, 1.0, 8.0])
 @pytest.mark.parametrize("eta", [0.0, 0.2])
 def test_chernoff_lines_lie_above_delta(a, eta):
-    slope, height = chernoff(Composition((), 0.8), a, eta)
+    slope, height = chernoff_bound(Composition((), 0.8), a, eta)
     total = math.hypot(0.8, eta)
     for epsilon in np.linspace(-3, 12, 61):
         assert gdp.delta(float(epsilon), total) <= math.exp(height - slope * epsilon) * (1 + 1e-12)

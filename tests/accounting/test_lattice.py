@@ -20,8 +20,8 @@ from tacit.accounting import (
     curve,
     gdp,
 )
-from tacit.accounting.lattice import _deviation, _Lattice, _lattice, _placed, convolve_all
-from tacit.accounting.losses import LossAtoms, shifted
+from tacit.accounting.lattice import _deviation, _Lattice, _make_lattice, _place, convolve_all
+from tacit.accounting.losses import LossAtoms, density_atoms
 
 DENSITIES = [
     GaussianDensity(1.0),
@@ -36,7 +36,7 @@ every_density = pytest.mark.parametrize("density", DENSITIES, ids=lambda density
 
 def joined(density, shifts, kind, size=4000):
     side = "upper" if kind == "upper" else "lower"
-    parts = [(shifted(density, shift, side, 1e-19, 4000), times) for shift, times in shifts]
+    parts = [(density_atoms(density, shift, side, 1e-19, 4000), times) for shift, times in shifts]
     return convolve_all(parts, kind, size, 1e-6)
 
 
@@ -91,11 +91,11 @@ def test_masses_are_probabilities(density):
 @pytest.mark.parametrize("count", [8, 500, 30_000])
 @pytest.mark.parametrize("tilt", [-2.0, 0.0, 1.0])
 def test_rounding_is_a_sixth_of_what_is_allowed_for(density, count, tilt):
-    part = shifted(density, 1 / math.sqrt(count), "upper", 1e-19, 2000)
+    part = density_atoms(density, 1 / math.sqrt(count), "upper", 1e-19, 2000)
     std = _deviation([(part, count)])
-    lattice = _lattice([(part, count)], std, 3e-4)
+    lattice = _make_lattice([(part, count)], std, 3e-4)
     index = np.floor(part.loss / lattice.width).astype(np.int64)
-    start, mass = _placed(index, part.p, part.loss / lattice.width - index)
+    start, mass = _place(index, part.p, part.loss / lattice.width - index)
     found, doubt, log_scale = lattice._tilted_total([(start, mass, count)], tilt)
     exact, exact_log_scale = precise_total(lattice, start, mass, count, tilt)
     assert float(np.abs(found - exact).max()) < doubt / 6

@@ -23,9 +23,9 @@ from tacit.accounting.losses import (
     coin_sampled,
     convolve,
     convolve_power,
+    density_atoms,
     merge,
     remove_sampled,
-    shifted,
     split,
     thin,
 )
@@ -56,7 +56,7 @@ def exact_delta(law, shift, epsilon):
 
 def bounds(density, shift, epsilon, tail, size):
     """delta(epsilon) of the merged and of the split atoms."""
-    return [shifted(density, shift, kind, tail, size).delta(epsilon) for kind in ("lower", "upper")]
+    return [density_atoms(density, shift, kind, tail, size).delta(epsilon) for kind in ("lower", "upper")]
 
 
 def epsilons_for(density, shift):
@@ -66,14 +66,14 @@ def epsilons_for(density, shift):
 
 @pytest.mark.parametrize(("density", "law", "shift"), CASES)
 def test_split_atoms_dominate_the_true_pair(density, law, shift):
-    atoms = shifted(density, shift, "upper", 1e-14, 1500)
+    atoms = density_atoms(density, shift, "upper", 1e-14, 1500)
     for epsilon in epsilons_for(density, shift):
         assert atoms.delta(epsilon) >= exact_delta(law, shift, epsilon) - 1e-14
 
 
 @pytest.mark.parametrize(("density", "law", "shift"), CASES)
 def test_merged_atoms_are_dominated_by_the_true_pair(density, law, shift):
-    atoms = shifted(density, shift, "lower", 1e-14, 1500)
+    atoms = density_atoms(density, shift, "lower", 1e-14, 1500)
     for epsilon in epsilons_for(density, shift):
         assert atoms.delta(epsilon) <= exact_delta(law, shift, epsilon) + 1e-14
 
@@ -82,8 +82,8 @@ def test_merged_atoms_are_dominated_by_the_true_pair(density, law, shift):
 def test_both_kinds_of_atoms_err_to_second_order(density, law, shift):
     coarse, fine = (
         max(
-            shifted(density, shift, "upper", 1e-14, size).delta(epsilon)
-            - shifted(density, shift, "lower", 1e-14, size).delta(epsilon)
+            density_atoms(density, shift, "upper", 1e-14, size).delta(epsilon)
+            - density_atoms(density, shift, "lower", 1e-14, size).delta(epsilon)
             for epsilon in epsilons_for(density, shift)
         )
         for size in (500, 2000)
@@ -94,7 +94,7 @@ def test_both_kinds_of_atoms_err_to_second_order(density, law, shift):
 
 @pytest.mark.parametrize(("density", "law", "shift"), CASES)
 def test_quadrature_atoms_integrate_smooth_functions_of_the_loss(density, law, shift):
-    atoms = shifted(density, shift, "estimate", 1e-16, 1500)
+    atoms = density_atoms(density, shift, "estimate", 1e-16, 1500)
     # tanh(loss / 2) under (P + Q) / 2 is odd for these symmetric pairs; under P it is their variation of one kind.
     expected = mpmath.quad(
         lambda x: (
@@ -111,14 +111,14 @@ def test_quadrature_atoms_integrate_smooth_functions_of_the_loss(density, law, s
 @pytest.mark.parametrize(("density", "law", "shift"), CASES)
 @pytest.mark.parametrize("tail", [1e-5, 1e-12, 1e-30])
 def test_split_atoms_are_two_probability_measures(density, law, shift, tail):
-    atoms = shifted(density, shift, "upper", tail, 800)
+    atoms = density_atoms(density, shift, "upper", tail, 800)
     assert float(atoms.p.sum()) + atoms.only_p == pytest.approx(1, abs=1e-13)
     assert float(atoms.q.sum()) + atoms.only_q == pytest.approx(1, abs=1e-13)
 
 
 @pytest.mark.parametrize(("density", "law", "shift"), CASES)
 def test_merged_atoms_are_two_probability_measures(density, law, shift):
-    atoms = shifted(density, shift, "lower", 1e-12, 800)
+    atoms = density_atoms(density, shift, "lower", 1e-12, 800)
     assert atoms.only_p == atoms.only_q == 0
     assert float(atoms.p.sum()) == pytest.approx(1, abs=1e-11)
     assert float(atoms.q.sum()) == pytest.approx(1, abs=1e-11)
@@ -127,7 +127,7 @@ def test_merged_atoms_are_two_probability_measures(density, law, shift):
 @pytest.mark.parametrize(("density", "law", "shift"), CASES)
 def test_the_mass_under_q_is_that_under_p_divided_by_the_ratio(density, law, shift):
     for kind in ("lower", "upper"):
-        atoms = shifted(density, shift, kind, 1e-12, 800)
+        atoms = density_atoms(density, shift, kind, 1e-12, 800)
         assert atoms.q == pytest.approx(atoms.p * np.exp(-atoms.loss), rel=1e-6, abs=1e-15)
 
 
@@ -143,7 +143,7 @@ def test_the_mass_under_q_is_that_under_p_divided_by_the_ratio(density, law, shi
 )
 def test_hockey_stick_of_student_t_has_the_worked_values(shift, at_0, at_half, at_1, at_2):
     # Worked out elsewhere, to eight digits.
-    lower, upper = (shifted(UNIT_VARIANCE_T9, shift, kind, 1e-12, 20_000) for kind in ("lower", "upper"))
+    lower, upper = (density_atoms(UNIT_VARIANCE_T9, shift, kind, 1e-12, 20_000) for kind in ("lower", "upper"))
     for epsilon, expected in ((0.0, at_0), (0.5, at_half), (1.0, at_1), (2.0, at_2)):
         assert lower.delta(epsilon) - 1e-8 <= expected <= upper.delta(epsilon) + 1e-8
         assert upper.delta(epsilon) - lower.delta(epsilon) < 3e-7
@@ -161,7 +161,7 @@ def test_hockey_stick_of_student_t_has_the_worked_values(shift, at_0, at_half, a
 )
 def test_moments_and_largest_loss_of_student_t_have_the_worked_values(shift, moments, largest):
     # E_k = integral of z(x - shift)^k z(x)^(1-k), for k = 2, 3, 4, 8; and the pure epsilon.
-    lower, upper = (shifted(UNIT_VARIANCE_T9, shift, kind, 1e-16, 40_000) for kind in ("lower", "upper"))
+    lower, upper = (density_atoms(UNIT_VARIANCE_T9, shift, kind, 1e-16, 40_000) for kind in ("lower", "upper"))
     assert upper.loss.max() == pytest.approx(largest, rel=1e-9)
     assert lower.loss.max() <= largest * (1 + 1e-9)
     for order, expected in zip((2, 3, 4, 8), moments, strict=True):
@@ -190,7 +190,7 @@ def test_one_gaussian_release_has_its_closed_form(shift, epsilon):
 
 def test_no_shift_is_no_loss():
     for kind in ("lower", "estimate", "upper"):
-        atoms = shifted(LaplaceDensity(1.0), 0.0, kind, 1e-9, 100)
+        atoms = density_atoms(LaplaceDensity(1.0), 0.0, kind, 1e-9, 100)
         assert atoms.delta(0.0) == 0
         assert float(atoms.p.sum()) == 1
 
@@ -275,7 +275,7 @@ def test_thinning_keeps_both_masses(first, second):
 def test_convolved_gaussians_bracket_the_gaussian_they_make(times, shift):
     total = shift * math.sqrt(times)
     lower, upper = (
-        convolve_power(shifted(GaussianDensity(1.0), shift, kind, 1e-14, 600), times, kind, 600)
+        convolve_power(density_atoms(GaussianDensity(1.0), shift, kind, 1e-14, 600), times, kind, 600)
         for kind in ("lower", "upper")
     )
     for epsilon in (0.0, 0.5, 2.0):
@@ -303,7 +303,7 @@ def test_a_sampled_two_point_pair_is_exact_in_both_directions(rate, epsilon):
 @pytest.mark.parametrize("multiplier", [0.5, 1.0, 4.0])
 def test_a_sampled_gaussian_is_bracketed_in_both_directions(rate, multiplier):
     for kind, side in (("lower", 1), ("upper", -1)):
-        whole = remove_sampled(shifted(GaussianDensity(1.0), 1 / multiplier, kind, 1e-16, 4000), rate)
+        whole = remove_sampled(density_atoms(GaussianDensity(1.0), 1 / multiplier, kind, 1e-16, 4000), rate)
         for added, atoms in ((False, whole), (True, whole.reversed())):
             for epsilon in (0.0, 0.3 * rate, 0.9 * rate):
                 exact = float(sampled_gaussian_delta(epsilon, multiplier, rate, added))

@@ -7,7 +7,7 @@ import pytest
 
 from tacit.accounting import Adjacency, EpsilonDelta, Gaussian, Unproven, curve
 from tacit.budget import Budget
-from tacit.ledger import Block, Booking, Course, Ledger
+from tacit.ledger import Block, Course, Ledger, Reservation
 
 RUN = Gaussian(1.1).sampled(0.01) * 100
 
@@ -71,7 +71,7 @@ def test_show_in_json_says_the_same(tacit, ledger):
 
 
 def test_show_marks_what_is_reserved_seeded_unproven_or_without_a_budget(tacit, ledger):
-    booking = Booking(
+    booking = Reservation(
         ledger, Course((Block(RUN, 3),)), dataset="adult", about={"method": "dpsgd", "violations": ["fixed_seed"]}
     )
     booking.begin(0)
@@ -156,7 +156,7 @@ def test_an_empty_ledger_is_said_to_be_empty(tacit):
         ("add none.ledger adult --epsilon 1", "There is no ledger none.ledger"),
         ("verify none.ledger", "There is no ledger none.ledger"),
         ("show adult.ledger wine", "knows no data set 'wine'. It knows adult."),
-        ("settle adult.ledger nobody", "knows no run 'nobody'"),
+        ("settle adult.ledger nobody", "has no run 'nobody'"),
         ("add adult.ledger adult", "Got none of them."),
         ("add adult.ledger adult --epsilon 1 --multiplier 2", "Got --epsilon, --multiplier."),
         ("add adult.ledger adult --delta 1e-5", "--delta alone says nothing"),

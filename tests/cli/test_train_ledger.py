@@ -102,7 +102,7 @@ def test_a_ledger_that_moved_is_pointed_to(tacit, tmp_path, stopped_at):
     tacit(f"{LINE} --out first")
     gc.collect()
     (tmp_path / "iris.ledger").rename(tmp_path / "moved.ledger")
-    assert "not there any more" in refusal(tacit("train --resume first"))
+    assert "does not exist any more" in refusal(tacit("train --resume first"))
     assert tacit("train --resume first --ledger moved.ledger").code == 0
 
 

@@ -44,7 +44,7 @@ def test_rigorous_reports_keep_the_budget_centrally_and_say_what_they_are_worth_
     assert guarantee.adjacency is Adjacency.REPLACE_ONE
     assert guarantee.unprotected == ()
     assert guarantee.status is Status.PROVEN
-    assert "Locally, for each report by itself and whoever sees it: epsilon" in str(guarantee)
+    assert "Each report by itself (local privacy, against whoever sees it): epsilon" in str(guarantee)
     assert result.data.x.shape == X.shape
     assert result.coef.shape == (1, 2)
 
@@ -129,7 +129,7 @@ def test_the_paper_of_2020_claims_one_thing_and_proves_another():
     assert result.data is None
     text = str(guarantee)
     assert text.startswith("Proven: epsilon")
-    assert "Status of this claim: refuted; what is proven leaves out labels, so the two do not compare." in text
+    assert "Status of this claim: refuted; the proof leaves out labels" in text
 
 
 def test_the_condition_decides_the_theorem():

@@ -14,7 +14,7 @@ import torch
 
 from tacit.accounting import Gaussian
 from tacit.errors import TacitError
-from tacit.ledger import Block, Booking, Course, Ledger
+from tacit.ledger import Block, Course, Ledger, Reservation
 from tacit.training import checkpoint
 from tacit.training.journal import Journal, lost_steps
 
@@ -62,7 +62,7 @@ def test_a_ledger_that_cannot_be_written_lets_nothing_be_released(tmp_path):
 
 def test_a_mark_that_cannot_be_written_lets_the_step_not_be_drawn(tmp_path):
     ledger = Ledger(tmp_path / "adult.ledger")
-    booking = Booking(ledger, Course((Block(Gaussian(1.0), 10),)), dataset="adult")
+    booking = Reservation(ledger, Course((Block(Gaussian(1.0), 10),)), dataset="adult")
     booking.begin(0)
     with files_of_at_most(100), pytest.raises(TacitError, match="cannot be written"):
         booking.begin(1)

@@ -94,7 +94,7 @@ def test_a_refusal_of_a_course_names_the_steps_that_fit():
 def test_mixed_noise_is_told_a_factor_and_hopeless_releases_are_told_so():
     mixed = Composed((Gaussian(2.0), Laplace(3.0)))
     assert "Raise the multiplier by a factor of " in str(account().refusal(Course.of(mixed)))
-    assert str(account().refusal(Course.of(EpsilonDelta(2.0, 2e-5)))).endswith("Nothing of this kind fits any more.")
+    assert str(account().refusal(Course.of(EpsilonDelta(2.0, 2e-5)))).endswith("No release of this kind fits any more.")
 
 
 def test_a_pair_is_told_the_epsilon_that_fits():

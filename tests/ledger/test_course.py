@@ -79,7 +79,7 @@ def test_a_course_survives_json(case):
 
 @pytest.mark.parametrize("wrong", [(-1, 2), (2, 1), (0, 6)])
 def test_steps_that_are_not_there_are_refused(wrong):
-    with pytest.raises(InvalidArgument, match="no part of a course of 5 steps"):
+    with pytest.raises(InvalidArgument, match="not within a course of 5 steps"):
         Course((Block(FIRST, 5),)).cost([wrong])
 
 

@@ -18,7 +18,7 @@ from tacit.cli import main
 from tacit.errors import BadLedger, InvalidArgument
 from tacit.estimators import PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression
 from tacit.features import HashedWords
-from tacit.ledger import Block, Booking, Course, Ledger, fingerprint
+from tacit.ledger import Block, Course, Ledger, Reservation, fingerprint
 from tacit.recipes.recipe import auto
 from tacit.training.tuning import Choices, Search, Trial, tune
 
@@ -91,7 +91,9 @@ def private_run(ledger):
 
 
 def booking(ledger):
-    booked = Booking(ledger, COURSE, dataset="people", fingerprint=fingerprint(ROWS, LABELS), about={"method": "own"})
+    booked = Reservation(
+        ledger, COURSE, dataset="people", fingerprint=fingerprint(ROWS, LABELS), about={"method": "own"}
+    )
     booked.begin(0)
     return ROWS, LABELS
 
@@ -183,10 +185,10 @@ def test_a_fit_is_refused_under_a_second_name_for_its_examples(write, file):
     other = Ledger(file.path.with_name("other.ledger"))
     # The same examples, entered before under another name.
     write(other)
-    with other.storage.writing() as book:
+    with other.storage.write() as book:
         [known] = [entry for entry in book.entries if entry.kind == "data"]
         book.append("data", "patients", "", dict(known.content))
-    with pytest.raises(InvalidArgument, match=f"in the ledger as 'patients', and were now called '{name}'"):
+    with pytest.raises(InvalidArgument, match=f"in the ledger as 'patients', not as '{name}'"):
         write(other)
 
 
@@ -199,10 +201,10 @@ def test_labels_alone_do_not_name_examples(file):
 
 @pytest.mark.parametrize("about", [{"fingerprint": "ab"}, {"data": [{"fingerprint": "ab"}]}], ids=str)
 def test_what_is_said_about_a_release_holds_no_fingerprint(ledger, about):
-    with pytest.raises(InvalidArgument, match=r"about must hold no fingerprint.*Give it as fingerprint="):
+    with pytest.raises(InvalidArgument, match=r"about must not hold a fingerprint.*fingerprint="):
         ledger.spend("people", STEP, about=about)
-    with pytest.raises(InvalidArgument, match="about must hold no fingerprint"):
-        Booking(ledger, COURSE, dataset="people", about=about).begin(0)
+    with pytest.raises(InvalidArgument, match="about must not hold a fingerprint"):
+        Reservation(ledger, COURSE, dataset="people", about=about).begin(0)
     assert ledger.entries() == ()
 
 
@@ -216,7 +218,7 @@ def old(file):
     event, drawn = json.loads(STEP.to_json()), [[0, 1]]
     course = Course.of(STEP).to_data()
     about = {**ABOUT, "fingerprint": fingerprint(ROWS, LABELS)}
-    with file.storage.writing() as book:
+    with file.storage.write() as book:
         book.append("settle", "people", "old", {"about": about, "event": event, "course": course, "drawn": drawn})
         steps = {"event": json.loads((STEP * 4).to_json()), "course": COURSE.to_data(), "drawn": []}
         reserved = {**steps, "start": 0, "stop": 4, "attempt": "ab", "forgiven": 0}
@@ -278,9 +280,9 @@ def test_seals_that_an_old_ledger_shows_are_known_again(old):
     old.spend("people", STEP)
     for head in (shown_before, noted_by_an_old_version, old.entries()[0].previous, old.export()["entries"][3]["hash"]):
         old.verify(head)
-    with pytest.raises(BadLedger, match="holds no entry with the seal"):
+    with pytest.raises(BadLedger, match="has no entry with the seal"):
         old.verify("0" * 64)
-    run = Booking(old, COURSE, dataset="people")
+    run = Reservation(old, COURSE, dataset="people")
     run.begin(0)
     saved = run.saved()
     assert old.holds(saved["entry"], saved["seal"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tacit.accounting import Gaussian, Repeated, curve
 from tacit.budget import Budget
 from tacit.errors import BudgetExceeded, OutOfOrder
-from tacit.ledger import Block, Booking, Course, Ledger
+from tacit.ledger import Block, Course, Ledger, Reservation
 
 STEP, STEPS, ALLOWED = Gaussian(30.0), 6, 14
 ACTIONS = st.lists(
@@ -22,11 +22,11 @@ ACTIONS = st.lists(
 class Run:
     """A run, the process that goes on with it, the one before, and every draw of it so far."""
 
-    booking: Booking
+    booking: Reservation
     is_seeded: bool
     at: int = 0
     stop: int = STEPS
-    stale: Booking | None = None
+    stale: Reservation | None = None
     draws: list[int] = field(default_factory=list)
 
     def spent(self) -> int:
@@ -44,7 +44,7 @@ def act(ledger: Ledger, runs: list[Run], action: str, number: int) -> None:
     if action == "begin" or not runs:
         is_seeded = number % 2 == 1
         course = Course((Block(STEP, STEPS),), is_seeded)
-        runs.append(Run(Booking(ledger, course, dataset="adult"), is_seeded))
+        runs.append(Run(Reservation(ledger, course, dataset="adult"), is_seeded))
         return
     run = runs[number % len(runs)]
     if action == "draw":
@@ -52,7 +52,7 @@ def act(ledger: Ledger, runs: list[Run], action: str, number: int) -> None:
     elif action == "resume" and run.draws:
         saved = min(number, run.at)
         course = Course((Block(STEP, STEPS),), run.is_seeded)
-        run.stale, run.booking = run.booking, Booking(ledger, course, dataset="adult", run=run.booking.run)
+        run.stale, run.booking = run.booking, Reservation(ledger, course, dataset="adult", run=run.booking.run)
         run.stop, run.at = run.booking.resume(saved, run.stop).stop, saved
     elif action == "settle":
         run.booking.settle()

@@ -13,8 +13,8 @@ import pytest
 from tacit.accounting import Gaussian, curve
 from tacit.budget import Budget
 from tacit.errors import BadLedger, InvalidArgument, OutOfOrder, TacitError
-from tacit.ledger import Block, Booking, Course, Ledger
-from tacit.ledger.booking import ledger_of
+from tacit.ledger import Block, Course, Ledger, Reservation
+from tacit.ledger.reservation import find_ledger
 
 STEP = Gaussian(20.0)
 COURSE = Course((Block(STEP, 12),))
@@ -26,7 +26,7 @@ def ledger(address):
     one = Ledger(address)
     one.set_budget("adult", Budget(3, 1e-5))
     for is_over in (True, False):
-        run = Booking(one, COURSE, dataset="adult", fingerprint="ab")
+        run = Reservation(one, COURSE, dataset="adult", fingerprint="ab")
         run.begin(0)
         if is_over:
             run.settle()
@@ -51,7 +51,7 @@ def edit(ledger, statement):
 def test_an_edit_of_any_column_is_named(ledger, column, number):
     edit(ledger, f"UPDATE tacit_entries SET {column} = {column} || ' ' WHERE number = {number}")
     for use in (ledger.verify, lambda: ledger.spend("adult", STEP)):
-        with pytest.raises(BadLedger, match=f"^Entry {number} of postgresql://.* is not as it was written"):
+        with pytest.raises(BadLedger, match=f"^Entry {number} of postgresql://.* was changed"):
             use()
 
 
@@ -76,10 +76,10 @@ def test_rows_cannot_be_changed_or_removed_by_accident(ledger, statement):
     ("statement", "words"),
     [
         ("UPDATE tacit_meta SET value = '2' WHERE key = 'version'", "has version 2"),
-        ("DELETE FROM tacit_meta WHERE key = 'secret'", "lost its name"),
-        ("DELETE FROM tacit_head", "lost count"),
-        ("DROP TABLE tacit_entries", "holds no whole ledger"),
-        ("ALTER TABLE tacit_live DROP COLUMN seal", "holds no whole ledger"),
+        ("DELETE FROM tacit_meta WHERE key = 'secret'", "identity is missing"),
+        ("DELETE FROM tacit_head", "number of its entries"),
+        ("DROP TABLE tacit_entries", "does not hold a complete ledger"),
+        ("ALTER TABLE tacit_live DROP COLUMN seal", "does not hold a complete ledger"),
     ],
 )
 def test_what_is_damaged_is_named(ledger, statement, words):
@@ -95,14 +95,14 @@ def ledger_run(ledger):
 def test_a_mark_that_was_changed_is_found_when_it_counts(ledger):
     run = ledger_run(ledger)
     execute(ledger, "UPDATE tacit_live SET stop = 0")
-    with pytest.raises(BadLedger, match=f"how far run {run} has drawn"):
+    with pytest.raises(BadLedger, match=f"the mark of run {run}"):
         ledger.settle(run)
 
 
 def test_while_one_decides_nobody_draws_and_whoever_waited_finds_out(address):
     """The race that would lose a step: another process takes a run over between a mark and what it saw of it."""
     ledger = Ledger(address)
-    first = Booking(ledger, COURSE, dataset="adult")
+    first = Reservation(ledger, COURSE, dataset="adult")
     first.begin(0)
     said = []
 
@@ -113,7 +113,7 @@ def test_while_one_decides_nobody_draws_and_whoever_waited_finds_out(address):
             said.append(str(error))
 
     waiting = threading.Thread(target=draw)
-    with ledger.storage.writing() as book:
+    with ledger.storage.write() as book:
         live = book.live(first.run)
         waiting.start()
         waiting.join(0.5)
@@ -121,7 +121,7 @@ def test_while_one_decides_nobody_draws_and_whoever_waited_finds_out(address):
         assert book.live(first.run) == live
         book.end_live(first.run)
     waiting.join(20)
-    assert "goes on in another process" in said[0]
+    assert "continues in another process" in said[0]
 
 
 def test_a_server_that_would_lose_commits_is_refused(address):
@@ -148,7 +148,7 @@ def test_a_server_that_would_lose_commits_is_refused(address):
 def test_a_commit_waits_for_the_disk_whatever_the_default(ledger):
     execute(ledger, "ALTER ROLE tacit SET synchronous_commit = off")
     try:
-        with ledger.storage.writing() as book:
+        with ledger.storage.write() as book:
             [found] = book._rows.connection.exec_driver_sql("SHOW synchronous_commit").one()
     finally:
         execute(ledger, "ALTER ROLE tacit RESET synchronous_commit")
@@ -167,7 +167,7 @@ def test_a_colleague_can_charge_and_cannot_rewrite(ledger, address):
         "GRANT SELECT, INSERT, UPDATE, DELETE ON tacit_live TO colleague",
     )
     theirs = Ledger(address.replace("tacit@", "colleague@"))
-    run = Booking(theirs, COURSE, dataset="adult")
+    run = Reservation(theirs, COURSE, dataset="adult")
     run.begin(0)
     run.settle()
     assert ledger.verify() == theirs.verify()
@@ -190,11 +190,11 @@ def test_a_stranger_is_told_that_they_may_not(ledger, address):
 
 def test_a_password_is_neither_shown_nor_saved(address):
     secret = Ledger(address.replace("tacit@", "tacit:swordfish@") + "&password=swordfish")
-    run = Booking(secret, COURSE, dataset="adult")
+    run = Reservation(secret, COURSE, dataset="adult")
     run.begin(0)
     saved = run.saved()
     assert "swordfish" not in f"{secret} {secret.path} {secret.storage} {json.dumps(saved)} {secret.export()}"
-    assert ledger_of(saved, None) == secret
+    assert find_ledger(saved, None) == secret
 
 
 def test_a_server_that_is_not_there_is_named_in_a_sentence():

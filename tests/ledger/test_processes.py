@@ -8,7 +8,7 @@ import warnings
 from tacit.accounting import Gaussian, curve
 from tacit.budget import Budget
 from tacit.errors import OutOfOrder
-from tacit.ledger import Block, Booking, Course, Ledger
+from tacit.ledger import Block, Course, Ledger, Reservation
 
 EACH = Gaussian(30.0)
 
@@ -72,7 +72,7 @@ print(ledger.identity)
 
 def test_a_forked_process_cannot_go_on_and_leaves_its_parents_connection_alone(place):
     ledger = Ledger(place)
-    booking = Booking(ledger, Course((Block(EACH, 10),)), dataset="adult")
+    booking = Reservation(ledger, Course((Block(EACH, 10),)), dataset="adult")
     booking.begin(0)
     mine = booking._marks
     with warnings.catch_warnings():

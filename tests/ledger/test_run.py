@@ -207,9 +207,9 @@ def test_an_overtaken_run_neither_releases_nor_saves(ledger, tmp_path):
     first = go(begun(ledger), 5)
     first.save(tmp_path / "run")
     second = resumed(tmp_path / "run")
-    with pytest.raises(OutOfOrder, match="goes on in another process"):
+    with pytest.raises(OutOfOrder, match="continues in another process"):
         go(first, 6)
-    with pytest.raises(OutOfOrder, match="goes on in another process"):
+    with pytest.raises(OutOfOrder, match="continues in another process"):
         first.save(tmp_path / "run")
     go(second)
     assert charge(ledger).event == STEP * STEPS
@@ -228,9 +228,9 @@ def test_a_ledger_that_moved_is_pointed_to(ledger, tmp_path):
     first.save(tmp_path / "run")
     del first
     moved = ledger.path.rename(tmp_path / "moved.ledger")
-    with pytest.raises(CannotResume, match="not there any more"):
+    with pytest.raises(CannotResume, match="does not exist any more"):
         resumed(tmp_path / "run")
-    with pytest.raises(CannotResume, match="charged to another ledger"):
+    with pytest.raises(CannotResume, match="charged to the ledger that was at"):
         resumed(tmp_path / "run", ledger=Ledger(tmp_path / "new.ledger"))
     go(resumed(tmp_path / "run", ledger=Ledger(moved)))
     assert charge(Ledger(moved)).event == STEP * STEPS
@@ -255,7 +255,7 @@ def test_a_ledger_from_before_the_run_is_refused(ledger, tmp_path):
     for path in tmp_path.glob("adult.ledger*"):
         path.unlink()
     ledger.path.write_bytes(copy)
-    with pytest.raises(BadLedger, match="has lost entry 2"):
+    with pytest.raises(BadLedger, match="has no entry 2"):
         resumed(tmp_path / "run")
 
 

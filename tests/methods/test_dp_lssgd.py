@@ -103,5 +103,5 @@ def test_a_claim_outside_the_theorems_conditions_is_not_called_proven():
     assert guarantee.claim.epsilon < 2 < 10 < guarantee.bounds(1e-5)[0]
     assert guarantee.status is Status.UNPROVEN
     assert "which do not hold here" in guarantee.because
-    assert guarantee.verdict == "here it is below what is true"
+    assert guarantee.verdict == "here it is too small"
     assert Guarantee.from_json(guarantee.to_json()) == guarantee

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from tacit import Budget, Poisson, PrivateRun, Schedule
 from tacit.accounting import Gaussian, curve
-from tacit.accounting.losses import shifted
+from tacit.accounting.losses import density_atoms
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee, Status
 from tacit.methods.encoded import RenyiOverVectors, encoded, sampled_divergences, vector_moments
@@ -97,7 +97,7 @@ def test_sharing_coordinates_between_nodes_hardly_moves_the_claim():
     density = StudentT(9).density(1.0)
     total = np.zeros(65)
     for shift in vectors.rows(300)[0].astype(float):
-        atoms = shifted(density, float(shift), "estimate", 1e-300, 2000)
+        atoms = density_atoms(density, float(shift), "estimate", 1e-300, 2000)
         total += np.log(np.exp((np.arange(65)[:, None] - 1) * atoms.loss) @ atoms.p)
     np.testing.assert_allclose(on_nodes, total, rtol=2e-3, atol=1e-6)
 
@@ -143,7 +143,7 @@ def test_a_box_around_several_vectors_can_cost_more_than_the_paper_proves():
     guarantee = guarantee_of(plan, Spent([plan.event_at(step) for step in range(500)], [], Counter()))
     assert claim.epsilon < guarantee.epsilon(1e-5)
     assert guarantee.bounds(1e-5)[0] == 0
-    assert "here it is smaller than what is certified, and as good" in str(guarantee)
+    assert "here it is smaller than the certified bound, and valid" in str(guarantee)
     assert "The true epsilon" not in str(guarantee)
 
 

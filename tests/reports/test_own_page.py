@@ -102,7 +102,7 @@ def test_where_nothing_is_proven_the_page_says_so_and_shows_no_certificate(seede
     assert "No finite ε is proven at δ = 1e-05" in text
     assert "Accountant none: nothing is proven" in text
     assert "What is not protected Any example: nothing is proven" in text
-    assert "Status of the claim: refuted ; no proven number stands beside it." in text
+    assert "Status of the claim: refuted ; there is no proven number to compare it with." in text
     for words in ("certified", "the guarantee covers", "the guarantee is the same", "Assumptions"):
         assert words not in text
 

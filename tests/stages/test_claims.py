@@ -82,7 +82,10 @@ def test_a_refuted_claim_comes_second_with_its_reason_and_where_to_read_more():
     claim = Claim(3.0, 1e-5, "Someone 2020")
     text = str(Guarantee(NO_PROOF, 1e-5, status=Status.REFUTED, claim=claim, because="One example can do this."))
     assert text.startswith("Proven: nothing.")
-    assert "refuted; no proven number stands beside it. One example can do this. The argument is in docs/" in text
+    assert (
+        "refuted; there is no proven number to compare it with. One example can do this. The argument is in docs/"
+        in text
+    )
 
 
 def test_a_method_that_is_not_proven_says_so_without_a_claim():

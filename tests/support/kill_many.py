@@ -281,7 +281,7 @@ def make_no_marks() -> None:
 
 
 def forget_what_was_drawn() -> None:
-    ledger_module._drawn = lambda *_: ([], 0)
+    ledger_module._drawn_ranges = lambda *_: ([], 0)
 
 
 def survive_spending(kills: int, seed: int, folder: Path) -> int:

@@ -1,4 +1,7 @@
-"""The central limit theorem of Bu et al.: how private many small steps are in the limit. Not a bound."""
+"""The central limit theorem of Bu et al. 2019: the limit of many small steps. Not a bound.
+
+It under-reports epsilon in eight of the nine settings that its authors published.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tacit.errors import NotAccountable
 
 @dataclass(frozen=True)
 class CentralLimitProfile:
-    """Gaussian DP with the mu of the central limit theorem: the true epsilon may lie on either side."""
+    """Gaussian DP with the mu of the central limit theorem: the true epsilon may be larger or smaller."""
 
     mu: float
 
@@ -43,8 +46,8 @@ def central_limit_mu(event: Event) -> float:
     for inner, times in steps.counts:
         if not isinstance(inner, Sampled):
             raise NotAccountable(
-                f"The central limit theorem speaks of sampled steps and of Gaussian ones; {type(inner).__name__} "
-                "without sampling is neither. Use the accountant 'pld'."
+                f"The central limit theorem covers sampled steps and Gaussian steps, not {type(inner).__name__} "
+                "without sampling. Use the accountant 'pld'."
             )
         if inner.adjacency is Adjacency.REPLACE_ONE:
             total += times * inner.rate**2 * _replaced_chi_square(inner.inside)
@@ -59,7 +62,7 @@ def _replaced_chi_square(event: Event) -> float:
     """The integral of (p_1 - p_2)^2 / p_0 for N(+-shift/2, 1) against N(0, 1): 4 sinh(shift^2 / 4)."""
     if not isinstance(event, Gaussian):
         raise NotAccountable(
-            f"The central limit theorem under replace-one is worked out for sampled Gaussian noise, not for "
+            f"Under replace-one the central limit theorem is known for sampled Gaussian noise only, not for "
             f"{type(event).__name__}. Use the accountant 'pld'."
         )
     return 4 * math.sinh(1 / (4 * event.multiplier**2)) if event.multiplier > 0.02 else math.inf

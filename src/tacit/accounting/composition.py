@@ -1,4 +1,4 @@
-"""Many steps together: moments of the total loss, of every outcome or of those with a large step in them."""
+"""Moments of the total loss of many steps: of all outcomes, or only of those with a large step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROUNDING = 2.0**-48
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """M(c + i t) at equally spaced t, divided by e^{log_scale}, and by how much each value may be wrong."""
+    """M(c + i t) at equally spaced t, divided by e^{log_scale}, with an error bound for each value."""
 
     log_scale: float
     values: Complexes
@@ -29,7 +29,7 @@ class Moments:
 
 
 class Measure(Protocol):
-    """A positive measure of total losses, seen through its moments."""
+    """A positive measure of total losses, given by its moments."""
 
     @property
     def mu(self) -> float: ...
@@ -52,7 +52,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """Steps, how often each occurs, and a Gaussian part of parameter mu that is kept exact."""
+    """Steps with their numbers, and an exact Gaussian part of parameter mu."""
 
     parts: tuple[tuple[Part, int], ...]
     mu: float = 0.0
@@ -62,7 +62,7 @@ class Composition:
         return sum(times for _, times in self.parts)
 
     def infinite(self) -> float:
-        """Probability of an outcome that is impossible without the example."""
+        """The probability of an outcome that is impossible without the example."""
         log_rest = sum(times * math.log1p(-min(part.only_p, 1.0 - 1e-16)) for part, times in self.parts)
         return -math.expm1(log_rest)
 
@@ -78,11 +78,11 @@ class Composition:
         return value, slope, curvature
 
     def mass(self) -> float:
-        """An upper bound of the measure's total."""
+        """An upper bound of the total mass."""
         return 1.0
 
     def points(self, c: float, reach: float) -> int:
-        """Terms to sum for each value of M up to t = reach."""
+        """The number of terms for each value of M up to t = reach."""
         return sum(part.points(c, reach) for part, _ in self.parts)
 
     def log_decay(self, c: float, t: float) -> float:
@@ -108,11 +108,11 @@ class Composition:
 
 @dataclass(frozen=True, eq=False)
 class Jumps:
-    """The outcomes in which at least one step's loss is large: M^T minus the core, the core being M without those.
+    """Outcomes with at least one large step: M^T minus the core, which is M^T without large losses.
 
-    Where a few large steps make up delta, nearly all of M^T is the core, which would drown them in
-    rounding; and core and jumps live on different scales, so each wants a line of its own. `large`
-    holds the large losses of each part of `small`, or None.
+    Where a few large steps make up delta, nearly all of M^T is the core, so rounding would hide them. Core and jumps
+    have different scales, so each gets a line of its own. `large` holds the large losses of each part of `small`, or
+    None.
     """
 
     small: Composition
@@ -180,7 +180,7 @@ class Jumps:
         top = self.cumulants(c)[0] - log_scale
         little = np.abs(growth) < 1
         shifted = np.exp(np.minimum(log_core.real - top, 700.0) + 1j * log_core.imag)
-        # Where the core has died out, growth is huge and only its product with the core is not.
+        # Where the core has vanished, growth is huge; only its product with the core is finite.
         raised = np.exp(np.minimum(log_core.real + growth.real - top, 700.0) + 1j * (log_core.imag + growth.imag))
         values = np.where(little, shifted * np.expm1(np.where(little, growth, 0.0)), raised - shifted)
         doubts = np.abs(values) * core_doubt + np.abs(raised) * rest_doubt
@@ -188,7 +188,7 @@ class Jumps:
 
 
 def separate(whole: Composition, threshold: float) -> tuple[Composition, Jumps] | None:
-    """Core (no step's loss above the threshold) and jumps (the rest); None where there is nothing to separate."""
+    """Split into core (no loss above the threshold) and jumps (the rest); None if one of them is empty."""
     small: list[tuple[Part, int]] = []
     large: list[LossAtoms | None] = []
     for part, times in whole.parts:
@@ -205,7 +205,7 @@ def separate(whole: Composition, threshold: float) -> tuple[Composition, Jumps] 
     return core, Jumps(core, tuple(large))
 
 
-def chernoff(measure: Measure, a: float, eta: float) -> tuple[float, float]:
+def chernoff_bound(measure: Measure, a: float, eta: float) -> tuple[float, float]:
     """(a, b) such that delta(x) is at most e^{b - a x}, after smoothing by eta; from max_u (1 - e^{-u}) e^{-a u}."""
     log_peak = a * math.log(a / (a + 1)) - math.log(a + 1)
     return a, measure.cumulants(a)[0] + 0.5 * eta**2 * a * (a + 1) + log_peak
@@ -240,7 +240,7 @@ def _powers(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
     """Rows base^0 .. base^(count-1), by doubling."""
     rows = np.empty((count, base.size), dtype=np.complex128)
     rows[0] = 1.0
-    # Of modulus one by construction, and kept so: rounding would otherwise grow with the exponent.
+    # Normalised to modulus one, as rounding would grow with the exponent.
     filled, power = 1, base / np.abs(base)
     while filled < count:
         take = min(filled, count - filled)

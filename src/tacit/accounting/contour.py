@@ -29,27 +29,27 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from tacit.accounting.composition import Composition, Measure, chernoff, separate
+from tacit.accounting.composition import Composition, Measure, chernoff_bound, separate
 from tacit.accounting.losses import Kind
 
 # The smoothed integrand is cut where it has fallen to exp(-_CUT^2 / 2).
 _CUT = 8.5
 # Aliases and what lies beyond the last node are kept below this fraction of delta.
 _LOG_SMALL = 23.0
-# Below e^this, delta is nothing, and a better place for the line is not looked for.
+# Below e^this, delta counts as 0, and the line is not moved any further.
 _NOTHING = -700.0
-# Smoothing beyond this eta leaves nothing to be seen: there is no lower bound then but 0.
+# With more smoothing than this eta, the lower bound is 0.
 _MOST_ETA = 70.0
-# Complex multiplications that one line may cost: without smoothing, and with it.
+# Most complex multiplications for one line: without smoothing, and with it.
 _WORK = 1.5e7
 _MOST_WORK = 1.5e8
 
 
-# The line stands a little left of the saddle, where fewer nodes do.
+# The line is a little left of the saddle, where fewer nodes suffice.
 LEFT = 0.85
-# While searching, smoothing may move epsilon by this share of itself.
+# During the search, smoothing may move epsilon by this fraction.
 SEARCH_TOLERANCE = 1e-4
-# A step is a jump if its loss is above one of these shares of epsilon (an infinite share: nothing is).
+# A step is a jump if its loss exceeds one of these multiples of epsilon; infinity means no jumps.
 JUMPS = (3.0, 0.4, 0.14)
 # Bounds of delta that differ by less than this many tolerances need no better lines.
 _ENOUGH = 100.0
@@ -60,7 +60,7 @@ Ceilings = tuple[tuple[float, float], ...]
 
 
 def saddle(measure: Measure, epsilon: float, start: float = 1.0, most: float = 1e9) -> float:
-    """The c > 0 at which M(c) e^{-c eps} / (c (c + 1)) is smallest (a convex problem in c), nearly."""
+    """The c > 0 that nearly minimises M(c) e^{-c eps} / (c (c + 1)), a convex problem."""
     low, high = 1e-7, min(most, 1e9)
     c = min(start, 0.5 * high)
     for _ in range(100):
@@ -87,14 +87,14 @@ def saddle_epsilon(measure: Measure, c: float) -> float:
 
 
 def saddle_log_delta(measure: Measure, c: float, epsilon: float) -> float:
-    """The saddle-point formula for log delta(epsilon), c being the saddle: a guess, with no promise."""
+    """The saddle-point formula for log delta(epsilon) with saddle c: an estimate without a bound."""
     value, _, curvature = measure.cumulants(c)
     width = curvature + 1 / c**2 + 1 / (c + 1) ** 2
     return value - c * epsilon - math.log(c * (c + 1)) - 0.5 * math.log(2 * math.pi * width)
 
 
 def saddle_for_delta(measure: Measure, log_delta: float, most: float = 1e9) -> float:
-    """The c (up to `most`) at which the saddle-point formula gives `log_delta`, roughly."""
+    """The approximate c (at most `most`) at which the saddle-point formula gives `log_delta`."""
 
     def excess(log_c: float) -> float:
         c = math.exp(log_c)
@@ -114,9 +114,9 @@ def saddle_for_delta(measure: Measure, log_delta: float, most: float = 1e9) -> f
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One vertical line with its nodes: answers delta(epsilon) for all epsilon near the one it was drawn for.
+    """One vertical line with its nodes. It gives delta(epsilon) for epsilon near the one it was drawn for.
 
-    `smoothing` is about how far eta moves epsilon.
+    `smoothing` is roughly how far eta moves epsilon.
     """
 
     c: float
@@ -132,7 +132,7 @@ class Line:
     smoothing: float
 
     def delta_and_slope(self, epsilon: float, kind: Kind) -> tuple[float, float]:
-        """delta and (roughly) its derivative. Not clipped: with others it makes up a whole."""
+        """delta and roughly its derivative. Not clipped, because the lines of a composition are added."""
         wave = np.exp(-1j * self.nodes * epsilon)
         scale = math.exp(min(self.log_scale - self.c * epsilon, 700.0)) * self.spacing / math.pi
         terms = self.transform * wave
@@ -144,7 +144,7 @@ class Line:
         if kind == "estimate":
             return max(smooth - lost / 2, 0.0), slope
         below = smooth - lost - scale * (self.doubt + self.doubt_bump) - self.aliases(epsilon)
-        # Not a number where there is no lower bound.
+        # NaN where there is no lower bound.
         return below if below > 0 else 0.0, slope
 
     def aliases(self, epsilon: float) -> float:
@@ -162,7 +162,7 @@ class Line:
 class Lines:
     """Lines whose deltas add up, and the probability of an infinite loss.
 
-    `share` says how jumps were kept apart: those above share * epsilon have a line of their own.
+    Jumps above share * epsilon have a line of their own.
     """
 
     parts: tuple[Line, ...]
@@ -171,12 +171,12 @@ class Lines:
 
     @property
     def scale(self) -> float:
-        """About how far epsilon may move before other lines would serve better."""
+        """Roughly how far epsilon may move before other lines would be better."""
         return max(1 / line.c for line in self.parts)
 
     @property
     def smoothing(self) -> float:
-        """About how far smoothing moves epsilon, at worst."""
+        """Roughly how far smoothing moves epsilon at most."""
         return max(line.smoothing for line in self.parts)
 
     def delta(self, epsilon: float, kind: Kind) -> float:
@@ -196,7 +196,7 @@ class Lines:
 
 
 def draw_line(measure: Measure, c: float, epsilon: float, log_delta: float, tolerance: float) -> Line:
-    """The line Re z = c, with as little smoothing as `tolerance` asks for or can be paid for."""
+    """The line Re z = c, with as little smoothing as `tolerance` requires or the work limit allows."""
     line = try_line(measure, c, epsilon, log_delta, tolerance, strict=False)
     assert line is not None
     return line
@@ -205,11 +205,10 @@ def draw_line(measure: Measure, c: float, epsilon: float, log_delta: float, tole
 def try_line(
     measure: Measure, c: float, epsilon: float, log_delta: float, tolerance: float, *, strict: bool = True
 ) -> Line | None:
-    """The line Re z = c, to be used for epsilon near the one whose saddle is near c.
+    """The line Re z = c, for epsilon near the one whose saddle is near c.
 
-    `log_delta` is a guess of log delta(epsilon): it sets the period, and with it the size of the
-    aliases. Where smoothing is needed it moves epsilon by about `tolerance` of itself, or more if
-    that would cost too much; `strict` gives None instead.
+    `log_delta` estimates log delta(epsilon); it sets the period and so the size of the aliases. Necessary smoothing
+    moves epsilon by about the fraction `tolerance`, or more if that costs too much; with `strict`, None instead.
     """
     log_scale = measure.cumulants(c)[0] - c * epsilon
     log_delta = min(log_delta, log_scale)
@@ -233,12 +232,12 @@ def try_line(
 
 
 def _work(measure: Measure, c: float, last: float, spacing: float) -> float:
-    """Complex multiplications that the characteristic functions up to t = last cost."""
+    """Complex multiplications for the characteristic functions up to t = last."""
     return (last / spacing + 1) * (measure.points(c, last) + 16)
 
 
 def _natural_end(measure: Measure, c: float, spacing: float, wanted: float) -> tuple[float, float] | None:
-    """The smallest t beyond which the integrand is proven to stay below e^wanted of its peak, if affordable."""
+    """The smallest t beyond which the integrand provably stays below e^wanted of its peak, if affordable."""
     t = 6 / math.sqrt(max(measure.cumulants(c)[2], 1e-300))
     while t / spacing * 16 <= _WORK:
         fallen = measure.log_decay(c, t)
@@ -249,7 +248,7 @@ def _natural_end(measure: Measure, c: float, spacing: float, wanted: float) -> t
 
 
 def _affordable_end(measure: Measure, c: float, spacing: float, wanted: float) -> float:
-    """`wanted`, or the largest t that can be paid for: the further the line goes, the less smoothing it needs."""
+    """`wanted`, or the largest affordable t: a longer line needs less smoothing."""
     last = max(wanted, 2 * spacing, _CUT / 5)
     while last > 2 * spacing and _work(measure, c, last, spacing) > _MOST_WORK:
         last *= 0.8
@@ -257,7 +256,7 @@ def _affordable_end(measure: Measure, c: float, spacing: float, wanted: float) -
 
 
 def _ceilings(measure: Measure, c: float, eta: float) -> Ceilings:
-    return tuple(chernoff(measure, factor * c, eta) for factor in (1.15, 1.4, 1.8, 2.5, 4.0, 8.0))
+    return tuple(chernoff_bound(measure, factor * c, eta) for factor in (1.15, 1.4, 1.8, 2.5, 4.0, 8.0))
 
 
 def _evaluate(
@@ -275,7 +274,7 @@ def _evaluate(
     height = eta**2 * math.exp(min(eta, _MOST_ETA) ** 2 / 8)
     sizes = np.abs(values)
     doubts = moments.doubts * np.exp(-0.5 * (eta * nodes) ** 2)
-    # Nodes that carry nothing are dropped, and what they carry is doubted instead.
+    # Negligible nodes are dropped; their weight is added to the error.
     reach = sizes * (np.abs(kernel) + height)
     keep = reach > 1e-19 * float(reach.max())
     doubts[~keep] += sizes[~keep]
@@ -299,7 +298,7 @@ def _evaluate(
 
 
 def _cut_off(measure: Measure, eta: float, spacing: float, end: tuple[float, float]) -> tuple[float, float]:
-    """What the nodes beyond the last one could add at most, to the transform and to the bump for each of its height.
+    """Upper bounds of what nodes beyond the last one add, to the transform and to the bump per unit of height.
 
     There 1 / t^2 sums to at most 2 / last, and e^{-g t^2 / 2} to 1 + 1 / (g last spacing).
     """
@@ -309,26 +308,26 @@ def _cut_off(measure: Measure, eta: float, spacing: float, end: tuple[float, flo
     return 2 * beyond / (last * spacing) + beyond / last, bump
 
 
-def search(composition: Composition, delta: float) -> tuple[float, float, float]:
-    """The saddle for the epsilon of `delta`, that epsilon, and how jumps were best kept apart: all estimated."""
+def search_epsilon(composition: Composition, delta: float) -> tuple[float, float, float]:
+    """Estimates of the saddle, the epsilon of `delta`, and the best threshold for jumps."""
     target = math.log(delta)
     c = saddle_for_delta(composition, target)
     epsilon = max(saddle_epsilon(composition, c), 0.0)
     for _ in range(30):
-        order = shares(composition, c, epsilon, target, SEARCH_TOLERANCE)
-        lines = draw(composition, c, epsilon, target, SEARCH_TOLERANCE, order)
-        found = follow(lines, epsilon, delta, "estimate")
+        order = order_shares(composition, c, epsilon, target, SEARCH_TOLERANCE)
+        lines = draw_lines(composition, c, epsilon, target, SEARCH_TOLERANCE, order)
+        found = follow_lines(lines, epsilon, delta, "estimate")
         near = abs(found - epsilon) <= 0.1 * found + 0.5 / c
-        # Far from the root, lines drawn elsewhere see only their own aliases: go there in stages.
+        # Far from its epsilon, a line shows only aliases: approach the root in stages.
         epsilon = found if near else min(max(found, epsilon / 8), 8 * epsilon + 8 / c)
         c = saddle(composition, epsilon, c)
         if near:
             break
-    order = shares(composition, c, epsilon, target, SEARCH_TOLERANCE)
-    return c, epsilon, draw(composition, c, epsilon, target, SEARCH_TOLERANCE, order).share
+    order = order_shares(composition, c, epsilon, target, SEARCH_TOLERANCE)
+    return c, epsilon, draw_lines(composition, c, epsilon, target, SEARCH_TOLERANCE, order).share
 
 
-def draw(
+def draw_lines(
     composition: Composition,
     c: float,
     epsilon: float,
@@ -336,7 +335,7 @@ def draw(
     tolerance: float,
     order: tuple[float, ...],
 ) -> Lines:
-    """Lines for `composition` near epsilon; the first share of the order (see `JUMPS`) that does well, or the best."""
+    """Lines near epsilon by the first share in `order` (see `JUMPS`) that is good enough, or by the best."""
     best: Lines | None = None
     for share in order:
         lines = _draw_apart(composition, c, epsilon, log_delta, tolerance, share)
@@ -355,7 +354,7 @@ def draw(
 def _draw_apart(
     composition: Composition, c: float, epsilon: float, log_delta: float, tolerance: float, share: float
 ) -> Lines | None:
-    """Two lines, for the core and for the jumps above share * epsilon; one for all where the share is infinite."""
+    """Two lines, for the core and for the jumps above share * epsilon; one line if the share is infinite."""
     measures: tuple[Measure, ...] = (composition,)
     if math.isfinite(share):
         apart = separate(composition, share * epsilon)
@@ -369,8 +368,10 @@ def _draw_apart(
     return Lines(tuple(lines), composition.infinite(), share)
 
 
-def shares(composition: Composition, c: float, epsilon: float, log_delta: float, tolerance: float) -> tuple[float, ...]:
-    """In which order to try: one line first, unless it would be badly conditioned or very long."""
+def order_shares(
+    composition: Composition, c: float, epsilon: float, log_delta: float, tolerance: float
+) -> tuple[float, ...]:
+    """The order of shares to try: one line first, unless it would be badly conditioned or very long."""
     if epsilon <= 0:
         return (math.inf,)
     log_weight = composition.cumulants(c)[0] - c * epsilon - math.log(c * (c + 1))
@@ -379,8 +380,8 @@ def shares(composition: Composition, c: float, epsilon: float, log_delta: float,
     return (*JUMPS, math.inf) if uneven else (math.inf, *JUMPS)
 
 
-def follow(lines: Lines, epsilon: float, delta: float, kind: Kind) -> float:
-    """Newton's method on log delta along the same lines, kept within the bracket; 0 if delta(0) is below."""
+def follow_lines(lines: Lines, epsilon: float, delta: float, kind: Kind) -> float:
+    """Newton's method on log delta along fixed lines, kept within a bracket; 0 if delta(0) is below `delta`."""
     target = math.log(delta)
     low, high = -math.inf, math.inf
     most = 4 * lines.scale
@@ -407,11 +408,11 @@ def follow(lines: Lines, epsilon: float, delta: float, kind: Kind) -> float:
     return epsilon
 
 
-def settle(lines: Lines, start: float, delta: float, kind: Kind) -> float:
-    """The root on the side of `kind`, moved by a few roundings so that the bound there really holds."""
+def settle_epsilon(lines: Lines, start: float, delta: float, kind: Kind) -> float:
+    """The root on the side of `kind`, moved by a few roundings so that the bound holds."""
     if lines.infinite >= delta:
         return math.inf
-    epsilon = follow(lines, start, delta, kind)
+    epsilon = follow_lines(lines, start, delta, kind)
     if kind == "estimate":
         return epsilon
     # The losses themselves are rounded (relatively, to 1e-16 each), which moves epsilon by less than this.

@@ -1,4 +1,4 @@
-"""A privacy curve: everything that a guarantee says, read off one event by one accountant."""
+"""A privacy curve: every statement about one event by one accountant."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ class _Table:
 class PrivacyCurve:
     """The guarantee of one event: epsilon for every delta, and what an attacker can do.
 
-    Every number is on the safe side for the accountants "pld" (certified from below and from
-    above), "rdp" and "moments" (from above; their lower bounds say nothing). For "clt" every number
-    is an approximation that may err on either side, and bounds are refused. Adding and removing
-    the example are both looked at, and the worse one counts.
+    Single numbers are upper bounds unless the accountant is asymptotic, such as "clt": then they are approximations,
+    and bounds are refused. "pld" certifies both sides; for others the lower bound is 0. Every number is the worse of
+    adding and removing the example.
     """
 
     event: Event
@@ -52,7 +51,7 @@ class PrivacyCurve:
             raise InvalidArgument(
                 f"event must be an event such as Gaussian(multiplier=1.1).sampled(0.01) * 1000. Got {self.event!r}."
             )
-        self._profile  # noqa: B018 - an event that cannot be accounted for is refused here, not at the first question
+        self._profile  # noqa: B018 - an event without an answer is refused here, not at the first question
 
     @property
     def adjacency(self) -> Adjacency:
@@ -84,7 +83,7 @@ class PrivacyCurve:
         """(lower, upper): the true epsilon lies between them."""
         self._refuse_asymptotic_bounds()
         delta = _validate.open_unit("delta", delta)
-        # Whoever tells of a guarantee asks for the same few numbers again and again.
+        # Printing a guarantee asks for the same few numbers many times.
         if delta not in self._answers:
             bounds = self._profile.epsilon(delta)
             self._answers[delta] = (bounds.lower, bounds.upper)
@@ -95,7 +94,7 @@ class PrivacyCurve:
         return {}
 
     def epsilon_estimate(self, delta: float) -> float:
-        """The best single number for epsilon: for comparing, not for promising."""
+        """The best estimate of epsilon: for comparison, not a bound."""
         return self._profile.epsilon(_validate.open_unit("delta", delta)).estimate
 
     def delta(self, epsilon: float) -> float:
@@ -109,9 +108,9 @@ class PrivacyCurve:
         return bounds.lower, bounds.upper
 
     def tradeoff(self, alpha: float | Floats) -> float | Floats:
-        """Smallest type II error of an attacker whose false alarms have probability `alpha`: no attack does better.
+        """Smallest type II error of any attacker whose false alarms have probability `alpha`.
 
-        This is the symmetric curve of Gaussian DP's authors, the worse of adding and removing the example.
+        The symmetric curve of Dong, Roth and Su 2019: the worse of adding and removing the example.
         """
         alphas = _validate.units("alpha", alpha)
         table = self._table
@@ -128,7 +127,7 @@ class PrivacyCurve:
         return self.tradeoff(alpha), _same_shape(alpha, upper)
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
-        """The largest share of members that an attacker can find at this rate of false alarms."""
+        """The largest fraction of members that an attacker can find at this rate of false alarms."""
         rate = _validate.unit("false_positive_rate", false_positive_rate)
         return 1 - float(self.tradeoff(rate))
 
@@ -141,11 +140,11 @@ class PrivacyCurve:
         return replace(self, group_size=self.group_size * _validate.count("size", size))
 
     def mu(self, regret: float = 0.0) -> float:
-        """The smallest mu for which the trade-off curve is certified to lie above that of mu-GDP, less `regret`.
+        """The smallest mu for which the trade-off curve is certified to be above that of mu-GDP minus `regret`.
 
-        With regret 0 it must hold for the whole curve, where sampling does not help: the rarest
-        outcomes of a sampled Gaussian are as bad as without sampling. A regret of 1e-6, say, asks
-        for the curve as far as anyone can see it, and gives a mu that describes the mechanism.
+        With regret 0 it must hold for the whole curve, and then sampling does not help: the rarest outcomes of a
+        sampled Gaussian are as bad as without sampling. A regret such as 1e-6 ignores outcomes of that probability and
+        gives a mu that describes the mechanism.
         """
         regret = _validate.non_negative("regret", regret)
         if regret < _LEAST_DELTA:
@@ -190,8 +189,8 @@ class PrivacyCurve:
 def curve(event: Event, by: str = "pld") -> PrivacyCurve:
     """The privacy curve of `event` by one accountant.
 
-    "pld" (default) is certified from below and above; "rdp" and "moments" are certified from above;
-    "clt" is an approximation. Raises `NotProven` if any part of the event has no proof.
+    "pld" (default) is certified on both sides, "rdp" and "moments" from above, "clt" is an approximation;
+    `ACCOUNTANTS` lists all. Raises `NotProven` if a part of the event has no proof.
 
     >>> from tacit.accounting import Gaussian
     >>> event = Gaussian(multiplier=1.1).sampled(rate=256 / 60_000) * 14_062
@@ -202,7 +201,7 @@ def curve(event: Event, by: str = "pld") -> PrivacyCurve:
 
 
 def claim_side(claimed: float, bounds: tuple[float, float]) -> ClaimSide:
-    """Whether a claimed epsilon lies under the certified interval, inside it, or over it."""
+    """Whether a claimed epsilon is under, inside or over the certified interval."""
     lower, upper = bounds
     return "under" if claimed < lower else "over" if claimed > upper else "inside"
 

@@ -37,7 +37,7 @@ def delta(epsilon: Values, mu: float) -> Values:
     >>> f"{delta(1.0, mu=0.5):.10f}"
     '0.0068295950'
     """
-    return shaped(np.exp(_log_delta(epsilon, mu)), epsilon)
+    return match_shape(np.exp(_log_delta(epsilon, mu)), epsilon)
 
 
 def log_delta(epsilon: Values, mu: float) -> Values:
@@ -46,7 +46,7 @@ def log_delta(epsilon: Values, mu: float) -> Values:
     >>> log_delta(1.0, mu=0.01)
     -5014.2347...
     """
-    return shaped(_log_delta(epsilon, mu), epsilon)
+    return match_shape(_log_delta(epsilon, mu), epsilon)
 
 
 def epsilon(delta: float, mu: float) -> float:
@@ -64,7 +64,7 @@ def epsilon(delta: float, mu: float) -> float:
         return 0.0
     # Without its second, negative term delta would be reached here.
     enough = mu * (mu / 2 - float(ndtri(delta)))
-    return root(lambda e: log_delta(e, mu) - goal, 0.0, enough * (1 + 1e-9))
+    return find_root(lambda e: log_delta(e, mu) - goal, 0.0, enough * (1 + 1e-9))
 
 
 def mu(epsilon: float, delta: float) -> float:
@@ -89,7 +89,7 @@ def mu(epsilon: float, delta: float) -> float:
     high = 2 * low
     while log_delta(epsilon, high) < goal:
         low, high = high, 2 * high
-    return root(lambda m: log_delta(epsilon, m) - goal, low, high)
+    return find_root(lambda m: log_delta(epsilon, m) - goal, low, high)
 
 
 def compose(*mus: float) -> float:
@@ -136,10 +136,10 @@ def tradeoff(alpha: Values, mu: float) -> Values:
     alphas = _validate.units("alpha", alpha)
     mu = _validate.non_negative("mu", mu, infinite=True)
     if mu == 0:
-        return shaped(1 - alphas, alpha)
+        return match_shape(1 - alphas, alpha)
     if math.isinf(mu):
-        return shaped(np.zeros_like(alphas), alpha)
-    return shaped(ndtr(-ndtri(alphas) - mu), alpha)
+        return match_shape(np.zeros_like(alphas), alpha)
+    return match_shape(ndtr(-ndtri(alphas) - mu), alpha)
 
 
 def epsilon_delta_tradeoff(alpha: Values, epsilon: float, delta: float) -> Values:
@@ -152,13 +152,13 @@ def epsilon_delta_tradeoff(alpha: Values, epsilon: float, delta: float) -> Value
     epsilon = _validate.non_negative("epsilon", epsilon, infinite=True)
     delta = _validate.unit("delta", delta)
     if math.isinf(epsilon):
-        return shaped(np.zeros_like(alphas), alpha)
+        return match_shape(np.zeros_like(alphas), alpha)
     # e^epsilon may overflow while e^epsilon * alpha does not; beyond 1400 both bounds are 0 for every float.
     root = math.exp(min(epsilon, 1400.0) / 2)
     with np.errstate(over="ignore"):
         steep = 1 - delta - alphas * root * root
     shallow = math.exp(-epsilon) * (1 - delta - alphas)
-    return shaped(np.maximum(0.0, np.maximum(steep, shallow)), alpha)
+    return match_shape(np.maximum(0.0, np.maximum(steep, shallow)), alpha)
 
 
 def subsampled_gaussian_tradeoff(alpha: Values, mu: float, rate: float) -> Values:
@@ -184,7 +184,7 @@ def subsampled_gaussian_tradeoff(alpha: Values, mu: float, rate: float) -> Value
     miss = np.maximum(knot, line)
     miss[left] = rate * tradeoff(alphas[left], mu) + (1 - rate) * (1 - alphas[left])
     miss[right] = _sampled_gaussian_inverse(alphas[right], mu, rate)
-    return shaped(miss, alpha)
+    return match_shape(miss, alpha)
 
 
 def _sampled_gaussian_inverse(alpha: Array, mu: float, rate: float) -> Array:
@@ -196,7 +196,7 @@ def _sampled_gaussian_inverse(alpha: Array, mu: float, rate: float) -> Array:
         enough: NDArray[np.bool_] = np.where(alpha < 0.5, miss <= alpha, hit >= 1 - alpha)
         return enough
 
-    return smallest(is_enough, alpha.shape)
+    return find_smallest(is_enough, alpha.shape)
 
 
 def _log_delta(epsilon: float | Array, mu: float) -> Array:
@@ -258,7 +258,7 @@ class _Sampled:
 
     def __call__(self, alpha: Values, /) -> Values:
         alphas = np.atleast_1d(_validate.units("alpha", alpha))
-        return shaped(self.rate * self.f(alphas) + (1 - self.rate) * (1 - alphas), alpha)
+        return match_shape(self.rate * self.f(alphas) + (1 - self.rate) * (1 - alphas), alpha)
 
 
 def subsampled_tradeoff(f: Callable[[Array], Array], rate: float) -> Tradeoff:
@@ -280,7 +280,7 @@ class _Inverse:
 
     def __call__(self, alpha: Values, /) -> Values:
         alphas = np.atleast_1d(_validate.units("alpha", alpha))
-        return shaped(smallest(lambda t: self.f(t) <= alphas, alphas.shape), alpha)
+        return match_shape(find_smallest(lambda t: self.f(t) <= alphas, alphas.shape), alpha)
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ class _Hull:
         for arc in self.arcs:
             inside = (alphas >= arc.start[0]) & (alphas <= arc.end[0])
             miss[inside] = arc.curve(alphas[inside])
-        return shaped(miss, alpha)
+        return match_shape(miss, alpha)
 
 
 def symmetrized(f: Callable[[Array], Array]) -> Tradeoff:
@@ -329,7 +329,7 @@ def symmetrized(f: Callable[[Array], Array]) -> Tradeoff:
     end = min(alpha, (alpha + miss) / 2), max(miss, (alpha + miss) / 2)
     arcs = []
     for i in np.flatnonzero(np.diff(lower)):
-        slope = root(lambda s: float(_lead(f, np.array([s]))[0]), slopes[i], slopes[i + 1])
+        slope = find_root(lambda s: float(_lead(f, np.array([s]))[0]), slopes[i], slopes[i + 1])
         arcs.append(_Arc(_touching(f, slope, lower[i]), end, curves[lower[i]]))
         end = _touching(f, slope, lower[i + 1])
     last = curves[lower[-1]]
@@ -385,7 +385,7 @@ def _touch(f: Callable[[Array], Array], across: float | Array, up: float | Array
     return low.view(np.float64)
 
 
-def smallest(is_enough: Callable[[Array], NDArray[np.bool_]], shape: tuple[int, ...]) -> Array:
+def find_smallest(is_enough: Callable[[Array], NDArray[np.bool_]], shape: tuple[int, ...]) -> Array:
     """Smallest floats in [0, 1] for which a fact, true from some point on, is true.
 
     Floats of one sign are ordered as their bits are: bisecting the bits is as exact for 1e-300 as for 0.5.
@@ -399,11 +399,11 @@ def smallest(is_enough: Callable[[Array], NDArray[np.bool_]], shape: tuple[int, 
     return low.view(np.float64)
 
 
-def root(crossing: Callable[[float], float], low: float, high: float) -> float:
+def find_root(crossing: Callable[[float], float], low: float, high: float) -> float:
     """Where a function crosses zero, to the last bit."""
     return float(brentq(crossing, low, high, xtol=1e-320, rtol=4 * np.finfo(float).eps, maxiter=2000))
 
 
-def shaped(values: Array, like: Values) -> Values:
+def match_shape(values: Array, like: Values) -> Values:
     """A number where a number was asked for."""
     return cast(Values, values if np.ndim(like) else values.item())

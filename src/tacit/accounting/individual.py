@@ -98,7 +98,7 @@ class GaussianFilter:
 
         A norm that is no number gets factor 0: nothing bounds such a contribution.
         """
-        norms, finite = _checked(norms, spent)
+        norms, finite = _check_norms(norms, spent)
         left = np.maximum(self.budget * _OUTWARDS - spent._costs, 0.0)
         longest = self.std * np.sqrt(left)
         fits = norms <= longest
@@ -200,7 +200,7 @@ class RenyiFilter:
 
         Contributions longer than `clip_norm` are for the caller to clip first; here they are refused.
         """
-        norms, finite = _checked(norms, spent)
+        norms, finite = _check_norms(norms, spent)
         if np.any(norms > self.clip_norm * (1 + 1e-9)):
             raise InvalidArgument(
                 f"A contribution is longer than clip_norm {self.clip_norm:g}. Clip it before it is charged."
@@ -226,7 +226,7 @@ def filter_mu(epsilon: float, delta: float, adjacency: Adjacency) -> float:
     return whole if adjacency is Adjacency.ADD_REMOVE else whole / 2
 
 
-def _checked(norms: Any, spent: Spent) -> tuple[Array, Any]:
+def _check_norms(norms: Any, spent: Spent) -> tuple[Array, Any]:
     values = np.asarray(norms, dtype=np.float64)
     if values.shape != spent._costs.shape:
         raise InvalidArgument(

@@ -48,10 +48,10 @@ def convolve_all(parts: Counted, kind: Kind, size: int, most_error: float) -> Lo
     do not fit on a lattice. An estimate is as good as a lower bound.
     """
     std = _deviation(parts)
-    lattice = _lattice(parts, std, _TOLERANCE / size)
+    lattice = _make_lattice(parts, std, _TOLERANCE / size)
     if lattice is None:
         return None
-    atoms = _spread(parts, lattice, std, most_error) if kind == "upper" else _rounded(parts, lattice, std)
+    atoms = _spread_losses(parts, lattice, std, most_error) if kind == "upper" else _round_losses(parts, lattice, std)
     return None if atoms is None or not atoms.loss.size else thin(atoms, kind, size)
 
 
@@ -103,7 +103,7 @@ class _Lattice:
         return values, _ROUNDING * (count + 64) * mean_modulus + _BEYOND, log_scale
 
 
-def _spread(parts: Counted, lattice: _Lattice, std: float, most_error: float) -> LossAtoms | None:
+def _spread_losses(parts: Counted, lattice: _Lattice, std: float, most_error: float) -> LossAtoms | None:
     """An upper bound: each loss goes to both neighbours so that its mass stays under P and under Q."""
     masses = []
     for part, times in parts:
@@ -111,7 +111,7 @@ def _spread(parts: Counted, lattice: _Lattice, std: float, most_error: float) ->
         index = np.floor(loss / lattice.width).astype(np.int64)
         low, high = index * lattice.width, (index + 1) * lattice.width
         share = np.clip(np.expm1(low - loss) / np.expm1(low - high), 0.0, 1.0)
-        masses.append((*_placed(index, p, share), times))
+        masses.append((*_place(index, p, share), times))
     loss = lattice.losses
     p, error = lattice.total(masses, [place / std - 0.5 for place in _PLACES])
     # Where a loss is negative it is Q's mass that counts, and that is the larger one.
@@ -125,15 +125,15 @@ def _spread(parts: Counted, lattice: _Lattice, std: float, most_error: float) ->
     return LossAtoms(loss, p, p * np.exp(-loss), only_p, only_q)
 
 
-def _rounded(parts: Counted, lattice: _Lattice, std: float) -> LossAtoms:
+def _round_losses(parts: Counted, lattice: _Lattice, std: float) -> LossAtoms:
     """A lower bound: each loss is rounded up or down by a coin that is the same under P and Q."""
     under_p, under_q = [], []
     for part, times in parts:
         real = (part.p > 0) & (part.q > 0)
         index = np.floor(part.loss[real] / lattice.width).astype(np.int64)
         share = np.clip(part.loss[real] / lattice.width - index, 0.0, 1.0)
-        under_p.append((*_placed(index, part.p[real], share), times))
-        under_q.append((*_placed(index, part.q[real], share), times))
+        under_p.append((*_place(index, part.p[real], share), times))
+        under_q.append((*_place(index, part.q[real], share), times))
     p, p_error = lattice.total(under_p, [place / std - 0.5 for place in _PLACES])
     q, q_error = lattice.total(under_q, [place / std + 0.5 for place in _PLACES])
     known = (p_error < _WELL_KNOWN * p) & (q_error < _WELL_KNOWN * q)
@@ -141,7 +141,7 @@ def _rounded(parts: Counted, lattice: _Lattice, std: float) -> LossAtoms:
     return LossAtoms(np.log(p / q), p, q)
 
 
-def _placed(index: NDArray[np.int64], mass: Floats, share: Floats) -> tuple[int, Floats]:
+def _place(index: NDArray[np.int64], mass: Floats, share: Floats) -> tuple[int, Floats]:
     """The first lattice point that has mass, and the mass there and after: `share` of each goes one point up."""
     start = int(index.min())
     count = int(index.max()) - start + 2
@@ -159,7 +159,7 @@ def _deviation(parts: Counted) -> float:
     return math.sqrt(total)
 
 
-def _lattice(parts: Counted, std: float, tolerance: float) -> _Lattice | None:
+def _make_lattice(parts: Counted, std: float, tolerance: float) -> _Lattice | None:
     """A lattice that holds all but `_BEYOND` of every total that is computed on it."""
     count = sum(times for _, times in parts)
     if not 0 < std < math.inf:

@@ -268,7 +268,7 @@ def _edges(atoms: LossAtoms, size: int) -> Floats:
 
 
 @lru_cache(maxsize=256)
-def shifted(density: Density, shift: float, kind: Kind, tail: float, size: int) -> LossAtoms:
+def density_atoms(density: Density, shift: float, kind: Kind, tail: float, size: int) -> LossAtoms:
     """Atoms for noise of `density` on a value that one example moves by `shift`.
 
     `tail` is the mass that may be left outside the finite cells on either side.
@@ -277,11 +277,11 @@ def shifted(density: Density, shift: float, kind: Kind, tail: float, size: int) 
         return LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
     if kind == "estimate":
         return _quadrature(density, shift, tail, size)
-    cells = shifted_cells(density, shift, tail, size)
+    cells = density_cells(density, shift, tail, size)
     return merge(cells) if kind == "lower" else split(cells)
 
 
-def shifted_cells(density: Density, shift: float, tail: float, size: int) -> Cells:
+def density_cells(density: Density, shift: float, tail: float, size: int) -> Cells:
     """Cells on the line for z(x - shift) against z(x); the loss is monotone within each."""
     x = _grid(density, shift, tail, size)
     limit = density.loss_limit(shift)

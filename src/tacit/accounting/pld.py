@@ -16,15 +16,15 @@ from tacit.accounting.contour import (
     LEFT,
     SEARCH_TOLERANCE,
     Lines,
-    draw,
-    follow,
+    draw_lines,
+    follow_lines,
+    order_shares,
     saddle,
     saddle_epsilon,
     saddle_for_delta,
     saddle_log_delta,
-    search,
-    settle,
-    shares,
+    search_epsilon,
+    settle_epsilon,
     try_line,
 )
 from tacit.accounting.densities import Floats
@@ -48,11 +48,11 @@ _KINDS: tuple[Kind, ...] = ("lower", "estimate", "upper")
 _SEARCH_SIZE = 480
 _LOG_LEAST = -650.0
 _LEAST_DELTA = 1e-300
-# One example (or the group) moves the released value by this many standard deviations.
+# Beyond this shift, in standard deviations, losses overflow.
 _HOPELESS = 40.0
-# A whole curve is read off so many sets of lines.
+# The number of sets of lines for a whole curve.
 _ANCHORS = 10
-# A delta that is closer to 1 than this is 1 for every purpose, and no line is drawn for it.
+# A delta closer to 1 than this counts as 1, and no line is drawn for it.
 _CERTAIN = 1e-9
 # Larger groups are chained from single examples.
 _MOST_GROUP = 256
@@ -62,14 +62,14 @@ _EXACT_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Fineness:
-    """How many atoms a step has, and by what share of epsilon smoothing may move it."""
+    """The number of atoms of a step, and the fraction by which smoothing may move epsilon."""
 
     size: int
     tolerance: float
 
 
 _FINE = Fineness(4000, 2e-6)
-# For whole curves, of which nobody reads the fifth digit.
+# For whole curves, which need four digits.
 _COARSE = Fineness(1000, 1e-4)
 
 
@@ -81,7 +81,7 @@ class LossProfile:
 
     @staticmethod
     def of(event: Event, group: int = 1) -> LossProfile:
-        """The profile of `event` for so many examples together; `NotProven` if any part of it is."""
+        """The profile of `event` for `group` examples together; `NotProven` if a part has no proof."""
         return LossProfile(boil_down(event, group))
 
     @property
@@ -120,7 +120,7 @@ class LossProfile:
         return Bounds(0.0, bounds.estimate, max(bounds.upper, _LEAST_DELTA))
 
     def _summed_advantage(self) -> float:
-        """Advantages at most add up, and none of delta(epsilon) is above them: tight where steps are rare and few."""
+        """The sum of the steps' advantages bounds delta at every epsilon: tight for few steps at low rates."""
         total = float(gdp.delta(0.0, self.steps.mu)) if self.steps.mu > 0 else 0.0
         for event, times in self.steps.counts:
             alone = LossProfile(replace(self.steps, counts=((event, 1),), mu=0.0))
@@ -128,7 +128,7 @@ class LossProfile:
         return total * (1 + 1e-11)
 
     def _gaussian_epsilon(self, delta: float) -> Bounds:
-        """In closed form; the formula for delta is trusted to eleven digits, and so is epsilon's own rounding."""
+        """In closed form, widened because the formula for delta is accurate to eleven digits."""
         mu = self.steps.mu
         if mu == 0:
             return Bounds(0.0, 0.0, 0.0)
@@ -137,19 +137,19 @@ class LossProfile:
         return Bounds.ordered(lower, gdp.epsilon(delta, mu), upper)
 
     def is_hopeless(self) -> bool:
-        """Whether some step has next to no noise: its losses overflow, and the bound without sampling must do."""
+        """Whether a step has so little noise that its losses overflow; then the bound without sampling is used."""
         mixtures = (exact_mixture(event, False, self.steps.group) for event, _ in self.steps.counts)
         return any(mixture is not None and mixture.most * mixture.shift > _HOPELESS for mixture in mixtures)
 
     def _hops(self) -> tuple[_Direction, _Direction] | None:
-        """Replacing one example of a Poisson lot as two hops: it is removed, then the other is added."""
+        """Replacing an example of a Poisson lot as two hops: one removed, then the other added."""
         if self.steps.adjacency is not Adjacency.REPLACE_ONE or not self.steps.counts:
             return None
         steps = as_add_remove(self.steps)
         return None if steps is None else (_Direction(steps, added=False), _Direction(steps, added=True))
 
     def _chained_epsilon(self, delta: float) -> float:
-        """Over two hops delta is at most delta_1 + e^eps_1 delta_2; the best of a few ways to share it."""
+        """Over two hops delta is at most delta_1 + e^eps_1 delta_2; the best of a few splits."""
         hops = self._hops()
         best = math.inf
         for share in (0.2, 0.5, 0.8, 0.95) if hops is not None else ():
@@ -190,7 +190,7 @@ class LossProfile:
 
 @dataclass(frozen=True)
 class _Direction:
-    """One way round: the example removed, or added."""
+    """One direction: the example removed, or added."""
 
     steps: Steps
     added: bool
@@ -211,12 +211,12 @@ class _Direction:
         if rough.infinite() >= delta:
             lower = self._atoms("lower", tail, _SEARCH_SIZE).infinite()
             return Bounds(math.inf if lower >= delta else 0.0, math.inf, math.inf)
-        c, epsilon, share = search(rough, delta)
+        c, epsilon, share = search_epsilon(rough, delta)
         lines = self._atom_lines(c, epsilon, math.log(delta), tail, share, _FINE)
-        return Bounds.ordered(*(settle(lines[kind], epsilon, delta, kind) for kind in lines))
+        return Bounds.ordered(*(settle_epsilon(lines[kind], epsilon, delta, kind) for kind in lines))
 
     def _exact_epsilon(self, delta: float) -> Bounds | None:
-        """By the closed form of the losses; None where there is none, or where it is the harder way."""
+        """By the closed form of the losses; None if there is none, or if it is slower."""
         composition = self._exact()
         if composition is None or self._most_tilt() < 0.1:
             return None
@@ -229,9 +229,9 @@ class _Direction:
             lines = self._exact_lines(composition, c, epsilon, target)
             if lines is None:
                 return None
-            found = follow(lines, epsilon, delta, "estimate")
+            found = follow_lines(lines, epsilon, delta, "estimate")
             if abs(found - epsilon) <= 0.05 * found + 0.5 / c:
-                bounds = Bounds.ordered(*(settle(lines, found, delta, kind) for kind in _KINDS))
+                bounds = Bounds.ordered(*(settle_epsilon(lines, found, delta, kind) for kind in _KINDS))
                 return bounds if bounds.upper - bounds.lower <= 1e-5 * bounds.upper else None
             epsilon, c = found, saddle(composition, found, c)
         return None
@@ -243,12 +243,12 @@ class _Direction:
         return None if line is None else Lines((line,), 0.0, math.inf)
 
     def _most_tilt(self) -> float:
-        """Beyond this c the far tail, where nobody ever is, makes up all of the moments."""
+        """Beyond this c the moments consist of a far tail of negligible probability."""
         mixtures = (exact_mixture(event, self.added, self.steps.group) for event, _ in self.steps.counts)
         return min((mixture.most_tilt() for mixture in mixtures if mixture is not None), default=0.0)
 
     def _size(self, fineness: Fineness) -> int:
-        """Atoms per kind of step: fewer each where there are many kinds, as their errors average out."""
+        """Atoms per kind of step: fewer if there are many kinds, whose errors average out."""
         return max(int(fineness.size / len(self.steps.counts) ** 0.6), 400)
 
     def delta(self, epsilon: float) -> Bounds:
@@ -264,14 +264,14 @@ class _Direction:
         return Bounds.ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
 
     def _is_nearly_certain(self, epsilon: float) -> bool:
-        """Whether 1 - delta = E min(1, e^{epsilon - loss}) <= e^{epsilon / 2} E e^{-loss / 2} is next to nothing.
+        """Whether 1 - delta = E min(1, e^{epsilon - loss}) <= e^{epsilon / 2} E e^{-loss / 2} is negligible.
 
-        Where nearly every outcome gives the example away, a line to the right of zero sees only its own smoothing.
+        If nearly every outcome reveals the example, a line to the right of zero shows only its smoothing.
         """
         rough = self._exact() or self._atoms("estimate", _CERTAIN / self.steps.total, _SEARCH_SIZE)
         if rough.cumulants(-0.5)[0] + epsilon / 2 > math.log(_CERTAIN):
             return False
-        # What the tails leave out is at most _CERTAIN once more.
+        # The omitted tails add at most _CERTAIN.
         below = self._atoms("lower", _CERTAIN / self.steps.total, _SEARCH_SIZE)
         return below.cumulants(-0.5)[0] + epsilon / 2 <= math.log(_CERTAIN)
 
@@ -293,10 +293,10 @@ class _Direction:
             rough = self._atoms("estimate", tail, _SEARCH_SIZE)
             c = saddle(rough, epsilon)
             log_delta = min(max(saddle_log_delta(rough, c, epsilon), _LOG_LEAST), 0.0)
-            order = shares(rough, c, epsilon, log_delta, SEARCH_TOLERANCE)
-            lines = draw(rough, c, epsilon, log_delta, SEARCH_TOLERANCE, order)
+            order = order_shares(rough, c, epsilon, log_delta, SEARCH_TOLERANCE)
+            lines = draw_lines(rough, c, epsilon, log_delta, SEARCH_TOLERANCE, order)
             size = lines.delta(epsilon, "estimate")
-            # What was cut away must not be seen in the answer; a delta far below the guess needs a longer tail.
+            # The omitted tail must not change the answer: a delta far below the guess needs a longer tail.
             if size > 1e-3 * guess or guess <= 1e-280:
                 break
             guess = max(size, 1e-12 * guess)
@@ -309,7 +309,7 @@ class _Direction:
         lines: dict[Kind, Lines] = {}
         for kind in _KINDS:
             atoms = self._atoms(kind, tail, self._size(fineness), epsilon)
-            lines[kind] = draw(atoms, c, epsilon, log_delta, fineness.tolerance, order)
+            lines[kind] = draw_lines(atoms, c, epsilon, log_delta, fineness.tolerance, order)
         return lines
 
     def _exact(self) -> Composition | None:
@@ -329,7 +329,7 @@ class _Direction:
         return Composition(tuple(parts), self.steps.mu)
 
     def _is_single(self) -> bool:
-        """Whether the total loss can be listed: one step, or steps with few different losses."""
+        """Whether all total losses can be listed: one step, or steps with few different losses."""
         if self.steps.mu > 0:
             return False
         if self.steps.total == 1:
@@ -366,7 +366,7 @@ class _Direction:
         return min(atoms.delta(epsilon) * outward, 1.0)
 
     def _single_epsilon(self, delta: float, kind: Kind, tail: float) -> float:
-        """Where the (decreasing, convex in e^epsilon) curve of one step crosses delta."""
+        """Where the curve of one step (decreasing, convex in e^epsilon) crosses delta."""
 
         def excess(epsilon: float) -> float:
             return self._single_delta(epsilon, kind, tail) - delta
@@ -391,7 +391,7 @@ def _sampled_delta(epsilon: float, mixture: GaussianMixture, kind: Kind) -> floa
     rate = mixture.weights[1]
     if not mixture.added:
         return rate * float(gdp.delta(math.log1p(math.expm1(epsilon) / rate), mixture.shift))
-    # What is left of 1 at (1 - rate) e^epsilon; near the end of the curve only rounding is left of it.
+    # 1 - (1 - rate) e^epsilon; near the end of the curve it is only rounding.
     left = rate - (1 - rate) * math.expm1(epsilon) + {"lower": -1e-15, "estimate": 0.0, "upper": 1e-15}[kind]
     if left <= 0:
         return 0.0

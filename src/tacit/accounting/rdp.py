@@ -1,4 +1,4 @@
-"""Rényi accounting: certified from above, a few per cent loose, and the classical moments accountant as published."""
+"""Rényi accounting: certified from above, a few per cent loose; and the moments accountant as published."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class RenyiProfile:
 
     Conversions: "classical" is rdp + log(1/delta) / (order - 1) (Mironov 2017); "improved" is that of
     Canonne, Kamath and Steinke 2020 (proposition 12). Lower bounds are 0: this accountant has none.
-    Only the removal of an example is looked at: for orders above 1 and symmetric noise it is the
-    worse direction (Mironov, Talwar and Zhang 2019).
+    Only removing an example is considered: for orders above 1 and symmetric noise it is the worse
+    direction (Mironov, Talwar and Zhang 2019).
     """
 
     steps: Steps
@@ -41,7 +41,7 @@ class RenyiProfile:
 
     @staticmethod
     def of(event: Event, orders: tuple[float, ...] | None = None, conversion: Conversion = "improved") -> RenyiProfile:
-        """The profile of `event`; `NotAccountable` where its Rényi divergences are infinite."""
+        """The profile of `event`; `NotAccountable` if its Rényi divergences are infinite."""
         if orders is not None and not (orders and all(1 < order < math.inf for order in orders)):
             raise InvalidArgument(f"orders must be finite numbers above 1, at least one. Got {orders!r}.")
         if conversion not in ("improved", "classical"):
@@ -84,14 +84,14 @@ class RenyiProfile:
         return Bounds(0.0, value, value)
 
     def _smallest(self, at: Callable[[float], float]) -> float:
-        """The minimum over c = order - 1: every order is valid, so a minimum that is missed costs tightness only."""
+        """The minimum over c = order - 1. Every order is valid, so missing the minimum only costs tightness."""
         if self.orders is not None:
             return min(at(order - 1) for order in self.orders)
         values = [at(float(c)) for c in _SCAN]
         best = int(np.argmin(values))
         if not math.isfinite(values[best]):
             return math.inf
-        # Orders out of reach are infinite, and the search subtracts what it is given.
+        # The search subtracts values, so infinite ones are left out.
         near = [i for i in (best - 1, best, best + 1) if 0 <= i < _SCAN.size and math.isfinite(values[i])]
         around = (math.log(_SCAN[near[0]]), math.log(_SCAN[near[-1]]))
         found = optimize.minimize_scalar(lambda u: at(math.exp(u)), bounds=around, method="bounded")
@@ -104,7 +104,7 @@ def moments_profile(event: Event) -> RenyiProfile:
 
 
 def _composition(steps: Steps, c: float) -> Composition | None:
-    """The steps as an upper bound of their moments at c; None where these are beyond floating point."""
+    """The steps as an upper bound of their moments at c; None if the moments overflow."""
     parts: list[tuple[Part, int]] = []
     for event, times in steps.counts:
         mixture = exact_mixture(event, added=False)
@@ -115,8 +115,8 @@ def _composition(steps: Steps, c: float) -> Composition | None:
             continue
         if isinstance(event, Sampled) and boil_down(event.inside).mu > 0:
             raise NotAccountable(
-                "Gaussian noise together with other noise on one lot has no closed form here, and atoms cannot reach "
-                "the tails that high orders live in. Use the accountant 'pld'."
+                "Gaussian noise together with other noise on one lot has no closed form here, and atoms do not cover "
+                "the tails that high orders need. Use the accountant 'pld'."
             )
         for atoms, number in atoms_of(event, "upper", added=False, tail=1e-300, size=_SIZE):
             if atoms.only_p > 0:

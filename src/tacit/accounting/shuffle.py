@@ -20,7 +20,7 @@ from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.densities import Floats, GaussianDensity
 from tacit.accounting.events import EpsilonDelta, Event, ProductNoise, RandomizedResponse, ShuffledReports
-from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product, shifted
+from tacit.accounting.losses import Kind, LossAtoms, density_atoms, exact_power, exact_product
 from tacit.accounting.steps import atoms_of, boil_down, total_loss_ceiling
 from tacit.errors import NotAccountable
 
@@ -134,14 +134,14 @@ def report_atoms(event: ShuffledReports, kind: Kind, tail: float, size: int) -> 
     reports = _reports(event)
     if kind == "lower":
         spread = reports.mu / math.sqrt(event.population)
-        return shifted(GaussianDensity(1 / spread), 1.0, "lower", tail, size) if spread > 0 else _NOTHING
+        return density_atoms(GaussianDensity(1 / spread), 1.0, "lower", tail, size) if spread > 0 else _NOTHING
     most = float(reports.splits[-1])
     rough = np.concatenate([[0.0], np.geomspace(1e-5 * most, most, 60)])
     found = np.array([_upper_delta(event, float(epsilon)) for epsilon in rough])
     alive = int(np.searchsorted(-found, -max(1e-15, 4 * found.min())))
     losses = np.union1d(rough, np.linspace(0.0, rough[min(alive, rough.size - 1)], _POINTS))
     deltas = np.array([_upper_delta(event, float(epsilon)) for epsilon in losses])
-    return _mirrored(losses, np.minimum.accumulate(deltas))
+    return _mirror_curve(losses, np.minimum.accumulate(deltas))
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +282,7 @@ def _least_epsilon(delta_at: Callable[[float], float], delta: float, most: float
     return high
 
 
-def _mirrored(losses: Floats, deltas: Floats) -> LossAtoms:
+def _mirror_curve(losses: Floats, deltas: Floats) -> LossAtoms:
     """The symmetric pair whose delta runs straight (in e^epsilon) between these points: first loss 0, ascending."""
     keep = _hull(np.exp(losses), deltas)
     x, losses, deltas = np.exp(losses[keep]), losses[keep], deltas[keep]

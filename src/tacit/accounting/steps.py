@@ -1,4 +1,4 @@
-"""An event, boiled down to how often each kind of step occurred; and the loss of each kind."""
+"""An event reduced to its kinds of steps with their numbers, and the losses of each kind."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from tacit.accounting.losses import (
     coin_sampled,
     convolve,
     convolve_power,
+    density_atoms,
     mixture_atoms,
     remove_sampled,
     replaced_atoms,
-    shifted,
 )
 from tacit.accounting.mixture import GaussianMixture
 from tacit.errors import NotAccountable, NotProven
 
-# Product noise with more different shifts than this has them rounded to so many values, each on its safe side.
+# More different shifts than this are rounded to this many values, on the safe side.
 _MOST_SHIFTS = 256
-# A few losses on one lot are convolved atom by atom, the square of this many; for many there are transforms.
+# A few losses on one lot are convolved atom by atom (the square of this many); many by transforms.
 _JOINED = 1000
 _MANY_JOINED = 8
 _MOST_JOINED_SHIFTS = 24
@@ -67,37 +67,35 @@ class Steps:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether adding and removing the example look the same, as without sampling they do."""
+        """Whether adding and removing the example give the same losses, as they do without sampling."""
         return self.adjacency is Adjacency.REPLACE_ONE or not any(
             isinstance(event, Sampled) for event, _ in self.counts
         )
 
 
 def refuse_unproven(event: Event) -> None:
-    """Raise `NotProven` if anything inside `event` has no proof, wherever it stands."""
+    """Raise `NotProven` if any part of `event` has no proof."""
     for inner in event.walk():
         if isinstance(inner, Unproven):
             raise NotProven(
-                f"This event contains a release that is claimed to be {inner.claim}, but {inner.reason}. "
-                "No accountant can add up what is not proven. Use the method's rigorous form, or report the "
-                "claim as a claim."
+                f"This event contains a release that is claimed to be {inner.claim}, but {inner.reason}. No accountant "
+                "accepts a claim without a proof. Use the method's rigorous form, or report the claim as a claim."
             )
         if isinstance(inner, Adaptive):
             raise NotProven(
-                "The privacy parameters of this schedule were chosen after seeing earlier releases, and adding up "
-                "what happened to be chosen is not a guarantee. Fix multiplier, rate and steps in advance, or stop by "
-                "a filter."
+                "The privacy parameters of this schedule were chosen after seeing earlier releases, so the sum of "
+                "their costs is not a guarantee. Fix multiplier, rate and steps in advance, or use a filter."
             )
 
 
 def boil_down(event: Event, group: int = 1) -> Steps:
-    """Count the steps of `event`; unsampled Gaussians are added up exactly."""
+    """Count the steps of `event` by kind; unsampled Gaussians are composed exactly."""
     refuse_unproven(event)
     counts: Counter[Event] = Counter()
     _count(event, 1, counts)
     precision = 0.0
     rest = []
-    # In a fixed order, so that not even the last digit depends on the order of composition.
+    # A fixed order, so that the result does not depend on the order of composition.
     for leaf, times in sorted(counts.items(), key=repr):
         if times == 0:
             continue
@@ -105,7 +103,7 @@ def boil_down(event: Event, group: int = 1) -> Steps:
         if mu is None:
             rest.append((leaf, times))
         else:
-            # A product, which is infinite where a power would be an error.
+            # A product overflows to infinity, a power would raise an error.
             precision += times * (group * mu) * (group * mu)
     return Steps(math.sqrt(precision), tuple(rest), event.adjacency, group)
 
@@ -128,7 +126,7 @@ def _count(event: Event, times: int, counts: Counter[Event]) -> None:
 
 
 def _simplify(event: Sampled) -> Event:
-    """A lot of a lot is a lot; a lot of everything is everything; Gaussians on one lot are one Gaussian."""
+    """Sampling twice is sampling once; rate 1 is no sampling; Gaussians on one lot are one Gaussian."""
     if isinstance(event.inside, Sampled) and event.adjacency is Adjacency.ADD_REMOVE:
         return _simplify(Sampled(event.inside.inside, event.rate * event.inside.rate))
     inside, rate = event.inside, event.rate
@@ -139,9 +137,9 @@ def _simplify(event: Sampled) -> Event:
 
 
 def as_add_remove(steps: Steps) -> Steps | None:
-    """The same steps for one example added or removed, where each contributes at most half the replace-one sensitivity.
+    """The same steps for one example added or removed, if each contributes at most half the replace-one sensitivity.
 
-    None where that is not Gaussian noise throughout.
+    None unless all noise is Gaussian.
     """
     counts = []
     for event, times in steps.counts:
@@ -163,7 +161,7 @@ def gaussian_mu(event: Event) -> float | None:
 
 
 def exact_mixture(event: Event, added: bool, group: int = 1) -> GaussianMixture | None:
-    """The closed form of a Poisson-sampled Gaussian (for a group: how many of them take part is binomial)."""
+    """The closed form of a Poisson-sampled Gaussian; of a group, a binomial number takes part."""
     if not (isinstance(event, Sampled) and isinstance(event.inside, Gaussian)):
         return None
     if event.adjacency is Adjacency.REPLACE_ONE:
@@ -184,9 +182,9 @@ def atoms_of(
     focus: float = 0.0,
     most_shifts: int = _MOST_SHIFTS,
 ) -> list[tuple[LossAtoms, int]]:
-    """The losses of one step of this kind as atoms below, near or above the truth; several if independent.
+    """The losses of one step as atoms on the side of `kind`, each with its number; several if independent.
 
-    `focus` is a loss near which the atoms should be dense.
+    Atoms are dense near the loss `focus`.
     """
     mixture = exact_mixture(event, added, group)
     if mixture is not None:
@@ -196,8 +194,8 @@ def atoms_of(
             return [(_sampled_atoms(inside, rate, kind, added=added, tail=tail, size=size), 1)]
         case ProductNoise(density=density, shifts=shifts):
             return [
-                (shifted(density, group * shift, kind, tail, size), times)
-                for shift, times in _rounded_shifts(shifts, kind, most_shifts)
+                (density_atoms(density, group * shift, kind, tail, size), times)
+                for shift, times in _round_shifts(shifts, kind, most_shifts)
                 if shift > 0
             ]
         case RandomizedResponse(epsilon=epsilon, choices=choices) if group == 1:
@@ -205,7 +203,7 @@ def atoms_of(
         case EpsilonDelta(epsilon=epsilon, delta=delta) if group == 1:
             return [(_epsilon_delta_atoms(epsilon, delta), 1)]
         case ShuffledReports() if group == 1:
-            # It boils down the reports itself.
+            # A cycle: shuffling reduces the reports by `boil_down`.
             from tacit.accounting.shuffle import report_atoms
 
             return [(report_atoms(event, kind, tail, size), 1)]
@@ -221,7 +219,7 @@ def _sampled_atoms(inside: Event, rate: float, kind: Kind, *, added: bool, tail:
     is_replaced = inside.adjacency is Adjacency.REPLACE_ONE
     if is_replaced and kind != "upper" and isinstance(inside, Gaussian):
         return replaced_atoms(1 / inside.multiplier, rate, kind, tail, size)
-    whole = _joined(inside, kind, tail, size)
+    whole = _join_lot(inside, kind, tail, size)
     if is_replaced:
         return coin_sampled(whole, rate)
     with_example = remove_sampled(whole, rate)
@@ -231,19 +229,19 @@ def _sampled_atoms(inside: Event, rate: float, kind: Kind, *, added: bool, tail:
 def _refuse_shuffled(event: Event) -> None:
     if any(isinstance(inner, ShuffledReports) for inner in event.walk()):
         raise NotAccountable(
-            "Shuffled reports on a Poisson lot: fewer reports than the declared population would hide each other, so "
-            "the amplification that is stated does not hold. Shuffle the reports of everyone."
+            "Shuffled reports cannot be sampled: fewer reports than the declared population would be shuffled, so the "
+            "stated amplification does not hold. Shuffle the reports of everyone."
         )
 
 
 @lru_cache(maxsize=64)
-def _joined(event: Event, kind: Kind, tail: float, size: int) -> LossAtoms:
-    """The loss of everything that happens on one lot, as one list of atoms."""
+def _join_lot(event: Event, kind: Kind, tail: float, size: int) -> LossAtoms:
+    """The total loss of all releases on one lot, as one list of atoms."""
     steps = boil_down(event)
     if sum(times * _releases(inner) for inner, times in steps.counts) >= _MANY_JOINED:
-        # An estimate leaves out the far tails, which is too much if it is done many times.
+        # An estimate omits the far tails, which adds up over many releases.
         side: Kind = "upper" if kind == "upper" else "lower"
-        # A tail is a billionth of what a step may contribute to delta; a tenth of that must do for rounding.
+        # A tail is a billionth of a step's share of delta; rounding may use a tenth of that share.
         many = convolve_all(_lot_parts(steps, side, tail, size), kind, size, 1e8 * tail)
         if many is not None:
             return many
@@ -258,23 +256,23 @@ def _joined(event: Event, kind: Kind, tail: float, size: int) -> LossAtoms:
 
 
 def _releases(event: Event) -> int:
-    """How many independent losses an event on a lot has."""
+    """The number of independent losses of an event on a lot."""
     return sum(shift > 0 for shift in event.shifts) if isinstance(event, ProductNoise) else 1
 
 
 def _lot_parts(steps: Steps, kind: Kind, tail: float, size: int) -> list[tuple[LossAtoms, int]]:
-    """The losses of everything that happens on one lot, each with its number."""
+    """The losses of all releases on one lot, each with its number."""
     parts: list[tuple[LossAtoms, int]] = []
     for inner, times in steps.counts:
         atoms = atoms_of(inner, kind, added=False, tail=tail, size=size, most_shifts=_MOST_JOINED_SHIFTS)
         parts += [(one, number * times) for one, number in atoms]
     if steps.mu > 0:
-        parts.append((shifted(GaussianDensity(1 / steps.mu), 1.0, kind, tail, size), 1))
+        parts.append((density_atoms(GaussianDensity(1 / steps.mu), 1.0, kind, tail, size), 1))
     return parts
 
 
-def _rounded_shifts(shifts: tuple[float, ...], kind: Kind, most: int) -> list[tuple[float, int]]:
-    """Different shifts with their numbers; rounded up (upper), down (lower) or in the mean square (estimate)."""
+def _round_shifts(shifts: tuple[float, ...], kind: Kind, most: int) -> list[tuple[float, int]]:
+    """Different shifts with their numbers, rounded up (upper), down (lower) or in the mean square (estimate)."""
     values, counts = np.unique(np.array(shifts), return_counts=True)
     if values.size <= most:
         return [(float(v), int(n)) for v, n in zip(values, counts, strict=True)]
@@ -313,10 +311,10 @@ def _epsilon_delta_atoms(epsilon: float, delta: float) -> LossAtoms:
 
 
 def dominating_mu(steps: Steps) -> float:
-    """A mu for which all steps together are mu-GDP for certain; infinite where there is none.
+    """A mu for which all steps together are certified to be mu-GDP; infinite if there is none.
 
-    Sampling is not made use of: however rare, the worst outcome of a sampled Gaussian is as bad as
-    without sampling, so no smaller mu holds for the whole curve.
+    Sampling does not help: the worst outcome of a sampled Gaussian is as bad as without sampling, however rare it is,
+    so no smaller mu holds for the whole curve.
     """
     total = steps.mu * steps.mu
     for event, times in steps.counts:
@@ -341,7 +339,7 @@ def _unsampled_mu(event: Event) -> float:
 
 
 def total_loss_ceiling(steps: Steps, *, added: bool) -> float:
-    """The largest total loss that can occur with the example added (or removed); infinite where unbounded."""
+    """The largest possible total loss with the example added or removed; infinite if unbounded."""
     if steps.mu > 0:
         return math.inf
     total = 0.0
@@ -361,18 +359,18 @@ def total_loss_ceiling(steps: Steps, *, added: bool) -> float:
 
 
 def stated_sums(steps: Steps) -> tuple[float, float]:
-    """The sums of all epsilons and of all deltas, which hold together; infinite where not every step states them.
+    """The sums of all stated epsilons and deltas (basic composition); infinite unless every step states them.
 
-    Exact but for the last rounding, which is upwards: rounding must not hide that what was stated holds.
+    Computed exactly and rounded up once, so that stated pairs that fit a budget are seen to fit.
     """
     pairs = [(event, times) for event, times in steps.counts if isinstance(event, EpsilonDelta)]
     if steps.mu > 0 or steps.group > 1 or len(pairs) < len(steps.counts):
         return math.inf, math.inf
     epsilon = sum((Fraction(event.epsilon) * times for event, times in pairs), Fraction())
-    return _rounded_up(epsilon), _rounded_up(sum((Fraction(event.delta) * times for event, times in pairs), Fraction()))
+    return _round_up(epsilon), _round_up(sum((Fraction(event.delta) * times for event, times in pairs), Fraction()))
 
 
-def _rounded_up(value: Fraction) -> float:
+def _round_up(value: Fraction) -> float:
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit.accounting.composition import Composition
-from tacit.accounting.contour import JUMPS, draw, search, settle
+from tacit.accounting.contour import JUMPS, draw_lines, search_epsilon, settle_epsilon
 from tacit.accounting.losses import LossAtoms, thin
 from tacit.audit.statistics import Floats
 
@@ -39,8 +39,8 @@ def composed_epsilon(p: Floats, q: Floats, times: int, delta: float) -> float:
 
 def _one_way(atoms: LossAtoms, times: int, delta: float) -> float:
     rough = Composition(((thin(atoms, "estimate", _SEARCH_SIZE), times),))
-    tilt, epsilon, share = search(rough, delta)
+    tilt, epsilon, share = search_epsilon(rough, delta)
     fine = Composition(((thin(atoms, "lower", _SIZE), times),))
     order = (share, *(other for other in (*JUMPS, math.inf) if other != share))
-    lines = draw(fine, tilt, epsilon, math.log(delta), _TOLERANCE, order)
-    return settle(lines, epsilon, delta, "lower")
+    lines = draw_lines(fine, tilt, epsilon, math.log(delta), _TOLERANCE, order)
+    return settle_epsilon(lines, epsilon, delta, "lower")

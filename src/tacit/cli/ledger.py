@@ -182,7 +182,7 @@ def _open(file: str) -> "Ledger":
     from tacit.ledger.storage import storage_at
 
     storage = storage_at(file)
-    if not storage.is_there():
+    if not storage.exists():
         raise BadLedger(
             f"There is no ledger {storage.place}. Make one by tacit ledger budget {storage.place} DATASET --epsilon 3 "
             "--delta 1e-5, or by tacit train --ledger."

@@ -16,7 +16,7 @@ from tacit.cli.warned import Doubt, is_doubtful
 from tacit.datasets import Data
 from tacit.errors import NotProven
 from tacit.guarantee import Guarantee
-from tacit.ledger import Booking
+from tacit.ledger import Reservation
 from tacit.methods.choices import as_texts
 from tacit.reports.scores import describe_precision
 from tacit.reports.wording import interval, near, neighbours, step_words, up
@@ -102,7 +102,7 @@ def outcome(training: Training) -> list[Paragraph]:
 
 
 def result(
-    data: Data, score: Score | None, guarantee: Guarantee, folder: Path, booking: Booking | None
+    data: Data, score: Score | None, guarantee: Guarantee, folder: Path, booking: Reservation | None
 ) -> list[Paragraph]:
     """The same of any training on a data set with a name."""
     charged = [] if booking is None else [("Ledger", [standing(booking.ledger, data.name, booking.run)])]
@@ -139,7 +139,7 @@ def stopped(training: Training, command: str) -> str:
     )
 
 
-def reserved(booking: Booking | None) -> str:
+def reserved(booking: Reservation | None) -> str:
     """What the ledger still keeps for a run that was stopped, and how to give that back."""
     if booking is None:
         return ""

@@ -2,18 +2,18 @@
 
 from tacit.ledger.account import Account, Charge
 from tacit.ledger.book import Entry, fingerprint, is_secret_salt, new_salt, salted_fingerprint
-from tacit.ledger.booking import Booking
 from tacit.ledger.course import Block, Course
 from tacit.ledger.ledger import Ledger
+from tacit.ledger.reservation import Reservation
 
 __all__ = [
     "Account",
     "Block",
-    "Booking",
     "Charge",
     "Course",
     "Entry",
     "Ledger",
+    "Reservation",
     "fingerprint",
     "is_secret_salt",
     "new_salt",

@@ -1,4 +1,4 @@
-"""What the ledger says of one data set: what is spent and reserved, what is left, and why more would be too much."""
+"""One data set in the ledger: what is spent, reserved and left, and what would fit into the budget."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MOST_RUNS = 10**6
 
 @dataclass(frozen=True)
 class Charge:
-    """What one run costs: `is_settled` if that was released, else what it may release at most."""
+    """The cost of one run: what it released if `is_settled`, else the most that it may release."""
 
     run: str
     event: Event
@@ -65,7 +65,7 @@ class Account:
 
     @staticmethod
     def of(dataset: str, entries: Iterable[Entry]) -> Account:
-        """The data set as these rows have it. A run's newest row says what the whole run costs."""
+        """Read the data set from these rows. A run's newest row states the cost of the whole run."""
         terms: Terms | None = None
         charges: dict[str, Charge] = {}
         for entry in entries:
@@ -74,16 +74,16 @@ class Account:
             if entry.kind == "budget":
                 terms = read_terms(entry.content)
             if entry.kind in ("reserve", "settle"):
-                charges[entry.run] = _charge(entry, charges.get(entry.run))
+                charges[entry.run] = _read_charge(entry, charges.get(entry.run))
         return Account(dataset, terms, tuple(charges.values()))
 
     def without(self, run: str) -> Account:
-        """The account as if this run had never been."""
+        """The account without this run."""
         return Account(self.dataset, self.terms, tuple(charge for charge in self.charges if charge.run != run))
 
     @property
     def adjacency(self) -> Adjacency:
-        """The budget's neighbours; without one, those that every release says something about."""
+        """The adjacency of the budget; without a budget, one that covers every release."""
         if self.terms is not None:
             return self.terms.adjacency
         replaced = any(charge.event.adjacency is Adjacency.REPLACE_ONE for charge in self.charges)
@@ -92,14 +92,14 @@ class Account:
     @cached_property
     def total(self) -> Event:
         """Everything that was released or reserved, as one event."""
-        return self._with([charge.event for charge in self.charges])
+        return self._compose([charge.event for charge in self.charges])
 
     def after(self, event: Event) -> Event:
-        """Everything, and this event too."""
-        return self._with([*(charge.event for charge in self.charges), event])
+        """Everything together with this event."""
+        return self._compose([*(charge.event for charge in self.charges), event])
 
-    def _with(self, events: list[Event]) -> Event:
-        # A release about one example replaced makes all of it so, where no budget says otherwise.
+    def _compose(self, events: list[Event]) -> Event:
+        # Without a budget, one release about a replaced example makes the whole account replace-one.
         replaced = self.terms is None and any(event.adjacency is Adjacency.REPLACE_ONE for event in events)
         adjacency = Adjacency.REPLACE_ONE if replaced else self.adjacency
         if not events:
@@ -114,15 +114,15 @@ class Account:
             return math.inf
 
     def allows(self, event: Event) -> bool:
-        """Whether the budget, if there is one, has room for this event."""
+        """Whether this event fits into the budget; always true without one."""
         return self.terms is None or self.terms.allows(self.after(event))
 
     def remaining(self) -> Budget | None:
-        """The largest budget with which one more Gaussian release, or many that amount to one, fits; None if none does.
+        """The largest budget that one more Gaussian release (or several that add up to one) may use; None if none fits.
 
-        Without a budget there is nothing to remain of: `InvalidArgument`.
+        `InvalidArgument` if the data set has no budget.
         """
-        terms = self._needed_terms()
+        terms = self._require_terms()
         delta = terms.budget.delta
         try:
             if not terms.allows(self.total):
@@ -130,13 +130,13 @@ class Account:
             multiplier = self._least(lambda x: Gaussian(x, terms.adjacency), terms)
         except (NotAchievable, NotProven):
             return None
-        # The search stops where noise is no longer noise; one that costs more than the budget is not meant.
+        # The search stops at a very small multiplier, whose cost may be above the budget.
         epsilon = min(float(gdp.epsilon(delta, 1 / multiplier)), terms.budget.epsilon)
         return Budget(epsilon, delta) if epsilon > 0 else None
 
     def more_like_last(self) -> int | None:
-        """How many more runs like the last one the budget has room for; None before the first one."""
-        terms = self._needed_terms()
+        """How many more runs like the last one fit into the budget; None before the first run."""
+        terms = self._require_terms()
         if not self.charges:
             return None
         last = restate(self.charges[-1].event, terms.adjacency)
@@ -145,32 +145,36 @@ class Account:
         except NotProven:
             return 0
 
-    def fitting(self, cost: Callable[[int], Event], start: int, stop: int) -> int:
-        """The largest number from `start` to `stop` whose cost the budget has room for; `start` if none has."""
+    def largest_fitting(self, cost: Callable[[int], Event], start: int, stop: int) -> int:
+        """The largest number from `start` to `stop` whose cost fits into the budget; `start` if none fits."""
         return largest(lambda last: self.allows(cost(last)), start, stop)
 
     def refusal(self, course: Course) -> BudgetExceeded:
-        """Why a whole course is too much, and what would fit."""
-        terms, event = self._needed_terms(), course.cost([(0, course.steps)])
+        """The error for a course that does not fit: what it would cost, and what would fit."""
+        terms, event = self._require_terms(), course.cost([(0, course.steps)])
         budget = terms.budget
         after, before = curve(self.after(event)).epsilon(budget.delta), self.epsilon(budget.delta)
-        held = "" if terms.order is None else f" (held by a Rényi filter of order {terms.order:.3g}, which wants more)"
+        held = (
+            ""
+            if terms.order is None
+            else f" (held by a Rényi filter of order {terms.order:.3g}, which leaves a margin)"
+        )
         return BudgetExceeded(
             f"This would bring the data set {self.dataset!r} to epsilon {after:.4g} at delta {budget.delta:g}; the "
             f"budget is {budget.epsilon:g}{held}, of which {before:.4g} is spent or reserved. "
-            f"{self._what_fits(course, event, terms)}"
+            f"{self._advise(course, event, terms)}"
         )
 
-    def _what_fits(self, course: Course, event: Event, terms: Terms) -> str:
-        fits = self.fitting(lambda stop: course.cost([(0, stop)]), 0, course.steps) if course.steps > 1 else 0
+    def _advise(self, course: Course, event: Event, terms: Terms) -> str:
+        fits = self.largest_fitting(lambda stop: course.cost([(0, stop)]), 0, course.steps) if course.steps > 1 else 0
         fewer = f"stop after {fits:,} of {course.steps:,} steps" if fits else ""
         advice = ", or ".join(
             part for part in (self._more_noise(event, terms), fewer, self._less(event, terms)) if part
         )
-        return f"{advice[0].upper()}{advice[1:]}." if advice else "Nothing of this kind fits any more."
+        return f"{advice[0].upper()}{advice[1:]}." if advice else "No release of this kind fits any more."
 
     def _more_noise(self, event: Event, terms: Terms) -> str:
-        """How much more noise would make it fit; nothing where none would."""
+        """The noise that would make it fit; empty if none would."""
         if add_noise(event, 2.0) == event or not terms.allows(self.total):
             return ""
         try:
@@ -179,19 +183,19 @@ class Account:
             return ""
         multipliers = {one.multiplier for one in event.walk() if isinstance(one, Gaussian)}
         alone = len(multipliers) == 1 and not any(isinstance(one, ProductNoise) for one in event.walk())
-        # Rounded up, so that what is typed after reading it fits.
-        goal = f"to {_up(multipliers.pop() * factor)}" if alone else f"by a factor of {_up(factor)}"
+        # Rounded up, so that the printed number fits.
+        goal = f"to {_round_up(multipliers.pop() * factor)}" if alone else f"by a factor of {_round_up(factor)}"
         return f"raise the multiplier {goal}"
 
     def _less(self, event: Event, terms: Terms) -> str:
-        """How much less epsilon would make it fit, where no more than that is known of the event."""
+        """The epsilon that would make it fit, for an event of which only (epsilon, delta) is known."""
         if not isinstance(event, EpsilonDelta) or not terms.allows(self.after(replace(event, epsilon=0.0))):
             return ""
         low, high = 0.0, event.epsilon
         while high - low > 1e-4 * event.epsilon:
             middle = (low + high) / 2
             low, high = (middle, high) if terms.allows(self.after(replace(event, epsilon=middle))) else (low, middle)
-        # Rounded down, so that what is typed after reading it fits.
+        # Rounded down, so that the printed number fits.
         return f"lower epsilon to {math.floor(low * 1e4) / 1e4:g}" if low >= 1e-4 else ""
 
     def _least(self, event_of: Callable[[float], Event], terms: Terms) -> float:
@@ -203,13 +207,13 @@ class Account:
         while not terms.allows(self.after(event_of(high))):
             low, high = high, 2 * high
             if high > 1e9:
-                raise NotAchievable("No amount of noise brings this event within what the filter lets through.")
+                raise NotAchievable("No amount of noise makes this event fit through the filter.")
         while high / low > 1.0001:
             middle = math.sqrt(low * high)
             low, high = (low, middle) if terms.allows(self.after(event_of(middle))) else (middle, high)
         return high
 
-    def _needed_terms(self) -> Terms:
+    def _require_terms(self) -> Terms:
         if self.terms is None:
             raise InvalidArgument(
                 f"The data set {self.dataset!r} has no budget. Give it one: Ledger(path).set_budget({self.dataset!r}, "
@@ -294,9 +298,9 @@ def add_noise(event: Event, factor: float) -> Event:
 
 
 def largest(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest number from `low` to `high` that fits, where smaller ones fit too; `low` itself is not asked.
+    """The largest number from `low` to `high` that fits, if smaller numbers fit too; `low` itself is not tried.
 
-    Numbers are tried from `low` on, in growing steps: what is far too much is never asked for.
+    Steps grow from `low` on, so that numbers far too large are never tried.
     """
     step = 1
     while low < high and fits(min(low + step, high)):
@@ -313,11 +317,13 @@ def read_terms(content: dict[str, Any]) -> Terms:
     return Terms(Budget(content["epsilon"], content["delta"]), Adjacency(content["adjacency"]), content["order"])
 
 
-def _charge(entry: Entry, earlier: Charge | None) -> Charge:
+def _read_charge(entry: Entry, earlier: Charge | None) -> Charge:
     try:
         event = from_json(json.dumps(entry.content["event"]))
     except (InvalidArgument, KeyError) as error:
-        raise BadLedger(f"Entry {entry.number} holds an event that this tacit cannot read: {error}") from error
+        raise BadLedger(
+            f"Entry {entry.number} holds an event that this version of tacit cannot read: {error}"
+        ) from error
     return Charge(
         entry.run,
         event,
@@ -328,7 +334,7 @@ def _charge(entry: Entry, earlier: Charge | None) -> Charge:
     )
 
 
-def _up(value: float) -> str:
+def _round_up(value: float) -> str:
     """Five digits, never below the value."""
     scale = 10.0 ** (4 - math.floor(math.log10(value)))
     return f"{math.ceil(value * scale) / scale:.5g}"

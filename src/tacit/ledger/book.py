@@ -1,4 +1,9 @@
-"""A ledger's rows, each sealed by a hash of it and of the one before, wherever they are kept."""
+"""The rows of a ledger, each sealed by a hash of itself and of the row before; and fingerprints of data.
+
+A fingerprint is as private as the examples: anyone who has it and knows all examples but one can try every value of
+the last one. So none is written as it is. A ledger keys it with its own secret; reports and comparisons use a salt
+that stays in a file of the owner's.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ Kind = Literal["data", "budget", "reserve", "settle"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One row: what was decided, by whom and when."""
+    """One row: a decision, by whom and when."""
 
     number: int
     at: str
@@ -38,22 +43,22 @@ class Entry:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """What the row says, beside what its columns do; without a fingerprint that an old tacit left unkeyed."""
+        """The content beside the columns, without a fingerprint that an old version wrote unkeyed."""
         values: dict[str, Any] = json.loads(self.text)
-        shown: dict[str, Any] = without_fingerprints(values) if self.is_unkeyed else values
+        shown: dict[str, Any] = drop_fingerprints(values) if self.is_unkeyed else values
         return shown
 
     @property
     def is_unkeyed(self) -> bool:
-        """Whether an old tacit has written a fingerprint into the row without the ledger's secret."""
+        """Whether an old version wrote a fingerprint into the row without the ledger's secret."""
         if self.kind == "data" or '"fingerprint"' not in self.text:
             return False
         try:
             values = json.loads(self.text)
         except ValueError:
-            # Nothing of it can be shown either.
+            # Damaged text cannot be shown either.
             return False
-        return bool(values != without_fingerprints(values))
+        return bool(values != drop_fingerprints(values))
 
     def seal(self) -> str:
         """The hash that the row must have."""
@@ -62,7 +67,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Live:
-    """How far the process that goes on with a run may have drawn."""
+    """How far the process that currently owns a run may have drawn."""
 
     run: str
     attempt: str
@@ -74,7 +79,7 @@ class Live:
 
 
 class Rows(Protocol):
-    """What a database holds of a ledger, within one transaction."""
+    """The tables of a ledger within one transaction."""
 
     def meta(self) -> dict[str, str]:
         """The ledger's own name and its secret."""
@@ -83,7 +88,7 @@ class Rows(Protocol):
         """All rows, oldest first."""
 
     def last_number(self) -> int:
-        """The number of the newest row that was ever added, also if it is gone."""
+        """The number of the newest row ever added, even if the row is gone."""
 
     def add(self, entry: Entry) -> None:
         """Add a row."""
@@ -106,42 +111,42 @@ class Book:
         self.place, self._rows = place, rows
         self._meta = rows.meta()
         if self._meta.keys() != {"identity", "secret"}:
-            raise BadLedger(f"{place} is damaged: it has lost its name. Restore it from a copy.")
+            raise BadLedger(f"{place} is damaged: its identity is missing. Restore it from a copy.")
         self.entries = rows.entries()
-        _refuse_broken(place, self.origin, self.entries, rows.last_number())
-        # From this row on, seals are hashes of an unkeyed fingerprint among other things.
+        _check_chain(place, self.origin, self.entries, rows.last_number())
+        # Seals from this row on depend on an unkeyed fingerprint.
         self.keyed_from = next((entry.number for entry in self.entries if entry.is_unkeyed), None)
 
     @property
     def identity(self) -> str:
-        """The ledger's own name, which a copy shares."""
+        """The ledger's identity, which a copy shares."""
         return str(self._meta["identity"])
 
     @property
     def origin(self) -> str:
-        """What the first row's seal follows on."""
+        """The seal before the first row."""
         return _hash(self._meta["identity"], self._meta["secret"])
 
     @property
     def head(self) -> str:
-        """The newest seal: it vouches for all rows."""
+        """The newest seal, which depends on all rows."""
         return self._seal(len(self.entries))
 
-    def mixed(self, fingerprint: str) -> str:
-        """The fingerprint, keyed with the ledger's secret: it says nothing to whoever does not have both."""
+    def key_fingerprint(self, fingerprint: str) -> str:
+        """Key a fingerprint with the ledger's secret: it tells nothing without both."""
         return hmac.new(str(self._meta["secret"]).encode(), fingerprint.encode(), "sha256").hexdigest()
 
     def public_seal(self, number: int) -> str:
-        """The seal of a row, or what the first row's follows on for 0, as it may leave the ledger.
+        """The seal of a row as it may leave the ledger; 0 stands for the seal before the first row.
 
-        The seal of a row with an unkeyed fingerprint, and all that follow, would show whether a guess of the examples
-        is right. They leave the ledger keyed.
+        The seal of a row with an unkeyed fingerprint, and every later one, would confirm a guess of the examples, so
+        they leave the ledger keyed.
         """
         seal = self._seal(number)
-        return seal if self.keyed_from is None or number < self.keyed_from else self.mixed(f"seal {seal}")
+        return seal if self.keyed_from is None or number < self.keyed_from else self.key_fingerprint(f"seal {seal}")
 
     def holds(self, number: int, seal: str) -> bool:
-        """Whether the row of this number is there with this seal, keyed or not."""
+        """Whether the row of this number exists with this seal, keyed or not."""
         return number <= len(self.entries) and seal in (self._seal(number), self.public_seal(number))
 
     def _seal(self, number: int) -> str:
@@ -153,7 +158,7 @@ class Book:
 
     def append(self, kind: Kind, dataset: str, run: str, content: dict[str, Any]) -> Entry:
         """Add a row."""
-        at, who, text = datetime.now(UTC).isoformat(timespec="seconds"), _who(), json.dumps(content)
+        at, who, text = datetime.now(UTC).isoformat(timespec="seconds"), _user_name(), json.dumps(content)
         number = self.entries[-1].number + 1 if self.entries else 1
         columns = (number, at, who, kind, dataset, run, text, self.head)
         entry = Entry(*columns, hash=_hash(*columns))
@@ -162,54 +167,54 @@ class Book:
         return entry
 
     def live(self, run: str) -> Live | None:
-        """The mark of the process that goes on with a run, if one does."""
+        """The mark of the process that owns a run, if there is one."""
         found = self._rows.live(run)
         if found is None:
             return None
         live, seal = found
         if live.seal() != seal:
             raise BadLedger(
-                f"{self.place} is damaged: how far run {run} has drawn cannot be read. Restore the ledger from a copy."
+                f"{self.place} is damaged: the mark of run {run} cannot be read. Restore the ledger from a copy."
             )
         return live
 
     def set_live(self, live: Live) -> None:
-        """Let this process, and no other, go on with the run."""
+        """Let this process, and no other, continue the run."""
         self._rows.set_live(live)
 
     def end_live(self, run: str) -> None:
-        """Let no process go on with the run."""
+        """Let no process continue the run."""
         self._rows.end_live(run)
 
 
-def without_fingerprints(value: Any) -> Any:
-    """What is said about a release, without whatever is called a fingerprint in it."""
+def drop_fingerprints(value: Any) -> Any:
+    """The value without any entry named `fingerprint`."""
     if isinstance(value, dict):
-        return {name: without_fingerprints(each) for name, each in value.items() if name != "fingerprint"}
-    return [without_fingerprints(each) for each in value] if isinstance(value, list) else value
+        return {name: drop_fingerprints(each) for name, each in value.items() if name != "fingerprint"}
+    return [drop_fingerprints(each) for each in value] if isinstance(value, list) else value
 
 
 def new_meta() -> dict[str, str]:
-    """A name and a secret for a ledger that is being made."""
+    """An identity and a secret for a new ledger."""
     return {"identity": secrets.token_hex(16), "secret": secrets.token_hex(32)}
 
 
-def _refuse_broken(place: str, origin: str, entries: list[Entry], last: int) -> None:
+def _check_chain(place: str, origin: str, entries: list[Entry], last: int) -> None:
     previous = origin
     for number, entry in enumerate(entries, start=1):
         if entry.number != number:
-            raise BadLedger(_tampered(place, number, "is missing"))
+            raise BadLedger(_describe_damage(place, number, "is missing"))
         if entry.previous != previous or entry.seal() != entry.hash:
-            raise BadLedger(_tampered(place, number, "is not as it was written"))
+            raise BadLedger(_describe_damage(place, number, "was changed"))
         previous = entry.hash
     if last > len(entries):
-        raise BadLedger(_tampered(place, len(entries) + 1, "is missing"))
+        raise BadLedger(_describe_damage(place, len(entries) + 1, "is missing"))
 
 
-def _tampered(place: str, number: int, what: str) -> str:
+def _describe_damage(place: str, number: int, what: str) -> str:
     return (
-        f"Entry {number} of {place} {what}, so the ledger may say less than was released. Restore it from a copy that "
-        f"`tacit ledger verify` finds whole."
+        f"Entry {number} of {place} {what}, so the ledger may state less than was released. Restore it from a copy "
+        "that passes `tacit ledger verify`."
     )
 
 
@@ -217,11 +222,11 @@ def _hash(*values: object) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-def _who() -> str:
+def _user_name() -> str:
     try:
         name = getpass.getuser()
     except (KeyError, OSError):
-        # A user without a name, as containers have them.
+        # A user without a name, as in some containers.
         name = f"user {os.getuid()}"
     return f"{name}@{socket.gethostname()}"
 
@@ -229,8 +234,8 @@ def _who() -> str:
 def fingerprint(*arrays: Any) -> str:
     """A SHA-256 of the arrays' types, shapes and contents.
 
-    It is a function of private data: whoever has it can tell whether a guess of *all* the data is right. Never write it
-    down: `Ledger.spend(..., fingerprint=...)` keys it first, and `salted_fingerprint` is the one for other files.
+    It is private: it confirms a guess of *all* the data. Never write it to a file: `Ledger.spend(..., fingerprint=...)`
+    keys it first, and `salted_fingerprint` is for other files.
 
     >>> fingerprint(np.zeros(3)) == fingerprint(np.zeros(3)), fingerprint(np.zeros(3)) == fingerprint(np.zeros((3, 1)))
     (True, False)
@@ -240,7 +245,7 @@ def fingerprint(*arrays: Any) -> str:
         array = np.asarray(each)
         if array.dtype.hasobject:
             raise InvalidArgument(
-                f"An array of Python objects ({array.dtype}) has no fingerprint. Turn its columns into numbers or "
+                f"An array of Python objects ({array.dtype}) has no fingerprint. Convert its columns to numbers or "
                 "text of fixed length first."
             )
         digest.update(f"{array.dtype.str} {array.shape}\n".encode())
@@ -249,17 +254,17 @@ def fingerprint(*arrays: Any) -> str:
 
 
 def salted_fingerprint(salt: str, *arrays: Any) -> str:
-    """The fingerprint of the arrays behind a secret `salt` of hexadecimal digits: it commits, and tells nothing."""
+    """The fingerprint of a secret `salt` (hexadecimal) and the arrays: it commits to them and reveals nothing."""
     return fingerprint(np.frombuffer(bytes.fromhex(salt), np.uint8), *arrays)
 
 
 def new_salt() -> str:
-    """A secret of 128 bits, also for a run with a seed: whoever reads about such a run may know the seed."""
+    """A random secret of 128 bits, never derived from a seed, which readers of a run may know."""
     return secrets.token_hex(16)
 
 
 def is_secret_salt(salt: str | None, seed: int | None) -> bool:
-    """Whether nobody else knows the salt of a run: there is one, and it was not made from the seed, as it once was."""
+    """Whether a run has a salt that nobody else knows: old versions derived it from the seed."""
     return salt is not None and (seed is None or salt != _salt_of_seed(seed))
 
 

@@ -1,4 +1,4 @@
-"""A run's course: what each of its steps costs, and therefore what any part of it costs."""
+"""The course of a run: the cost of each step, and so the cost of any part of the run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tacit import _validate
 from tacit.accounting.events import Composed, Event, Repeated, from_json
 from tacit.errors import InvalidArgument
 
-# Steps from the first to before the second, drawn one after the other by one process.
+# Steps first <= step < second, drawn in order by one process.
 Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Block:
-    """`times` times `length` steps. Each `length` of them cost `event` once, as soon as the first is drawn."""
+    """`times` times `length` steps. Each `length` steps cost `event` once, from the first draw on."""
 
     event: Event
     times: int = 1
@@ -33,7 +33,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Course:
-    """The steps of a run in order. `is_repeatable` says that a step drawn again is the same numbers again (a seed).
+    """The steps of a run in order. `is_repeatable`: a step drawn again gives the same numbers (a fixed seed).
 
     >>> from tacit.accounting import Gaussian
     >>> course = Course((Block(Gaussian(1.1), times=12),))
@@ -50,20 +50,20 @@ class Course:
 
     @staticmethod
     def of(event: Event) -> Course:
-        """A release, or several of one kind."""
+        """The course of one release, or of several equal ones."""
         if isinstance(event, Repeated) and event.times:
             return Course((Block(event.inside, event.times),))
         return Course((Block(event),))
 
     @property
     def steps(self) -> int:
-        """How many steps there are; the last block's may be fewer than its length."""
+        """The number of steps."""
         return sum(block.times * block.length for block in self.blocks)
 
     def cost(self, ranges: Iterable[Range]) -> Event:
-        """What was spent where processes drew these ranges: steps drawn twice, with fresh noise, cost twice.
+        """The cost of these ranges: a step drawn twice with fresh noise costs twice.
 
-        An example is in one of a block's steps only, so a block costs as often as its most drawn step was drawn.
+        An example takes part in only one step of each `length` steps, so these cost as often as their most drawn step.
         """
         counts = self._counts(ranges)
         parts: list[Event] = []
@@ -72,7 +72,7 @@ class Course:
             stop = start + block.times * block.length
             drawn = int(counts[start:stop].reshape(block.times, block.length).max(axis=1).sum())
             if drawn:
-                parts.append(_times(block.event, drawn))
+                parts.append(_repeat(block.event, drawn))
             start = stop
         if not parts:
             return Repeated(self.blocks[0].event, 0)
@@ -83,14 +83,14 @@ class Course:
         changes = np.zeros(self.steps + 1, dtype=np.int64)
         for start, stop in ranges:
             if not 0 <= start <= stop <= self.steps:
-                raise InvalidArgument(f"Steps {start} to {stop} are no part of a course of {self.steps} steps.")
+                raise InvalidArgument(f"Steps {start} to {stop} are not within a course of {self.steps} steps.")
             changes[start] += 1
             changes[stop] -= 1
         counts = np.cumsum(changes[:-1])
         return np.minimum(counts, 1) if self.is_repeatable else counts
 
     def to_data(self) -> dict[str, Any]:
-        """What JSON can hold; `from_data` gives back an equal course."""
+        """The course as JSON values; `from_data` gives back an equal one."""
         blocks = [[json.loads(block.event.to_json()), block.times, block.length] for block in self.blocks]
         return {"blocks": blocks, "is_repeatable": self.is_repeatable}
 
@@ -101,16 +101,16 @@ class Course:
         return Course(blocks, data["is_repeatable"])
 
 
-def _times(event: Event, times: int) -> Event:
+def _repeat(event: Event, times: int) -> Event:
     if isinstance(event, Repeated):
         return Repeated(event.inside, event.times * times)
     return event if times == 1 else Repeated(event, times)
 
 
-def both(ranges: Sequence[Range], others: Sequence[Range]) -> list[Range]:
-    """What was drawn according to either of two witnesses: the ranges, and steps that only the others know of.
+def merge_ranges(ranges: Sequence[Range], others: Sequence[Range]) -> list[Range]:
+    """All steps that either of two records lists: the ranges, and steps that only `others` has.
 
-    >>> both([(0, 5)], [(0, 3), (2, 7)])
+    >>> merge_ranges([(0, 5)], [(0, 3), (2, 7)])
     [(0, 5), (2, 3), (5, 6), (6, 7)]
     """
     known, told = (Counter(step for start, stop in each for step in range(start, stop)) for each in (ranges, others))
@@ -119,6 +119,6 @@ def both(ranges: Sequence[Range], others: Sequence[Range]) -> list[Range]:
     return [*ranges, *((step, step + 1) for step in sorted((told - known).elements()))]
 
 
-def added(ranges: Sequence[Range], more: Range) -> list[Range]:
-    """The ranges with one more, unless it is empty."""
+def add_range(ranges: Sequence[Range], more: Range) -> list[Range]:
+    """The ranges and one more, unless that is empty."""
     return [*ranges, more] if more[1] > more[0] else list(ranges)

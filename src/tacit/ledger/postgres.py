@@ -1,8 +1,8 @@
-"""A ledger in a PostgreSQL database, for a team: the same rows and seals, decided under a lock that all of it shares.
+"""A ledger in a PostgreSQL database that a team shares: the same rows and seals as in a file, under one lock.
 
-Whoever decides takes an exclusive lock on the table of marks first. Marks are changed by processes that go on with a
-run, so while one process decides, no other one decides and none draws a step that the first would not see. A commit
-returns once it is on the server's disk, whatever the server's default is.
+A process takes an exclusive lock on the table of marks before it decides anything. Processes that own a run change
+marks, so during a decision no other process decides, and none draws a step that the first would not see. A commit
+returns once it is on the server's disk, regardless of the server's default.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LIVE = Table(
     Column("stop", Integer, nullable=False),
     Column("seal", Text, nullable=False),
 )
-# One row: how many entries were ever added. Without it, the loss of the last ones would go unnoticed.
+# One row: how many entries were ever added. Without it, nobody would notice the loss of the last ones.
 _HEAD = Table("tacit_head", _TABLES, Column("number", Integer, nullable=False))
 _ENTRIES_STAY = (
     """CREATE FUNCTION tacit_entries_stay() RETURNS trigger LANGUAGE plpgsql AS
@@ -70,38 +70,38 @@ _ENTRIES_STAY = (
 @final
 @dataclass(frozen=True)
 class PostgresStorage:
-    """A ledger's database. Its tables belong to whoever makes the ledger, and others see them only if granted."""
+    """A ledger's database. Its tables belong to the user who creates the ledger; others need grants."""
 
     place: str
     engine: Engine = field(repr=False, compare=False)
 
     @staticmethod
     def at(address: str) -> PostgresStorage:
-        """The storage at an address; a password in it is used, and neither shown nor saved."""
+        """The storage at an address; a password in it is used, but neither printed nor saved."""
         try:
             url = make_url(address).set(drivername="postgresql+psycopg")
-            # A connection for each transaction, as processes may be forked between two of them.
+            # One connection per transaction: processes may fork in between.
             engine = create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 20})
         except (ArgumentError, ValueError) as error:
             raise InvalidArgument(
                 "The address of a ledger on PostgreSQL must be one such as postgresql://user@host:5432/database. "
                 f"This one cannot be read: {error}."
             ) from None
-        return PostgresStorage(_shown(url), engine)
+        return PostgresStorage(_hide_password(url), engine)
 
     @property
     def saved_place(self) -> str:
-        """The address without a password, which libpq then takes from PGPASSWORD or ~/.pgpass."""
+        """The address without a password; libpq reads that from PGPASSWORD or ~/.pgpass."""
         return self.place
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the database holds a ledger's tables."""
-        with self._explained(), self.engine.connect() as connection:
+        with self._explain_errors(), self.engine.connect() as connection:
             return _holds_tables(connection)
 
     def create(self) -> None:
-        """Make an empty ledger. Nothing happens if another process was faster."""
-        with self._explained(), self.engine.begin() as connection:
+        """Create an empty ledger, unless another process already did."""
+        with self._explain_errors(), self.engine.begin() as connection:
             _prepare(connection, self.place)
             connection.execute(select(func.pg_advisory_xact_lock(0x74636974)))
             if _holds_tables(connection):
@@ -113,29 +113,29 @@ class PostgresStorage:
             connection.execute(insert(_META), [{"key": key, "value": value} for key, value in meta.items()])
             connection.execute(insert(_HEAD).values(number=0))
 
-    def reading(self) -> AbstractContextManager[Book]:
-        """The ledger as it is at one moment."""
+    def read(self) -> AbstractContextManager[Book]:
+        """A consistent view of the ledger."""
         return self._transaction(is_writing=False)
 
-    def writing(self) -> AbstractContextManager[Book]:
-        """The ledger with its write lock: no other process decides anything until this one is done. All or nothing."""
+    def write(self) -> AbstractContextManager[Book]:
+        """The ledger under its write lock, as one transaction: all of it is written, or nothing."""
         return self._transaction(is_writing=True)
 
-    def marks(self) -> PostgresMarks:
-        """A connection for marks, each of which is a transaction of its own."""
-        with self._explained():
+    def open_marks(self) -> PostgresMarks:
+        """A connection for marks; each mark is its own transaction."""
+        with self._explain_errors():
             connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             _prepare(connection, self.place)
         return PostgresMarks(self, connection, os.getpid())
 
     def check(self) -> None:
-        """Nothing: the server checks its own pages, where it was made with data checksums."""
+        """Nothing to do: the server checks its pages if it uses data checksums."""
 
     @contextmanager
     def _transaction(self, is_writing: bool) -> Iterator[Book]:
-        # Under the lock, every statement must see what was decided before it was granted; a reader, one moment only.
+        # Under the lock every statement must see earlier decisions; a reader needs one consistent view.
         level = "READ COMMITTED" if is_writing else "REPEATABLE READ"
-        with self._explained(), self.engine.connect() as connection:
+        with self._explain_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(isolation_level=level, postgresql_readonly=not is_writing)
             with connection.begin():
                 _prepare(connection, self.place)
@@ -144,14 +144,14 @@ class PostgresStorage:
                 yield Book(self.place, _PostgresRows(connection, self.place))
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """What the server says, as a sentence."""
+    def _explain_errors(self) -> Iterator[None]:
+        """Turn errors of the server into errors of tacit."""
         try:
             yield
         except DBAPIError as error:
-            raise _sentence(self.place, error) from error
+            raise _translate_error(self.place, error) from error
         except SQLAlchemyError as error:
-            raise TacitError(f"The ledger {self.place} cannot be used: {_line(error)}.") from error
+            raise TacitError(f"The ledger {self.place} cannot be used: {_join_lines(error)}.") from error
 
 
 @final
@@ -164,14 +164,14 @@ class PostgresMarks:
     process: int
 
     def mark(self, live: Live) -> bool:
-        """Note how far this process may draw; False if it is no longer the one that goes on with the run."""
+        """Record how far this process may draw; False if another process owns the run now."""
         mine = (_LIVE.c.run == live.run) & (_LIVE.c.attempt == live.attempt)
-        with self.storage._explained():
+        with self.storage._explain_errors():
             changed = self.connection.execute(update(_LIVE).where(mine).values(stop=live.stop, seal=live.seal()))
             return changed.rowcount == 1
 
     def close(self) -> None:
-        """Close it; a forked process must not, for it would close its parent's."""
+        """Close the connection; a forked process would close its parent's, so it does nothing."""
         if os.getpid() == self.process:
             self.connection.close()
 
@@ -199,7 +199,7 @@ class _PostgresRows:
     def last_number(self) -> int:
         number = self.connection.execute(select(_HEAD.c.number)).scalar_one_or_none()
         if number is None:
-            raise BadLedger(f"{self.place} is damaged: it has lost count of its entries. Restore it from a copy.")
+            raise BadLedger(f"{self.place} is damaged: the number of its entries is missing. Restore it from a copy.")
         return int(number)
 
     def add(self, entry: Entry) -> None:
@@ -221,7 +221,7 @@ class _PostgresRows:
 
 
 def _prepare(connection: Connection, place: str) -> None:
-    """Wait for the disk at every commit, and not for ever for a lock."""
+    """Wait for the disk at every commit, and for a lock only up to a limit."""
     settings = select(
         func.set_config("synchronous_commit", "on", False),
         func.set_config("lock_timeout", f"{_SECONDS_TO_WAIT}s", False),
@@ -229,8 +229,8 @@ def _prepare(connection: Connection, place: str) -> None:
     )
     if connection.execute(settings).one()[2] != "on":
         raise TacitError(
-            f"The server of {place} runs with fsync off, so a power cut could lose what was charged for releases that "
-            "are out in the world. Switch fsync on, or use another server."
+            f"The server of {place} runs with fsync off, so a power cut could lose charges of releases that have "
+            "been published. Switch fsync on, or use another server."
         )
 
 
@@ -238,28 +238,26 @@ def _holds_tables(connection: Connection) -> bool:
     return connection.execute(select(func.to_regclass("tacit_meta"))).scalar_one() is not None
 
 
-def _shown(url: URL) -> str:
+def _hide_password(url: URL) -> str:
     bare = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
-    # A password can also stand among the options.
+    # A password may also be among the options.
     return bare.difference_update_query(["password", "sslpassword"]).render_as_string(hide_password=False)
 
 
-def _sentence(place: str, error: DBAPIError) -> TacitError:
-    cause, said = error.orig, _line(error.orig or error)
+def _translate_error(place: str, error: DBAPIError) -> TacitError:
+    cause, said = error.orig, _join_lines(error.orig or error)
     if isinstance(cause, psycopg.errors.LockNotAvailable):
-        return TacitError(
-            f"Other processes have kept the ledger {place} to themselves for {_SECONDS_TO_WAIT} seconds. Try again."
-        )
+        return TacitError(f"Other processes have locked the ledger {place} for {_SECONDS_TO_WAIT} seconds. Try again.")
     if isinstance(cause, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
-        return BadLedger(f"{place} holds no whole ledger: {said}. Restore it from a copy.")
+        return BadLedger(f"{place} does not hold a complete ledger: {said}. Restore it from a copy.")
     if isinstance(cause, psycopg.DataError):
         return InvalidArgument(f"The ledger {place} cannot hold this: {said}.")
     return TacitError(
-        f"The ledger {place} cannot be used: {said}. Nothing may be released before it can. See to it that the server "
-        "runs, that it lets you in, and that you may write the ledger's tables."
+        f"The ledger {place} cannot be used: {said}. Nothing may be released until it can. Check that the server runs, "
+        "that you can log in, and that you may write the ledger's tables."
     )
 
 
-def _line(error: BaseException) -> str:
-    """What an error says, in one line."""
+def _join_lines(error: BaseException) -> str:
+    """The message of an error in one line."""
     return " ".join(str(error).split()).rstrip(".")

@@ -37,17 +37,17 @@ CREATE TRIGGER entries_last BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, '
 
 
 class Marks(Protocol):
-    """A connection that stays open, for a process that marks one step after the other."""
+    """An open connection, for a process that marks one step after another."""
 
     def mark(self, live: Live) -> bool:
-        """Note how far this process may draw; False if it is no longer the one that goes on with the run."""
+        """Record how far this process may draw; False if another process owns the run now."""
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
 
 
 class Storage(Protocol):
-    """A place for one ledger. Whatever goes wrong with it is a `TacitError` that says what and where."""
+    """Where one ledger is stored. Every failure is a `TacitError` that names the problem and the place."""
 
     @property
     def place(self) -> Path | str:
@@ -55,25 +55,25 @@ class Storage(Protocol):
 
     @property
     def saved_place(self) -> str:
-        """Where a run that is resumed in another folder finds it again."""
+        """The place, valid also from another working directory."""
 
-    def is_there(self) -> bool:
-        """Whether there is a ledger, whole or not."""
+    def exists(self) -> bool:
+        """Whether there is a ledger, intact or not."""
 
     def create(self) -> None:
-        """Make an empty ledger. Nothing happens if another process was faster."""
+        """Create an empty ledger, unless another process already did."""
 
-    def reading(self) -> AbstractContextManager[Book]:
-        """The ledger as it is at one moment."""
+    def read(self) -> AbstractContextManager[Book]:
+        """A consistent view of the ledger."""
 
-    def writing(self) -> AbstractContextManager[Book]:
-        """The ledger with its write lock: no other process decides anything until this one is done. All or nothing."""
+    def write(self) -> AbstractContextManager[Book]:
+        """The ledger under its write lock, as one transaction: all of it is written, or nothing."""
 
-    def marks(self) -> Marks:
-        """A connection for marks, which a forked process must not use."""
+    def open_marks(self) -> Marks:
+        """A connection for marks; a forked process must not use it."""
 
     def check(self) -> None:
-        """Raise `BadLedger` if what the database itself checks is damaged anywhere."""
+        """Run the database's own check; `BadLedger` if it finds damage."""
 
 
 def storage_at(place: str | os.PathLike[str]) -> Storage:
@@ -105,32 +105,32 @@ class SqliteStorage:
 
     @property
     def saved_place(self) -> str:
-        """The file, from wherever one looks."""
+        """The absolute path."""
         return str(self.path.absolute())
 
-    def is_there(self) -> bool:
-        """Whether there is a file of this name."""
+    def exists(self) -> bool:
+        """Whether the file exists."""
         return self.path.exists()
 
     def create(self) -> None:
-        """Make an empty ledger. Nothing happens if another process was faster."""
+        """Create an empty ledger, unless another process already did."""
         _create(self.path)
 
-    def reading(self) -> AbstractContextManager[Book]:
-        """The ledger as it is at one moment."""
+    def read(self) -> AbstractContextManager[Book]:
+        """A consistent view of the ledger."""
         return _transaction(self.path, "BEGIN")
 
-    def writing(self) -> AbstractContextManager[Book]:
-        """The ledger with its write lock: no other process decides anything until this one is done. All or nothing."""
+    def write(self) -> AbstractContextManager[Book]:
+        """The ledger under its write lock, as one transaction: all of it is written, or nothing."""
         return _transaction(self.path, "BEGIN IMMEDIATE")
 
-    def marks(self) -> SqliteMarks:
-        """A connection for marks. SQLite's locks belong to the process that opened it."""
+    def open_marks(self) -> SqliteMarks:
+        """A connection for marks; SQLite's locks belong to the process that opens it."""
         return SqliteMarks(self.path, _connect(self.path))
 
     def check(self) -> None:
-        """Refuse a database whose pages are damaged anywhere, used or not."""
-        with closing(_connect(self.path)) as connection, _explained(self.path):
+        """Refuse a database with any damaged page, used or not."""
+        with closing(_connect(self.path)) as connection, _explain_errors(self.path):
             found = connection.execute("PRAGMA quick_check").fetchone()[0]
         if found != "ok":
             raise BadLedger(f"{self.path} is damaged: {found}. Restore it from a copy.")
@@ -145,8 +145,8 @@ class SqliteMarks:
     connection: sqlite3.Connection
 
     def mark(self, live: Live) -> bool:
-        """Note how far this process may draw; False if it is no longer the one that goes on with the run."""
-        with _explained(self.path):
+        """Record how far this process may draw; False if another process owns the run now."""
+        with _explain_errors(self.path):
             changed = self.connection.execute(
                 "UPDATE live SET stop = ?, seal = ? WHERE run = ? AND attempt = ?",
                 (live.stop, live.seal(), live.run, live.attempt),
@@ -154,7 +154,7 @@ class SqliteMarks:
             return changed.rowcount == 1
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self.connection.close()
 
 
@@ -194,13 +194,13 @@ class _SqliteRows:
 def _create(path: Path) -> None:
     """An empty ledger, readable and writable by its owner only."""
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with _explained(path):
+    with _explain_errors(path):
         try:
             os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileNotFoundError as error:
             raise TacitError(
-                f"The ledger {path} cannot be made: there is no folder {path.absolute().parent} to write to. Create it "
-                "first, or choose another place."
+                f"The ledger {path} cannot be created: there is no folder {path.absolute().parent}. Create the folder "
+                "first, or choose another path."
             ) from error
         try:
             with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
@@ -209,7 +209,7 @@ def _create(path: Path) -> None:
                 connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.executemany("INSERT INTO meta VALUES (?, ?)", new_meta().items())
                 connection.execute("COMMIT")
-            # Under its name, it is whole from the first moment on; and what is there already is not replaced.
+            # A link makes the complete file appear at once, and never replaces an existing one.
             with suppress(FileExistsError):
                 os.link(unfinished, path)
         finally:
@@ -218,10 +218,10 @@ def _create(path: Path) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """A connection to a ledger; `BadLedger` for what is none, or one of a newer tacit."""
-    with _explained(path):
+    """A connection to a ledger; `BadLedger` for another kind of file, or a newer version."""
+    with _explain_errors(path):
         if not path.stat().st_size:
-            raise BadLedger(f"{path} is empty: it is no ledger, or it has lost what it held. Restore it from a copy.")
+            raise BadLedger(f"{path} is empty: it is not a ledger, or it lost its content. Restore it from a copy.")
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw",
             uri=True,
@@ -230,12 +230,12 @@ def _connect(path: Path) -> sqlite3.Connection:
             check_same_thread=False,
         )
     try:
-        with _explained(path):
+        with _explain_errors(path):
             connection.execute("PRAGMA synchronous = FULL")
             application = connection.execute("PRAGMA application_id").fetchone()[0]
             version = connection.execute("PRAGMA user_version").fetchone()[0]
         if application != _APPLICATION:
-            raise BadLedger(f"{path} is a database, but no ledger. Choose another file.")
+            raise BadLedger(f"{path} is a database, but not a ledger. Choose another file.")
         if version != VERSION:
             raise BadLedger(f"{path} has version {version}; this tacit reads version {VERSION}. Use a newer tacit.")
     except BaseException:
@@ -247,20 +247,20 @@ def _connect(path: Path) -> sqlite3.Connection:
 @contextmanager
 def _transaction(path: Path, begin: str) -> Iterator[Book]:
     with closing(_connect(path)) as connection:
-        with _explained(path):
+        with _explain_errors(path):
             connection.execute(begin)
             book = Book(str(path), _SqliteRows(connection))
         try:
             yield book
         except sqlite3.Error as error:
             connection.rollback()
-            raise _sentence(path, error) from error
+            raise _translate_error(path, error) from error
         except BaseException:
             connection.rollback()
             raise
-        with _explained(path):
+        with _explain_errors(path):
             connection.execute("COMMIT")
-            # What was decided goes into the file itself at once, should someone move it without its log.
+            # Write the log into the file at once, in case someone moves the file without it.
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
@@ -273,8 +273,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """What SQLite or the system says, as a sentence."""
+def _explain_errors(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite or the system into errors of tacit."""
     try:
         yield
     except FileNotFoundError as error:
@@ -282,21 +282,19 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         raise TacitError(f"The ledger {path} cannot be used: {error.strerror or error}.") from error
     except sqlite3.Error as error:
-        raise _sentence(path, error) from error
+        raise _translate_error(path, error) from error
     except (TypeError, ValueError) as error:
-        # A column that holds no text any more.
+        # A column that is not text any more.
         raise BadLedger(f"{path} is damaged: {error}. Restore it from a copy.") from error
 
 
-def _sentence(path: Path, error: sqlite3.Error) -> TacitError:
+def _translate_error(path: Path, error: sqlite3.Error) -> TacitError:
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return TacitError(
-            f"Other processes have kept the ledger {path} to themselves for {_SECONDS_TO_WAIT:g} seconds. Try again."
-        )
+        return TacitError(f"Other processes have locked the ledger {path} for {_SECONDS_TO_WAIT:g} seconds. Try again.")
     if code.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return TacitError(
-            f"The ledger {path} cannot be written: {error}. Nothing may be released before it can. Make room, or see "
-            "to it that you may write the file and its folder."
+            f"The ledger {path} cannot be written: {error}. Nothing may be released until it can. Free some disk "
+            "space, or check that you may write the file and its folder."
         )
     return BadLedger(f"{path} is not a ledger, or is damaged: {error}. Restore it from a copy.")

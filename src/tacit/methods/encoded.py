@@ -20,7 +20,7 @@ from scipy import special
 from tacit import _validate
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Event
-from tacit.accounting.losses import shifted
+from tacit.accounting.losses import density_atoms
 from tacit.budget import Budget
 from tacit.errors import InvalidArgument, NotAchievable
 from tacit.guarantee import Claim
@@ -165,7 +165,7 @@ def vector_moments(family: Family, vectors: Vectors, multiplier: float, dimensio
     density = family.density(multiplier)
     each = np.zeros((shifts.size, powers.size))
     for row, shift in zip(each, shifts, strict=True):
-        atoms = shifted(density, float(shift), "estimate", 1e-300, 4000)
+        atoms = density_atoms(density, float(shift), "estimate", 1e-300, 4000)
         seen = atoms.p > 0
         row[:] = special.logsumexp(np.log(atoms.p[seen]) + (powers[:, None] - 1) * atoms.loss[seen], axis=1)
     return np.asarray(counts @ each)

@@ -13,8 +13,8 @@ import torch
 from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.guarantee import FIXED_SEED
-from tacit.ledger import Block, Booking, Course, Ledger, fingerprint
-from tacit.ledger.booking import ledger_of
+from tacit.ledger import Block, Course, Ledger, Reservation, fingerprint
+from tacit.ledger.reservation import find_ledger
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 from tacit.training.lots import Examples, TensorExamples, leaves
 from tacit.training.plan import Plan
@@ -30,7 +30,7 @@ class Entered:
     seed: int | None
     run: str | None = None
 
-    def booking(self, plan: Plan, steps: int) -> Booking:
+    def booking(self, plan: Plan, steps: int) -> Reservation:
         """The run's place in the ledger, for a plan of at most so many steps."""
         method = plan.mechanism.method
         about = {
@@ -42,7 +42,7 @@ class Entered:
             "population": plan.sampling.population,
             "violations": [*method.violations, *([] if self.seed is None else [FIXED_SEED])],
         }
-        return Booking(
+        return Reservation(
             self.ledger,
             course_of(plan, steps, is_repeatable=self.seed is not None),
             dataset=self.dataset,
@@ -66,7 +66,7 @@ class Debt:
 
 def booking_for(
     ledger: Ledger | None, dataset: str | None, examples: Examples, plan: Plan, seed: int | None
-) -> Booking | None:
+) -> Reservation | None:
     """A new run's place in the ledger, if there is one; `BudgetExceeded` now if there is no room for the run."""
     if ledger is None:
         if dataset is not None:
@@ -88,12 +88,12 @@ def entered_by(
     """Where a saved run is charged: in the ledger that it was saved with, or else in one that is given now."""
     place, seed = saved["ledger"], saved["seed"]
     if place is not None:
-        found = ledger_of(place, ledger)
+        found = find_ledger(place, ledger)
         return Entered(found, dataset or place["dataset"], examples, seed, place["run"])
     return None if ledger is None else Entered(ledger, dataset, examples, seed)
 
 
-def resumed(entered: Entered | None, debt: Debt, nothing_left: bool) -> tuple[Booking | None, Debt]:
+def resumed(entered: Entered | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
     """Go on with a run whose debt is known from the files beside it; its ledger, if it has one, knows better.
 
     The plan is cut to what the run's own budget, and that of its data set, still pay for.
@@ -109,7 +109,7 @@ def resumed(entered: Entered | None, debt: Debt, nothing_left: bool) -> tuple[Bo
     return booking, Debt(replace(plan, steps=known.stop), done, known.lost, max(known.forgiven, debt.forgiven))
 
 
-def refuse_unless_reserved(booking: Booking | None, reserved: Event, event: Event) -> None:
+def refuse_unless_reserved(booking: Reservation | None, reserved: Event, event: Event) -> None:
     """Raise `OutOfOrder` if a ledger is charged, and for another event than the one that was emitted."""
     if booking is not None and event != reserved:
         raise OutOfOrder(

@@ -28,7 +28,7 @@ from tacit.accounting.events import from_json
 from tacit.errors import InvalidArgument, OutOfOrder, TacitError
 from tacit.gradients.contributions import widen
 from tacit.guarantee import Assumption
-from tacit.ledger import Booking
+from tacit.ledger import Reservation
 from tacit.randomness import Indices, SeededSource, Source
 from tacit.stages.mechanism import MechanismState
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
@@ -193,7 +193,7 @@ class Peers:
         posts = tuple(_under(f"post/{i}/", tensors) for i in range(about["posts"]))
         return Release(values, from_json(about["event"]), met), MechanismState(_under("bound/", tensors), posts)
 
-    def first(self, make: Callable[[], Booking | None]) -> Booking | None:
+    def first(self, make: Callable[[], Reservation | None]) -> Reservation | None:
         """What the first process makes, and None elsewhere; its refusal is everybody's."""
         if self.size == 1:
             return make()
@@ -205,11 +205,11 @@ class Peers:
         self._tell({})
         return made
 
-    def resumed(self, entered: Entered | None, debt: Debt, nothing_left: bool) -> tuple[Booking | None, Debt]:
+    def resumed(self, entered: Entered | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
         """Go on with a run: the first process takes it over in its ledger, and all know what is left of the plan."""
         after = debt
 
-        def take_over() -> Booking | None:
+        def take_over() -> Reservation | None:
             nonlocal after
             booking, after = resumed(entered, debt, nothing_left)
             return booking

@@ -24,7 +24,7 @@ from tacit.datasets import Data
 from tacit.errors import InvalidArgument
 from tacit.estimators.by_recipe import save_model
 from tacit.guarantee import FIXED_SEED, Guarantee
-from tacit.ledger import Booking, Ledger, fingerprint
+from tacit.ledger import Ledger, Reservation, fingerprint
 from tacit.ledger.storage import storage_at
 from tacit.recipes.run import RecipeRun, begin_by_recipe, list_released
 from tacit.reports.settings import command_of
@@ -299,13 +299,13 @@ def _resuming(folder: Path) -> str:
     return shlex.join(["tacit", "train", "--resume", str(folder)])
 
 
-def _booking(task: Task, before: Stopped | None) -> Booking | None:
+def _booking(task: Task, before: Stopped | None) -> Reservation | None:
     """The run's place in the ledger, if there is one; `BudgetExceeded` now if there is no room for it."""
     settings = task.settings
     if settings.ledger is None:
         return None
     seeded = settings.seed is not None
-    booking = Booking(
+    booking = Reservation(
         Ledger(settings.ledger),
         task.plan.course(is_repeatable=seeded),
         dataset=settings.data,

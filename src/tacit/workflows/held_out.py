@@ -25,7 +25,7 @@ from tacit.workflows.scoring import Score, outputs_of, right_ones
 if TYPE_CHECKING:
     from tacit.datasets import Data
     from tacit.guarantee import Guarantee
-    from tacit.ledger import Booking
+    from tacit.ledger import Reservation
     from tacit.training.plan import Plan
     from tacit.training.run import PrivateRun
 
@@ -84,7 +84,7 @@ def with_score(guarantee: Guarantee, score: Score | None) -> Guarantee:
     return guarantee
 
 
-def refuse_unless_charged(booking: Booking | None, score: Score | None) -> None:
+def refuse_unless_charged(booking: Reservation | None, score: Score | None) -> None:
     """Raise `OutOfOrder` if there is a ledger, and it has charged the data set less than the score cost."""
     if booking is None or score is None or score.event is None or booking.dataset is None:
         return

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from tacit import PrivateRun
 from tacit.accounting.events import Event, from_json
 from tacit.errors import CannotResume, InvalidArgument
-from tacit.ledger import Booking
+from tacit.ledger import Reservation
 from tacit.recipes.run import LOSS, RecipeRun, list_released, make_optimizer, restore_prepared
 from tacit.reports.settings import command_of
 from tacit.training import checkpoint
@@ -70,7 +70,7 @@ class Stopped:
             )
         return Stopped(folder, arrays, event, read_scores(folder), about.get(_ENTERED))
 
-    def begun(self, task: Task, rows: Any, booking: Booking | None) -> RecipeRun:
+    def begun(self, task: Task, rows: Any, booking: Reservation | None) -> RecipeRun:
         """The run where it stopped, on features that are prepared as before: nothing is released for that."""
         prepared = restore_prepared(task.recipe, task.features, task.plan.multipliers[0], self.arrays, self.event)
         model = prepared.model(rows.shape[1], task.data.classes or 2)
@@ -82,7 +82,7 @@ class Stopped:
         return RecipeRun(prepared, run, optimizer)
 
 
-def _take_over(booking: Booking, task: Task, done: int) -> None:
+def _take_over(booking: Reservation, task: Task, done: int) -> None:
     before = task.recipe.releases
     start, stop = before + done, before + task.recipe.steps
     known = booking.resume(start, stop, drawn=[(0, start)])
@@ -94,7 +94,7 @@ def _take_over(booking: Booking, task: Task, done: int) -> None:
         )
 
 
-def save_stopped(folder: Path, task: Task, begun: RecipeRun, booking: Booking | None) -> None:
+def save_stopped(folder: Path, task: Task, begun: RecipeRun, booking: Reservation | None) -> None:
     """Write all that going on needs. The steps come last, without which there is nothing to go on with."""
     cost = begun.prepared.event
     about = {} if cost is None else {_COST: cost.to_json()}

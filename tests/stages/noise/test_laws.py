@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate, stats
 
 from tacit.accounting.densities import DENSITIES
-from tacit.accounting.losses import shifted
+from tacit.accounting.losses import density_atoms
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SeededSource
 from tacit.stages.noise import Cauchy, Laplace, Normal, Sech, StudentT, VarianceGamma, list_families
@@ -121,8 +121,8 @@ def test_a_larger_shift_is_easier_to_see(family):
     """The lemma that lets a box be accounted for by its corner: hockey sticks and moments rise with the shift."""
     density = family.density(1.0)
     shifts = (0.1, 0.3, 0.7, 1.5, 3.0)
-    lowers = [shifted(density, shift, "lower", 1e-15, 4000) for shift in shifts]
-    uppers = [shifted(density, shift, "upper", 1e-15, 4000) for shift in shifts]
+    lowers = [density_atoms(density, shift, "lower", 1e-15, 4000) for shift in shifts]
+    uppers = [density_atoms(density, shift, "upper", 1e-15, 4000) for shift in shifts]
     for smaller, larger in itertools.pairwise(range(len(shifts))):
         for epsilon in (-1.0, 0.0, 0.3, 1.0, 2.5):
             assert lowers[smaller].delta(epsilon) <= uppers[larger].delta(epsilon) * (1 + 1e-9)

@@ -7,8 +7,8 @@ import pytest
 from tacit.accounting import EpsilonDelta, Gaussian, curve
 from tacit.budget import Budget
 from tacit.errors import BadLedger, BudgetExceeded, InvalidArgument, OutOfOrder, TacitError
-from tacit.ledger import Block, Booking, Course, Ledger
-from tacit.ledger.booking import ledger_of
+from tacit.ledger import Block, Course, Ledger, Reservation
+from tacit.ledger.reservation import find_ledger
 
 STEP = Gaussian(20.0)
 COURSE = Course((Block(STEP, 12),))
@@ -16,7 +16,7 @@ SEEDED = Course((Block(STEP, 12),), is_repeatable=True)
 
 
 def booking(ledger, course=COURSE, **settings):
-    return Booking(ledger, course, dataset="adult", **settings)
+    return Reservation(ledger, course, dataset="adult", **settings)
 
 
 def drawn(ledger, steps, course=COURSE, **settings):
@@ -34,7 +34,7 @@ def total(ledger):
 def test_a_run_stays_with_its_data_set(ledger):
     first = drawn(ledger, 5)
     with pytest.raises(InvalidArgument, match="is charged to 'adult'"):
-        Booking(ledger, COURSE, dataset="fresh", run=first.run).resume(5, 12)
+        Reservation(ledger, COURSE, dataset="fresh", run=first.run).resume(5, 12)
     assert ledger.datasets == ("adult",)
 
 
@@ -134,9 +134,9 @@ def test_whoever_is_overtaken_draws_nothing_more(ledger):
     first = drawn(ledger, 5)
     second = booking(ledger, run=first.run)
     second.resume(3, 12)
-    with pytest.raises(OutOfOrder, match="goes on in another process since"):
+    with pytest.raises(OutOfOrder, match="continues in another process since"):
         first.begin(5)
-    with pytest.raises(OutOfOrder, match="goes on in another process"):
+    with pytest.raises(OutOfOrder, match="continues in another process"):
         first.settle()
     second.begin(3)
 
@@ -147,7 +147,7 @@ def test_a_run_that_was_settled_from_outside_draws_nothing_more(ledger):
     with pytest.raises(OutOfOrder, match="was settled since"):
         first.begin(5)
     assert ledger.settle(first.run) == STEP * 5
-    with pytest.raises(InvalidArgument, match="knows no run 'none'"):
+    with pytest.raises(InvalidArgument, match="has no run 'none'"):
         ledger.settle("none")
 
 
@@ -221,13 +221,13 @@ def test_two_runs_share_one_budget(ledger):
 def test_a_saved_run_finds_its_ledger_again(file, tmp_path):
     first = drawn(file, 5)
     saved = json.loads(json.dumps(first.saved()))
-    assert ledger_of(saved, None) == file
+    assert find_ledger(saved, None) == file
     moved = Ledger(file.path.rename(tmp_path / "moved.ledger"))
-    assert ledger_of(saved, moved) == moved
-    with pytest.raises(TacitError, match="not there any more"):
-        ledger_of(saved, None)
-    with pytest.raises(TacitError, match="charged to another ledger"):
-        ledger_of(saved, Ledger(tmp_path / "another.ledger"))
+    assert find_ledger(saved, moved) == moved
+    with pytest.raises(TacitError, match="does not exist any more"):
+        find_ledger(saved, None)
+    with pytest.raises(TacitError, match="charged to the ledger that was at"):
+        find_ledger(saved, Ledger(tmp_path / "another.ledger"))
 
 
 def test_an_old_copy_of_the_ledger_is_recognised(file):
@@ -237,8 +237,8 @@ def test_an_old_copy_of_the_ledger_is_recognised(file):
     saved = first.saved()
     first.settle()
     file.path.write_bytes(copy)
-    with pytest.raises(BadLedger, match="has lost entry 2"):
-        ledger_of(saved, None)
+    with pytest.raises(BadLedger, match="has no entry 2"):
+        find_ledger(saved, None)
     file.spend("adult", EpsilonDelta(0.1))
-    with pytest.raises(BadLedger, match="has lost entry 2"):
-        ledger_of(saved, None)
+    with pytest.raises(BadLedger, match="has no entry 2"):
+        find_ledger(saved, None)
