@@ -121,7 +121,7 @@ def test_features_of_images_need_the_shape_of_these():
 
 def test_what_contradicts_a_recipe_is_refused():
     x, y = images()
-    with pytest.raises(InvalidArgument, match="brings its own linear model"):
+    with pytest.raises(InvalidArgument, match="its own linear model"):
         PrivateClassifier(lambda i, o: None, recipe="auto", shape=(16, 16)).fit(x, y)
     with pytest.raises(InvalidArgument, match=r"'auto' or a tacit\.recipes\.recipe\.Recipe"):
         PrivateClassifier(recipe="best").fit(x, y)

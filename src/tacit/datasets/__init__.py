@@ -25,7 +25,7 @@ from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tacit.datasets._data import Array, Category, Data, Number, Texts, encode, scale_to_unit, split_rows
-    from tacit.datasets._own import EXAMPLE, FORMATS, Bounds, is_table, load_table
+    from tacit.datasets._own import EXAMPLE, Bounds, load_table
 
 __all__ = [
     "EXAMPLE",
@@ -56,6 +56,7 @@ __all__ = [
 
 VARIABLE = "TACIT_DATA"
 SHIPPED = tuple(sorted(each.name.replace("_", "-") for each in iter_modules(__path__) if each.name[0] != "_"))
+FORMATS = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet and .npz"
 _GROUP = "tacit.datasets"
 _SHOWN = 5
 _READ = TypeVar("_READ")
@@ -196,6 +197,15 @@ def is_kept(name: str) -> bool:
     return dataset.make is not None or any(kept)
 
 
+def is_table(name: str) -> bool:
+    """Whether this is the path of a table that can be read, and not the name of a data set.
+
+    >>> is_table("patients.csv"), is_table("PATIENTS.TSV"), is_table("iris"), is_table("patients.xlsx")
+    (True, True, False, False)
+    """
+    return name.lower().endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".npz"))
+
+
 def data_folder() -> Path:
     """The folder in which data sets are kept, each in a subfolder with its name."""
     chosen = os.environ.get(VARIABLE)
@@ -320,7 +330,7 @@ def _describe_search(dataset: DataSet, where: Path) -> str:
 
 
 if not TYPE_CHECKING:
-    _OWN_TABLE = ("EXAMPLE", "FORMATS", "Bounds", "is_table", "load_table")
+    _OWN_TABLE = ("EXAMPLE", "Bounds", "load_table")
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:

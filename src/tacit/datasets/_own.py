@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from tacit import _validate
+from tacit.datasets import FORMATS
 from tacit.datasets._data import (
     Array,
     Category,
@@ -47,10 +48,8 @@ from tacit.datasets._files import content, explain_errors, parse_rows, read_npz
 from tacit.errors import InvalidArgument
 
 EXAMPLE = 'rows = 1000, then [columns], age = { low = 0, high = 100 }, smoker = ["no", "yes"]'
-FORMATS = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet and .npz"
 _KEYS = ("rows", "held_out", "test", "example", "columns")
 _TABBED = (".tsv", ".tsv.gz")
-_SUFFIXES = (".csv", ".csv.gz", *_TABBED, ".parquet", ".npz")
 _DELIMITERS = (",", ";", "\t")
 
 
@@ -190,15 +189,6 @@ def _check_text(name: str, value: Any) -> str:
 def _suggest(name: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" Did you mean {close[0]}?" if close else ""
-
-
-def is_table(name: str) -> bool:
-    """Whether this is the path of a table that can be read, and not the name of a data set.
-
-    >>> is_table("patients.csv"), is_table("PATIENTS.TSV"), is_table("iris"), is_table("patients.xlsx")
-    (True, True, False, False)
-    """
-    return name.lower().endswith(_SUFFIXES)
 
 
 def load_table(

@@ -33,31 +33,9 @@ _ARCHIVE = "adult.zip"
 _PUBLISHED_SIZE = 32_561
 _A9A_FEATURES = 123
 _INCOMES = {"<=50K": 0, ">50K": 1, "-1": 0, "+1": 1, "1": 1}
-_COLUMNS = [
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-    "income",
-]
 
-# The sampling weight fnlwgt says nothing about a person and is left out.
 _BOOK: CodeBook = {
     "age": Number(0, 100),
-    "education-num": Number(0, 16),
-    "capital-gain": Number(0, 100_000, logarithmic=True),
-    "capital-loss": Number(0, 5_000, logarithmic=True),
-    "hours-per-week": Number(0, 100),
     "workclass": Category.of(
         "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked"
     ),
@@ -65,6 +43,7 @@ _BOOK: CodeBook = {
         "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th Masters 1st-4th 10th "
         "Doctorate 5th-6th Preschool"
     ),
+    "education-num": Number(0, 16),
     "marital-status": Category.of(
         "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent Married-AF-spouse"
     ),
@@ -75,6 +54,9 @@ _BOOK: CodeBook = {
     "relationship": Category.of("Wife Own-child Husband Not-in-family Other-relative Unmarried"),
     "race": Category.of("White Asian-Pac-Islander Amer-Indian-Eskimo Other Black"),
     "sex": Category.of("Female Male"),
+    "capital-gain": Number(0, 100_000, logarithmic=True),
+    "capital-loss": Number(0, 5_000, logarithmic=True),
+    "hours-per-week": Number(0, 100),
     "native-country": Category.of(
         "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) India Japan Greece South "
         "China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal Ireland France "
@@ -82,6 +64,9 @@ _BOOK: CodeBook = {
         "Yugoslavia El-Salvador Trinadad&Tobago Peru Hong Holand-Netherlands"
     ),
 }
+# The sampling weight fnlwgt says nothing about a person and is not encoded.
+_COLUMNS = [*_BOOK, "income"]
+_COLUMNS.insert(2, "fnlwgt")
 
 
 def read_adult(where: Path) -> Data | None:

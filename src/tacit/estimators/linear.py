@@ -30,20 +30,7 @@ from tacit.erm import (
     probabilities,
 )
 from tacit.erm.reports import Reporting
-from tacit.estimators.building_blocks import (
-    call_method,
-    charge_ledger,
-    check_bounds,
-    check_options,
-    choose_norm,
-    complete_guarantee,
-    find_classes,
-    find_method,
-    read_seed,
-    refuse_weights,
-    scale_by_bounds,
-    scale_targets,
-)
+from tacit.estimators import building_blocks as blocks
 from tacit.guarantee import Assumption, Guarantee
 
 
@@ -83,20 +70,20 @@ class _Linear(BaseEstimator):  # type: ignore[misc]
 
     def _run(self, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[Assumption, ...]) -> None:
         """Scale rows, run the method, charge the ledger, and only then set the coefficients."""
-        bounds = check_bounds(self, x.shape[1])
-        x = scale_by_bounds(x, bounds)
-        seed = read_seed(self.random_state)
-        options = {**self._choose_options(loss), **check_options(self.options, find_method(self.method))}
+        bounds = blocks.check_bounds(self, x.shape[1])
+        x = blocks.scale_by_bounds(x, bounds)
+        seed = blocks.read_seed(self.random_state)
+        options = {**self._choose_options(loss), **blocks.check_options(self.options, blocks.find_method(self.method))}
         epsilon = _validate.positive("epsilon", self.epsilon)
         joint = np.column_stack([x, np.ones(len(x))]) if self.fit_intercept else x
-        norm, left, estimate = choose_norm(self.data_norm, joint, epsilon, seed)
+        norm, left, estimate = blocks.choose_norm(self.data_norm, joint, epsilon, seed)
         strength = self.regularisation
         if strength is None:
             strength = choose_strength(self.method, x.shape, norm, left, self.delta)
         settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
-        result = call_method(self, x, y, loss, **settings, intercept=self.fit_intercept, **options)
-        guarantee: Guarantee = complete_guarantee(self, result.guarantee, estimate, assumptions)
-        charge_ledger(self.ledger, self.dataset, guarantee, x, y)
+        result = blocks.call_method(self, x, y, loss, **settings, intercept=self.fit_intercept, **options)
+        guarantee: Guarantee = blocks.complete_guarantee(self, result.guarantee, estimate, assumptions)
+        blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, y)
         self.coef_, self.intercept_, self.guarantee_ = result.coef, result.intercept, guarantee
         self.bounds_, self.data_norm_, self._loss = bounds, norm, loss
 
@@ -113,7 +100,9 @@ class _Linear(BaseEstimator):  # type: ignore[misc]
 
     def _score_rows(self, x: Any) -> Array:
         check_is_fitted(self)
-        rows = scale_by_bounds(validate_data(self, x, reset=False, dtype=np.float64), getattr(self, "bounds_", None))
+        rows = blocks.scale_by_bounds(
+            validate_data(self, x, reset=False, dtype=np.float64), getattr(self, "bounds_", None)
+        )
         scores: Array = rows @ self.coef_.T + self.intercept_
         return scores
 
@@ -131,10 +120,10 @@ class _LinearClassifier(ClassifierMixin, _Linear, ABC):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
         """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
-        refuse_weights(self.class_weight, refused)
+        blocks.refuse_weights(self.class_weight, refused)
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        self.classes_, assumptions = find_classes(self.classes, y)
+        self.classes_, assumptions = blocks.find_classes(self.classes, y)
         self._run(x, np.searchsorted(self.classes_, y), self._choose_loss(len(self.classes_)), assumptions)
         return self
 
@@ -220,9 +209,9 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
         """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
-        refuse_weights(None, refused)
+        blocks.refuse_weights(None, refused)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        targets, bound = scale_targets(y, self.target_bound)
+        targets, bound = blocks.scale_targets(y, self.target_bound)
         self._run(x, targets, Squared(1.0) if self.threshold is None else Huber(self.threshold), ())
         # One row of coefficients, as scikit-learn has them for one target.
         self.coef_, self.intercept_ = bound * self.coef_[0], float(bound * self.intercept_[0])

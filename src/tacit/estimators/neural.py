@@ -25,22 +25,7 @@ from tacit.erm import Multinomial, Squared
 from tacit.erm.noisy_data import Descent
 from tacit.erm.reports import Reporting
 from tacit.errors import InvalidArgument
-from tacit.estimators.building_blocks import (
-    DATA_METHODS,
-    assume_counted,
-    call_method,
-    charge_ledger,
-    check_bounds,
-    check_options,
-    choose_norm,
-    complete_guarantee,
-    find_classes,
-    find_method,
-    read_seed,
-    refuse_weights,
-    scale_by_bounds,
-    scale_targets,
-)
+from tacit.estimators import building_blocks as blocks
 from tacit.estimators.by_recipe import fit_by_recipe, read_model, score_by_recipe
 from tacit.gradients.losses import Loss
 from tacit.guarantee import Assumption, Guarantee
@@ -133,19 +118,19 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
         `losses` are the same loss twice: for gradients of single examples, and for a method of noisy data.
         """
-        seed = read_seed(self.random_state)
+        seed = blocks.read_seed(self.random_state)
         model = _make_network(self.module, x.shape[1], outputs, seed)
-        self.bounds_ = check_bounds(self, x.shape[1])
+        self.bounds_ = blocks.check_bounds(self, x.shape[1])
         if self.bounds_ is not None and self.feature_bound is not None:
             raise InvalidArgument("feature_bound and scale='bounds' both scale the features. Leave one of them out.")
         x = self._scale(x)
-        if self.method in list(DATA_METHODS):
+        if self.method in list(blocks.DATA_METHODS):
             self._train_on_noisy_data(x, y, losses[1], model, seed, assumptions)
             return
         mechanism = self._make_mechanism()
         targets = torch.from_numpy(y) if outputs > 1 else torch.from_numpy(y).float()[:, None]
         if self.population is None:
-            assumptions = (*assumptions, assume_counted(len(x)))
+            assumptions = (*assumptions, blocks.assume_counted(len(x)))
         population = _validate.count("population", len(x) if self.population is None else self.population)
         run = PrivateRun(
             model,
@@ -165,13 +150,13 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         for lot in run:
             run.backward(lot)
             optimizer.step()
-        guarantee = complete_guarantee(self, run.guarantee(), None, assumptions)
-        charge_ledger(self.ledger, self.dataset, guarantee, x, targets.numpy())
+        guarantee = blocks.complete_guarantee(self, run.guarantee(), None, assumptions)
+        blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, targets.numpy())
         self.module_, self.guarantee_ = model.eval(), guarantee
 
     def _make_mechanism(self) -> Any:
         if self.method not in list(methods.GRADIENT_METHODS):
-            known = ", ".join(map(repr, [*methods.GRADIENT_METHODS, *DATA_METHODS]))
+            known = ", ".join(map(repr, [*methods.GRADIENT_METHODS, *blocks.DATA_METHODS]))
             raise InvalidArgument(
                 f"method must be one of {known}: noise on the gradients or on the data. Noise on the objective or the "
                 f"output is for linear models, as in PrivateLogisticRegression. Got {self.method!r}."
@@ -184,7 +169,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
                     f"{getattr(self, name)!r}."
                 )
         method = methods.GRADIENT_METHODS[self.method]
-        return method(clip_norm=self.clip_norm, mode=self.mode, **check_options(self.options, method))
+        return method(clip_norm=self.clip_norm, mode=self.mode, **blocks.check_options(self.options, method))
 
     def _train_on_noisy_data(
         self,
@@ -206,18 +191,21 @@ class _Network(BaseEstimator):  # type: ignore[misc]
                 "With noise on the data the steps are plain ones, as in Kang et al.: momentum must be 0. Got "
                 f"{self.momentum!r}."
             )
-        options = {**self._choose_options(len(x)), **check_options(self.options, find_method(self.method))}
+        options = {
+            **self._choose_options(len(x)),
+            **blocks.check_options(self.options, blocks.find_method(self.method)),
+        }
         epsilon = _validate.positive("epsilon", self.epsilon)
-        norm, left, estimate = choose_norm(self.data_norm, x, epsilon, seed)
+        norm, left, estimate = blocks.choose_norm(self.data_norm, x, epsilon, seed)
         strength = 0.0 if self.regularisation is None else self.regularisation
         with torch.random.fork_rng(devices=[]):
             # The seed also repeats what is random within the network, such as dropout.
             if seed is not None:
                 torch.manual_seed(seed)
             settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
-            result = call_method(self, x, y, loss, **settings, module=model, **options)
-        guarantee: Guarantee = complete_guarantee(self, result.guarantee, estimate, assumptions)
-        charge_ledger(self.ledger, self.dataset, guarantee, x, y)
+            result = blocks.call_method(self, x, y, loss, **settings, module=model, **options)
+        guarantee: Guarantee = blocks.complete_guarantee(self, result.guarantee, estimate, assumptions)
+        blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, y)
         self.module_, self.guarantee_, self.data_norm_ = result.module, guarantee, norm
 
     def _choose_options(self, n: int) -> dict[str, Any]:
@@ -232,7 +220,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
     def _scale(self, x: Array) -> Array:
         """Scale features by declared bounds: scaling by the data would reveal them."""
-        rows = scale_by_bounds(x, getattr(self, "bounds_", None))
+        rows = blocks.scale_by_bounds(x, getattr(self, "bounds_", None))
         if self.feature_bound is None:
             return rows
         scaled: Array = np.clip(rows / _validate.positive("feature_bound", self.feature_bound), -1.0, 1.0)
@@ -289,7 +277,7 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
         """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
-        refuse_weights(self.class_weight, refused)
+        blocks.refuse_weights(self.class_weight, refused)
         if self.recipe is not None:
             if self.scale is not None or self.bounds is not None:
                 raise InvalidArgument(
@@ -304,7 +292,7 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
             )
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        self.classes_, assumptions = find_classes(self.classes, y)
+        self.classes_, assumptions = blocks.find_classes(self.classes, y)
         outputs = len(self.classes_)
         losses = (F.cross_entropy, Multinomial(outputs))
         self._train(x, np.searchsorted(self.classes_, y), losses, outputs, assumptions)
@@ -346,9 +334,9 @@ class PrivateRegressor(RegressorMixin, _Network):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
         """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
-        refuse_weights(None, refused)
+        blocks.refuse_weights(None, refused)
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        targets, _ = scale_targets(y, self.target_bound)
+        targets, _ = blocks.scale_targets(y, self.target_bound)
         self._train(x, targets, (F.mse_loss, Squared(1.0)), 1, ())
         return self
 

@@ -12,6 +12,7 @@ noise; that of 81 channels is not, nor that of 49 cells. Their Kronecker product
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -44,6 +45,7 @@ _ROUNDED = 1 + 1e-5
 _LEAST = 1e-3
 
 
+@dataclass(eq=False, repr=False)
 class PrivateCentring(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Subtracts a private mean from every row, and scales rows to norm 1.
 
@@ -57,10 +59,10 @@ class PrivateCentring(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Gaussian(multiplier=50.0, adjacency=<Adjacency.ADD_REMOVE: 'add_remove'>)
     """
 
-    def __init__(self, multiplier: float, population: int, *, random_state: int | None = None):
-        self.multiplier = multiplier
-        self.population = population
-        self.random_state = random_state
+    multiplier: float
+    population: int
+    _: KW_ONLY
+    random_state: int | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Release the mean."""
@@ -76,6 +78,7 @@ class PrivateCentring(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return centre_rows(to_table(X), self.mean_)
 
 
+@dataclass(eq=False, repr=False)
 class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Gives frequent words less weight in sparse rows, and scales rows to norm 1.
 
@@ -84,11 +87,11 @@ class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     changes hardly any weight. A row that is not finite counts as zero, and becomes zero.
     """
 
-    def __init__(self, multiplier: float, population: int, *, floor: float = 0.003, random_state: int | None = None):
-        self.multiplier = multiplier
-        self.population = population
-        self.floor = floor
-        self.random_state = random_state
+    multiplier: float
+    population: int
+    _: KW_ONLY
+    floor: float = 0.003
+    random_state: int | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Release the mean; the weights follow from it."""
@@ -115,6 +118,7 @@ class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return to_sparse_rows(scales @ weighed)
 
 
+@dataclass(eq=False, repr=False)
 class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Subtracts a private mean, partly whitens rows along axes of their tensor, and scales rows to norm 1.
 
@@ -135,24 +139,14 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     (500, 12)
     """
 
-    def __init__(
-        self,
-        multiplier: float,
-        population: int,
-        *,
-        axes: tuple[int, ...],
-        along: tuple[int, ...] | None = None,
-        columns: NDArray[np.int64] | None = None,
-        exponent: float = EXPONENT,
-        random_state: int | None = None,
-    ):
-        self.multiplier = multiplier
-        self.population = population
-        self.axes = axes
-        self.along = along
-        self.columns = columns
-        self.exponent = exponent
-        self.random_state = random_state
+    multiplier: float
+    population: int
+    _: KW_ONLY
+    axes: tuple[int, ...]
+    along: tuple[int, ...] | None = None
+    columns: NDArray[np.int64] | None = None
+    exponent: float = EXPONENT
+    random_state: int | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Release the mean, then the moments; the matrices in `roots_` follow from them."""

@@ -9,7 +9,7 @@ to norm 1, ready for a linear model with clipped gradients.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any, Self
 
@@ -179,6 +179,7 @@ def set_upright(images: Tensor) -> Tensor:
     return moved.view_as(images)
 
 
+@dataclass(eq=False, repr=False)
 class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turns images, given as rows of pixels, into rows of scattering coefficients, each normalised by itself.
 
@@ -192,22 +193,13 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     (2, 3969)
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...] = (28, 28),
-        *,
-        scales: int = 2,
-        directions: int = 8,
-        groups: int = 27,
-        is_mirrored: bool = False,
-        is_upright: bool = False,
-    ):
-        self.shape = shape
-        self.scales = scales
-        self.directions = directions
-        self.groups = groups
-        self.is_mirrored = is_mirrored
-        self.is_upright = is_upright
+    shape: tuple[int, ...] = (28, 28)
+    _: KW_ONLY
+    scales: int = 2
+    directions: int = 8
+    groups: int = 27
+    is_mirrored: bool = False
+    is_upright: bool = False
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Nothing to learn; the settings are checked."""

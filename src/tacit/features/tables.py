@@ -13,6 +13,7 @@ would bound the norm of another row than the one that is used. So every sparse m
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ Form = Literal["ramps", "hats"]
 WEIGHT = 3.0
 
 
+@dataclass(eq=False, repr=False)
 class Knots(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turns each of the first `numbers` columns, which are in [-1, 1], into ramps or hats; other columns stay.
 
@@ -42,11 +44,11 @@ class Knots(TransformerMixin, BaseEstimator):  # type: ignore[misc]
            [ 0.5 ,  0.5 ,  0.71]], dtype=float32)
     """
 
-    def __init__(self, numbers: int, *, knots: int = 10, weight: float = WEIGHT, form: Form = "ramps"):
-        self.numbers = numbers
-        self.knots = knots
-        self.weight = weight
-        self.form = form
+    numbers: int
+    _: KW_ONLY
+    knots: int = 10
+    weight: float = WEIGHT
+    form: Form = "ramps"
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Nothing to learn; the settings are checked."""

@@ -14,6 +14,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any, Literal, Self
 
@@ -49,6 +50,7 @@ _NEGATED = "not "
 Weighting = Literal["presence", "logarithm"]
 
 
+@dataclass(eq=False, repr=False)
 class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Texts to sparse rows of norm 1, with `places` columns.
 
@@ -62,20 +64,12 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     (2, 65536)
     """
 
-    def __init__(
-        self,
-        *,
-        places: int = PLACES,
-        weighting: Weighting = "logarithm",
-        common: Iterable[str] = COMMON,
-        is_negated: bool = True,
-        vocabulary: Iterable[str] | None = None,
-    ):
-        self.places = places
-        self.weighting = weighting
-        self.common = common
-        self.is_negated = is_negated
-        self.vocabulary = vocabulary
+    _: KW_ONLY
+    places: int = PLACES
+    weighting: Weighting = "logarithm"
+    common: Iterable[str] = COMMON
+    is_negated: bool = True
+    vocabulary: Iterable[str] | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Nothing to learn; the settings are checked."""
