@@ -8,7 +8,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument, MixesExamples
-from tacit.gradients.backends import keep_books, loop_over_examples, lot_size_of, vectorise_model
+from tacit.gradients.backends import count_examples, keep_books, loop_over_examples, vectorise_model
 from tacit.gradients.checks import Layout, find_layout
 from tacit.gradients.contributions import LotGradients
 from tacit.gradients.losses import Loss
@@ -38,7 +38,7 @@ def in_pieces(
     None for all at once: on devices other than a CPU, which want large lots and whose memory their users know.
     """
     first = next(iter(parameters.values()))
-    if not first.is_cpu or not lot_size_of(inputs):
+    if not first.is_cpu or not count_examples(inputs):
         return None, None
     try:
         layout = find_layout(model, loss, parameters, inputs, targets)
@@ -124,7 +124,7 @@ def _apply_hooks(
     """Hooks on parameters change a gradient after it is computed: each example's own, so one pass for each."""
     if backend != "auto":
         raise InvalidArgument(f"backend {backend!r} cannot follow hooks on parameters. Use 'auto', or remove them.")
-    if lot_size_of(inputs):
+    if count_examples(inputs):
         # Only to refuse models that mix examples, or keep something of them.
         with suppress(Unclear):
             find_layout(model, loss, parameters, inputs, targets)

@@ -24,7 +24,7 @@ from tacit.gradients.models import (
     restore_buffers,
     run_eagerly,
 )
-from tacit.gradients.perceptrons import perceptron_gradients
+from tacit.gradients.perceptrons import differentiate_perceptron
 from tacit.gradients.rules import ANY_AXIS, RULES
 from tacit.gradients.trace import (
     Call,
@@ -44,7 +44,7 @@ _FARTHEST = 100.0
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def lot_size_of(inputs: Any) -> int:
+def count_examples(inputs: Any) -> int:
     """How many examples there are: the first dimension of the first tensor."""
     return (inputs if isinstance(inputs, Tensor) else next(iter_tensors(inputs))).shape[0]
 
@@ -53,7 +53,7 @@ def keep_books(
     model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, layout: Layout | None = None
 ) -> LotGradients:
     """Record one forward pass, run one backward pass to the outputs of the recorded calls, and apply a rule to each."""
-    if lot_size_of(inputs) == 0:
+    if count_examples(inputs) == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     if layout is None or layout.doubt:
         layout = find_layout(model, loss, parameters, inputs, targets)
@@ -142,10 +142,10 @@ def _apply_rules(
 ) -> LotGradients:
     by_hand = None
     if layout.is_chain:
-        by_hand = perceptron_gradients(model, loss, inputs, targets, parameters, layout.loss)
+        by_hand = differentiate_perceptron(model, loss, inputs, targets, parameters, layout.loss)
         if by_hand is not None and not is_proof:
             return by_hand
-    size = lot_size_of(inputs)
+    size = count_examples(inputs)
     comparison = LogComparison(layout.forward, size)
     # In the order of the examination: whether the other tensors that a parameter met were the same for all examples.
     constants = iter(layout.constants)
@@ -275,7 +275,7 @@ def _as_lot(value: Tensor, place: Rows | None) -> Tensor:
 
 def vectorise_model(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
     """torch.func over the whole model: for models whose examples cannot be followed. Forms every gradient."""
-    size = lot_size_of(inputs)
+    size = count_examples(inputs)
     if size == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     rest = {k: v.detach() for k, v in (*model.named_parameters(), *model.named_buffers()) if k not in parameters}
@@ -310,7 +310,7 @@ def loop_over_examples(model: nn.Module, loss: Loss, inputs: Any, targets: Any, 
 
     The first example goes through twice, before and after the others: its gradient must not depend on them.
     """
-    size = lot_size_of(inputs)
+    size = count_examples(inputs)
     if size == 0:
         return LotGradients(parameters, {}, torch.zeros(0))
     random = torch.get_rng_state()

@@ -8,10 +8,11 @@ and their products with one vector.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,20 +35,29 @@ _FORMED = 32
 LEAST_SHARE, LEAST_SHARE_BY_GRAM = 2.0**-10, 2.0**-6
 
 
-class Contribution(Protocol):
-    """One use of one parameter in one lot. `join` adds several uses of it up, or gives None if it cannot."""
+class Contribution(ABC):
+    """One use of one parameter in one lot."""
 
+    @abstractmethod
     def squared_norms(self, known: dict[int, Tensor]) -> Tensor: ...
+    @abstractmethod
     def scaled_norms(self, scale: Tensor) -> Tensor: ...
+    @abstractmethod
     def products(self, vector: Tensor) -> Tensor: ...
+    @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor: ...
+    @abstractmethod
     def dense(self) -> Tensor: ...
+    @abstractmethod
     def without(self, rows: Tensor) -> Contribution: ...
-    def join(self, uses: list[Contribution]) -> Contribution | None: ...
+
+    def join(self, uses: list[Contribution]) -> Contribution | None:
+        """Add several uses of one parameter up without forming them; None where there is no such way."""
+        return None
 
 
 @dataclass(frozen=True, eq=False)
-class DenseContribution:
+class DenseContribution(Contribution):
     """Gradients one by one: [B, *shape]."""
 
     values: Tensor
@@ -72,12 +82,9 @@ class DenseContribution:
     def without(self, rows: Tensor) -> DenseContribution:
         return DenseContribution(zero_examples(self.values, rows))
 
-    def join(self, uses: list[Contribution]) -> None:
-        return None
-
 
 @dataclass(frozen=True, eq=False)
-class OuterProduct:
+class OuterProduct(Contribution):
     """One outer product an example: output gradient [B, p] times input [B, d]."""
 
     grads: Tensor
@@ -112,7 +119,7 @@ class OuterProduct:
 
 
 @dataclass(frozen=True, eq=False)
-class OuterProductSum:
+class OuterProductSum(Contribution):
     """A sum of T outer products an example: gradients [B, T, p], inputs [B, T, d]. Norms by Gram matrices.
 
     `is_shared` says that another contribution has the same gradients, so their Gram matrices are kept for it.
@@ -135,7 +142,7 @@ class OuterProductSum:
         pairs = zip(split_examples(self.grads), split_examples(self.inputs), strict=True)
         formed = (DenseContribution(OuterProductSum(grads, inputs).dense()) for grads, inputs in pairs)
         reach = (self.grads.norm(dim=2) * self.inputs.norm(dim=2)).sum(1)
-        return keep_above_share(torch.cat([each.scaled_norms(scale) for each in formed]), reach, scale)
+        return raise_to_share(torch.cat([each.scaled_norms(scale) for each in formed]), reach, scale)
 
     def products(self, vector: Tensor) -> Tensor:
         return _multiply_through(self.grads, vector, self.inputs).sum((1, 2))
@@ -254,7 +261,7 @@ def square_norms_by_gram(left: Tensor, right: Tensor, widths: tuple[int, int]) -
     return torch.maximum(left.mul_(right).sum((1, 2)), least)
 
 
-def keep_above_share(norms: Tensor, reach: Tensor, scale: Tensor) -> Tensor:
+def raise_to_share(norms: Tensor, reach: Tensor, scale: Tensor) -> Tensor:
     """Raise scaled norms to the least share of `reach`, the unscaled norm without cancellation."""
     return torch.maximum(norms, reach * (LEAST_SHARE * scale.abs().max()))
 

@@ -229,7 +229,7 @@ def refuse_changes(model: nn.Module, loss: object) -> Iterator[None]:
     yield
     after = dict(iter_held(model, loss))
     names = [name for name, value in before.items() if name not in after or not _is_equal(value, after[name])]
-    refuse_changed(names + [name for name in after if name not in before])
+    refuse_writes(names + [name for name in after if name not in before])
 
 
 def _is_equal(one: Any, other: Any) -> bool:
@@ -238,7 +238,7 @@ def _is_equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and (one == other or one != one)
 
 
-def refuse_changed(names: list[str]) -> None:
+def refuse_writes(names: list[str]) -> None:
     """Raise `MixesExamples` with the names of what the forward pass has changed."""
     if names:
         raise MixesExamples(

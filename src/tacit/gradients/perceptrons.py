@@ -124,7 +124,7 @@ def is_chain(model: nn.Module, calls: list[Call]) -> bool:
     return all(call.args[1] is layer.weight and call.args[0].dim() == 2 for layer, call in pairs)
 
 
-def perceptron_gradients(
+def differentiate_perceptron(
     model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, examined: OperationLog
 ) -> LotGradients | None:
     """The gradients of a chain; None where it is too large or where it takes autograd to find them."""

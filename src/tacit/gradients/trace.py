@@ -75,6 +75,10 @@ class Call:
     edges: list[GradientEdge | None]
     results: list[Tensor]
 
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument, whether it was given by position or by name."""
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
     def is_untouched(self) -> bool:
         """False if an argument was overwritten in place after this call."""
         return [tensor._version for tensor in self.tensors] == self.versions

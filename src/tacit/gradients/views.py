@@ -18,7 +18,7 @@ from torch.nn import functional
 from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
-from tacit.gradients.backends import lot_size_of
+from tacit.gradients.backends import count_examples
 from tacit.gradients.checks import refuse_mixing_function
 from tacit.gradients.contributions import (
     Contribution,
@@ -88,7 +88,7 @@ class Views:
     def __call__(self, model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> LotGradients:
         """The gradients of one lot, or of a part of it."""
         parameters = trainable(model)
-        size = lot_size_of(inputs)
+        size = count_examples(inputs)
         each = [
             per_example_gradients(model, loss, self._make_view(inputs, size), targets, parameters=parameters)
             for _ in range(self.count)
@@ -107,7 +107,7 @@ class Views:
             refuse_mixing_function(self.augment, inputs)
             _EXAMINED.add(self.augment)
         view = self.augment(inputs)
-        if lot_size_of(view) != size:
+        if count_examples(view) != size:
             raise InvalidArgument("augment must return one view for each example. It returned another number of them.")
         return view
 

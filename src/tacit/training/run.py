@@ -24,8 +24,8 @@ from tacit.gradients import in_pieces, per_example_gradients, trainable
 from tacit.gradients.checks import (
     Layout,
     find_layout,
+    list_attributes_set_once,
     list_public_writes,
-    list_set_once,
     make_examples_like,
     update_public_buffers,
 )
@@ -294,13 +294,13 @@ class PrivateRun:
         How often a lot goes through the model depends on how many examples it has, and so would they.
         """
         if self._writes is not None and not self._writes:
-            with self._weights.settling(self.loss, list_set_once) if self._weights.is_settling else _NOTHING:
+            with self._weights.settling(self.loss, list_attributes_set_once) if self._weights.is_settling else _NOTHING:
                 bounded = self._sum(lot, mechanism, state, like)
             self._weights.refuse_written()
             return bounded
         if self._made is None and self._gradients is per_example_gradients:
             self._examine(lot, like)
-        with restore_buffers(self.model), self._weights.settling(self.loss, list_set_once):
+        with restore_buffers(self.model), self._weights.settling(self.loss, list_attributes_set_once):
             bounded = self._sum(lot, mechanism, state, like)
         if self._writes:
             update_public_buffers(self.model, self._made)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from tacit.errors import MixesExamples, OutOfOrder
-from tacit.gradients.models import iter_attributes, refuse_changed
+from tacit.gradients.models import iter_attributes, refuse_writes
 from tacit.guarantee import Assumption
 from tacit.types import Tensors
 
@@ -115,7 +115,7 @@ class Weights:
         before = dict(iter_attributes(self._model, loss))
         yield
         known = settled(self._model) if self._lots == 1 else frozenset()
-        refuse_changed(
+        refuse_writes(
             [n for n, value in iter_attributes(self._model, loss) if before.get(n) != value and n not in known]
         )
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import MixesExamples
-from tacit.gradients.checks.examination import CallLayout, Layout, examine, make_examples, refuse_mixed, size_apart
+from tacit.gradients.checks.examination import CallLayout, Layout, choose_sizes, examine, make_examples, refuse_mixed
 from tacit.gradients.checks.examiner import Examiner
 from tacit.gradients.losses import Loss
 from tacit.gradients.models import (
@@ -33,8 +33,8 @@ __all__ = [
     "CallLayout",
     "Layout",
     "find_layout",
+    "list_attributes_set_once",
     "list_public_writes",
-    "list_set_once",
     "make_examples_like",
     "refuse_mixing_function",
     "update_public_buffers",
@@ -80,7 +80,7 @@ def list_public_writes(model: nn.Module) -> frozenset[str]:
     return frozenset().union(*(layout.writes for _, layout in _KNOWN.get(model, {}).values()))
 
 
-def list_set_once(model: nn.Module) -> frozenset[str]:
+def list_attributes_set_once(model: nn.Module) -> frozenset[str]:
     """The attributes that the first pass through the model sets once and for all."""
     return frozenset().union(*(layout.sets_once for _, layout in _KNOWN.get(model, {}).values()))
 
@@ -98,7 +98,7 @@ def update_public_buffers(model: nn.Module, inputs: Any) -> None:
 
 def refuse_mixing_function(function: Callable[[Any], Any], inputs: Any) -> None:
     """Raise `MixesExamples` if the function's result for one input depends on the others; tried on made-up inputs."""
-    size = size_apart(length for tensor in iter_tensors(inputs) for length in tensor.shape[1:])[0]
+    size = choose_sizes(length for tensor in iter_tensors(inputs) for length in tensor.shape[1:])[0]
     made = make_examples(inputs, size)
     examiner = Examiner(list(iter_tensors(made)), size, {})
     try:

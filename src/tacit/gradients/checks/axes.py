@@ -38,7 +38,7 @@ def pointwise(operands: Operands) -> Label:
 
 
 def constant(operands: Operands) -> Label:
-    """One value everywhere. What there was before may not all be overwritten: entries can overlap."""
+    """One value everywhere. Some old values may remain, as entries can overlap in memory."""
     x = operands.given["self"]
     value, before = operands.label(operands.given.get("value")), operands.label(x)
     if isinstance(value, Mixed) or not isinstance(before, (Mixed, Rows)):
@@ -47,17 +47,17 @@ def constant(operands: Operands) -> Label:
 
 
 def pointwise_loss(operands: Operands) -> Label:
-    """Entry by entry, if nothing is added up."""
+    """Entry by entry, without a reduction."""
     return pointwise(operands) if operands.given["reduction"] == 0 else operands.mix()
 
 
 def gradient_of_loss(operands: Operands) -> Label:
-    """Entry by entry, if it is not that of a mean: its entries are divided by how many there are."""
+    """Entry by entry, unless it is that of a mean, which divides by the number of entries."""
     return pointwise(operands) if operands.given["reduction"] != 1 else operands.mix()
 
 
 def along(*names: str) -> AxisRule:
-    """Along the axes that an argument names; the result keeps them."""
+    """Along the axes that an argument names; the result has the same axes."""
 
     def rule(operands: Operands) -> Label:
         x = operands.given["self"]
@@ -73,7 +73,7 @@ def along(*names: str) -> AxisRule:
 
 
 def reduction(operands: Operands) -> Label:
-    """A sum, mean, norm, ... over the axes that `dim` names, all of them if it names none."""
+    """A sum, mean, norm, ... over the axes that `dim` names, or over all of them."""
     x, dim = operands.given["self"], operands.given.get("dim")
     if isinstance(operands.given.get("other"), Tensor):
         return pointwise(operands)
@@ -82,11 +82,8 @@ def reduction(operands: Operands) -> Label:
         return operands.mix("counts the examples of the lot")
     if rows is None:
         return UNIFORM if operands.label(x) is UNIFORM else PUBLIC
-    axes = (
-        list(range(x.dim()))
-        if dim is None or (not isinstance(dim, int) and not len(dim))
-        else _normalise_axes(dim, x.dim())
-    )
+    is_all = dim is None or (not isinstance(dim, int) and not len(dim))
+    axes = list(range(x.dim())) if is_all else _normalise_axes(dim, x.dim())
     if rows.axis in axes:
         return operands.mix()
     if operands.given.get("keepdim"):
@@ -108,7 +105,7 @@ def _check_before_last(operands: Operands, tensors: list[Tensor], count: int) ->
     dims = max(tensor.dim() for tensor in tensors)
     label = operands.align(tensors, dims)
     if label is UNIFORM:
-        # A triangle of a constant matrix, for one, is not constant.
+        # The result need not be constant: a triangle of a constant matrix is not.
         label = find_room(broadcast_shape(tensors, dims), operands.size)
     if isinstance(label, Rows) and label.axis >= dims - count:
         return operands.mix()
@@ -116,14 +113,14 @@ def _check_before_last(operands: Operands, tensors: list[Tensor], count: int) ->
 
 
 def product(operands: Operands) -> Label:
-    """Matrix products, of two matrices or of as many as there are in a first axis."""
+    """Products of two matrices, or of two stacks of matrices along a first axis."""
     given = operands.given
     one, other = (given[name] for name in FACTORS[operands.name])
     left, right = operands.rows(one), operands.rows(other)
     dims = max(tensor.dim() for tensor in operands.made)
-    if any(rows is not None and rows.axis == _find_contracted(tensor, is_first) for rows, tensor, is_first in (
-        (left, one, True), (right, other, False)
-    )):  # fmt: skip
+    # A product sums over the last axis of its first factor, and over the last but one of its second.
+    is_summed = left is not None and left.axis == one.dim() - 1
+    if is_summed or (right is not None and right.axis == max(other.dim() - 2, 0)):
         return operands.mix()
     places = []
     if left is not None:
@@ -142,7 +139,7 @@ def product(operands: Operands) -> Label:
     if rest and not (operands.fits(one, first) and operands.fits(other, first)):
         return PUBLIC if first.loose else operands.doubt("meets two different orders of the examples")
     if len(places) == 1 and dims == 3 and first.axis == 0:
-        # The other factor has as many matrices, one for each example by its place in the lot.
+        # The other factor may be a stack of matrices, one for each example by its place in the lot.
         alone = other if left is not None else one
         if alone.dim() == 3 and alone.shape[0] > 1 and operands.label(alone) is not UNIFORM:
             return PUBLIC if first.loose else operands.mix("treats an example by its place in the lot")
@@ -155,15 +152,10 @@ FACTORS = {
 }  # fmt: skip
 
 
-def _find_contracted(tensor: Tensor, is_first: bool) -> int:
-    """Over which axis a product sums."""
-    return tensor.dim() - 1 if is_first or tensor.dim() == 1 else tensor.dim() - 2
-
-
 def one_axis(axis: int, tensor: str, *shared: str, dims: int | None = None) -> AxisRule:
-    """Examples along this axis of one argument; the `shared` ones must be public. All results have it there too.
+    """Examples along this axis of one argument and of all results; the `shared` arguments must be public.
 
-    Without an axis for the examples, an argument has fewer than `dims`.
+    `dims` is the number of axes of an argument that has one for the examples.
     """
 
     def rule(operands: Operands) -> Label | list[Label]:
@@ -172,22 +164,13 @@ def one_axis(axis: int, tensor: str, *shared: str, dims: int | None = None) -> A
             return PUBLIC if rows is None else operands.mix()
         if not all(operands.is_public(operands.given.get(name)) for name in shared):
             return operands.doubt()
-        if rows is None:
-            return PUBLIC
-        if rows.axis != axis:
-            return operands.mix()
-        return rows
+        return rows if rows is None or rows.axis == axis else operands.mix()
 
     return rule
 
 
-def convolution(operands: Operands) -> Label:
-    """Weights are shared by all examples, which lie along the first axis."""
-    return one_axis(0, "input", "weight", "bias")(operands)  # type: ignore[return-value]
-
-
 def group_norm(operands: Operands) -> Label | list[Label]:
-    """On the channels and places of each example; how many examples and channels there are is told apart."""
+    """On the channels and positions of each example; the numbers of both are arguments."""
     x, given = operands.given["input"], operands.given
     if (given["N"], given["C"]) != tuple(x.shape[:2]):
         return operands.doubt()
@@ -203,7 +186,7 @@ def layer_norm(operands: Operands) -> Label:
 
 
 def batch_norm(operands: Operands) -> Label | list[Label]:
-    """With fixed statistics examples may lie along any axis, with those of the lot along that of the channels."""
+    """With fixed statistics examples may lie along any axis, with statistics of the lot along that of the channels."""
     given = operands.given
     x, is_training = given["input"], given.get("training", operands.name == "_batch_norm_with_update")
     rows, kept = operands.rows(x), [given.get(name) for name in ("running_mean", "running_var")]
@@ -239,7 +222,7 @@ def attention(operands: Operands) -> Label | list[Label]:
 
 
 def distances(operands: Operands) -> Label:
-    """From each row of a matrix to each of another, or of as many matrices as there are in the first axes."""
+    """From each row of a matrix to each row of another, or of two stacks of matrices."""
     one, other = operands.given["x1"], operands.given["x2"]
     left, right = operands.rows(one), operands.rows(other)
     if left is not None and right is None and left.axis == one.dim() - 2 and operands.is_public(other):
@@ -248,7 +231,7 @@ def distances(operands: Operands) -> Label:
 
 
 def class_loss(operands: Operands) -> Label | list[Label]:
-    """The negative log-likelihood of each example's class, if nothing is added up."""
+    """The negative log-likelihood of each example's class, without a reduction."""
     given = operands.given
     if given["reduction"] != 0:
         return [operands.mix()] * len(operands.made)
@@ -301,7 +284,7 @@ def random_pooling(operands: Operands) -> Label:
 
 
 def mixing(operands: Operands) -> Label:
-    """Counts, and other things that are made of all examples at once."""
+    """Counts and other results of all examples at once."""
     if operands.name == "bincount" and not operands.given["minlength"]:
         raise Unclear("bincount gives a tensor whose size depends on the values of the examples")
     return operands.mix()

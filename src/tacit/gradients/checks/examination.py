@@ -22,9 +22,9 @@ from tacit.gradients.models import (
     is_compiled,
     iter_attributes,
     iter_held_tensors,
-    refuse_changed,
     refuse_changes,
     refuse_inference_tensors,
+    refuse_writes,
     restore_buffers,
     run_eagerly,
 )
@@ -116,7 +116,7 @@ def examine(model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs:
     refuse_inference_tensors((inputs, parameters))
     shapes = [tensor.shape[1:] for tensor in iter_tensors((inputs, targets))]
     shapes += [tensor.shape for tensor in (*model.parameters(), *model.buffers())]
-    sizes = size_apart(length for shape in shapes for length in shape)
+    sizes = choose_sizes(length for shape in shapes for length in shape)
     try:
         try:
             return _examine_on(model, loss, parameters, inputs, targets, sizes[:2])
@@ -128,7 +128,7 @@ def examine(model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs:
         raise
 
 
-def size_apart(lengths: Iterable[int]) -> list[int]:
+def choose_sizes(lengths: Iterable[int]) -> list[int]:
     """Four numbers of examples that divide none of these lengths, so that no axis is taken for another."""
     known = set(lengths)
     free = [prime for prime in _PRIMES if not any(length % prime == 0 for length in known)]
@@ -216,7 +216,7 @@ def _examine_twice(
             passes.append(examined)
             changes.append(changed)
     one, other = passes
-    refuse_changed([name for name in changes[0] | changes[1] if changes[0].get(name) != changes[1].get(name)])
+    refuse_writes([name for name in changes[0] | changes[1] if changes[0].get(name) != changes[1].get(name)])
     refuse_different(one.trail, other.trail)
     if one.values != other.values:
         raise Unclear("the examples meet values that depend on how many there are")
@@ -234,7 +234,7 @@ def _refuse_counters(model: nn.Module, loss: Loss, inputs: Any, targets: Any, si
     before = dict(iter_attributes(model, loss))
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), run_eagerly(is_compiled):
         apply_loss(loss, call_model(model, inputs), targets, size)
-    refuse_changed([name for name, value in iter_attributes(model, loss) if before.get(name) != value])
+    refuse_writes([name for name, value in iter_attributes(model, loss) if before.get(name) != value])
 
 
 def _refuse_unless_alone(model: nn.Module, loss: Loss, inputs: Any, targets: Any, reason: str) -> None:

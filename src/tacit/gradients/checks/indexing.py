@@ -32,7 +32,7 @@ def embedding(operands: Operands) -> Label:
 
 
 def embedding_bag(operands: Operands) -> list[Label]:
-    """Bags of equal length, one after the other, one for each example."""
+    """Bags of equal length, one for each example, one after the other."""
     given = operands.given
     rows, offsets, shares = operands.rows(given["indices"]), given["offsets"], given.get("per_sample_weights")
     if rows is None or not operands.is_public(given["weight"]) or given.get("scale_grad_by_freq"):
@@ -42,13 +42,13 @@ def embedding_bag(operands: Operands) -> list[Label]:
     is_even = is_even and not isinstance(operands.label(offsets), Rows)
     if rows.outer != 1 or not is_even or (shares is not None and not operands.fits(shares, rows)):
         return [operands.doubt()] * len(operands.made)
-    # The second result tells the bags apart, the others how many entries count and which are the largest.
+    # The second result numbers the bag of each entry; the others have a row per bag.
     bags, (_, *others) = Rows(0, loose=rows.loose), operands.made
     return [bags, *[PUBLIC if at == 0 else bags for at in range(len(others))]]
 
 
 def concatenation(operands: Operands) -> Label:
-    """Along another axis than that of the examples; or along it, which puts one lot after the other."""
+    """Along another axis than that of the examples, or along it, one lot after the other."""
     tensors = [tensor for tensor in operands.given["tensors"] if tensor.numel()]
     if not tensors:
         return PUBLIC
@@ -88,7 +88,7 @@ def _join_constants(operands: Operands, tensors: list[Tensor], shape: Sequence[i
 
 
 def selection(operands: Operands) -> Label:
-    """gather, scatter and the like: along `dim`, which must not be that of the examples."""
+    """gather and scatter: along `dim`, which must not be that of the examples."""
     given = operands.given
     x, index = given["self"], given["index"]
     dim = normalise_axis(given["dim"], x.dim())
@@ -103,13 +103,13 @@ def selection(operands: Operands) -> Label:
     if isinstance(label, Rows) and (label.axis == dim or index.dim() != x.dim()):
         return operands.mix()
     if isinstance(label, Rows) and index.shape[label.axis] != x.shape[label.axis]:
-        # Nothing is broadcast here: the others are left alone.
+        # Nothing is broadcast here: the other examples are not touched.
         return PUBLIC if label.loose else operands.mix("treats an example by its place in the lot")
     return label
 
 
 def by_index(operands: Operands) -> Label:
-    """index_select and the like: some entries along `dim`, told by a vector."""
+    """index_select, index_add, ...: the entries along `dim` that a vector names."""
     given = operands.given
     x, index, dim = given["self"], given["index"], normalise_axis(given["dim"], given["self"].dim())
     rows, chosen, source = operands.rows(x), operands.rows(index), given.get("source")
@@ -137,7 +137,7 @@ def indexing(operands: Operands) -> Label:
     told = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     masks = [index for _, index in told if index.dtype in (torch.bool, torch.uint8)]
     if operands.has_rows(masks) and operands.name.endswith("index"):
-        # How many entries there are is then known outside of torch.
+        # Python then knows how many entries there are.
         raise Unclear(f"{operands.name} picks entries by the values of the examples")
     if masks:
         return operands.doubt("picks entries by the values of the examples")
@@ -175,7 +175,7 @@ def indexing(operands: Operands) -> Label:
 
 
 def _move_after_indexing(axis: int, axes: list[int], width: int) -> int:
-    """Where an axis is after these others were indexed with tensors of so many axes."""
+    """The new place of an axis after these others were indexed with tensors of so many axes."""
     is_together = axes == list(range(axes[0], axes[-1] + 1))
     before = sum(other < axis for other in axes)
     return axis - before + (width if not is_together or axes[0] < axis else 0)
@@ -226,7 +226,7 @@ def repetition(operands: Operands) -> Label:
 
 
 def padding(operands: Operands) -> Label:
-    """Of any axes but that of the examples."""
+    """Any axis but that of the examples."""
     x, pad = operands.given["self"], list(operands.given["pad"])
     rows = operands.rows(x)
     padded = [x.dim() - 1 - i // 2 for i, amount in enumerate(pad) if amount]
@@ -238,7 +238,7 @@ def padding(operands: Operands) -> Label:
 
 
 def search(operands: Operands) -> Label:
-    """The place of each value in a public order."""
+    """The position of each value in a public order."""
     values, order = operands.given["self"], operands.given.get("boundaries", operands.given.get("sorted_sequence"))
     if not operands.is_public(order, operands.given.get("sorter")) or (isinstance(order, Tensor) and order.dim() > 1):
         return operands.doubt()
@@ -246,6 +246,6 @@ def search(operands: Operands) -> Label:
 
 
 def reordering(operands: Operands) -> Label | list[Label]:
-    """sort, flip and the like: along another axis than that of the examples."""
+    """sort, flip, roll: along another axis than that of the examples."""
     label = along("dim", "dims")(operands)
     return operands.doubt("puts the examples in another order") if isinstance(label, Mixed) else label

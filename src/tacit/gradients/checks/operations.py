@@ -84,7 +84,7 @@ OPERATIONS: dict[str, AxisRule] = {
     "linalg_solve_triangular": last(2, "self", "B"),
     "linalg_ldl_factor_ex": last(2, "self"),
     "affine_grid_generator": one_axis(0, "theta"),
-    "convolution": axes.convolution,
+    "convolution": one_axis(0, "input", "weight", "bias"),
     "embedding": indexing.embedding,
     "_embedding_bag": indexing.embedding_bag,
     "_embedding_bag_forward_only": indexing.embedding_bag,
@@ -103,12 +103,12 @@ OPERATIONS: dict[str, AxisRule] = {
     "renorm": axes.renorm,
 }  # fmt: skip
 
-# The same number everywhere; or whatever was in memory, before something is written there.
+# One number everywhere, or memory that is not initialised.
 _CONSTANTS = "zeros ones full empty empty_strided scalar_tensor zero fill"
 CONSTANTS = frozenset(_CONSTANTS.split())
 _RANDOM = "rand randn randint bernoulli uniform normal exponential random cauchy log_normal geometric"
 RANDOM = frozenset(_RANDOM.split())
-# What leaves torch, a size among it: Python could then do anything, for all examples, with what one of them holds.
+# These hand values of the examples, or a size that depends on them, to Python, which could then do anything with them.
 _HOST = """
 _local_scalar_dense is_nonzero equal item nonzero masked_select allclose
 _unique2 unique_dim unique_consecutive repeat_interleave

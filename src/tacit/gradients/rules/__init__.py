@@ -58,10 +58,5 @@ def decompose(*functions: Callable[..., Any]) -> Callable[[AnyDecomposition], An
     return register
 
 
-def argument(call: Call, position: int, name: str, default: Any = None) -> Any:
-    """An argument of a call, whether it was given by position or by name."""
-    return call.args[position] if len(call.args) > position else call.kwargs.get(name, default)
-
-
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")

@@ -13,13 +13,13 @@ from torch import Tensor
 from tacit.gradients.contributions import (
     Contribution,
     DenseContribution,
-    keep_above_share,
+    raise_to_share,
     split_examples,
     square_norms_by_gram,
     widen,
     zero_examples,
 )
-from tacit.gradients.rules import Front, argument, rule
+from tacit.gradients.rules import Front, rule
 
 if TYPE_CHECKING:
     from tacit.gradients.trace import Call
@@ -38,15 +38,15 @@ _LONG_ROW = 8
 @rule(torch.conv1d, torch.conv2d, torch.conv3d)
 def convolution(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution]:
     """Convolutions of one, two or three dimensions with any stride, padding, dilation and groups."""
-    x, weight = argument(call, 0, "input"), argument(call, 1, "weight")
+    x, weight = call.argument(0, "input"), call.argument(1, "weight")
     spatial, dtype = weight.dim() - 2, widen(weight.dtype)
     grads = grads.to(dtype)
-    found = _sum_bias(argument(call, 2, "bias"), grads)
+    found = _sum_bias(call.argument(2, "bias"), grads)
     if weight.requires_grad:
-        stride = _repeat(argument(call, 3, "stride", 1), spatial)
-        dilation = _repeat(argument(call, 5, "dilation", 1), spatial)
-        inputs, padding = _pad(front(x.detach()).to(dtype), weight, argument(call, 4, "padding", 0), dilation)
-        geometry = (stride, padding, dilation, int(argument(call, 6, "groups", 1)))
+        stride = _repeat(call.argument(3, "stride", 1), spatial)
+        dilation = _repeat(call.argument(5, "dilation", 1), spatial)
+        inputs, padding = _pad(front(x.detach()).to(dtype), weight, call.argument(4, "padding", 0), dilation)
+        geometry = (stride, padding, dilation, int(call.argument(6, "groups", 1)))
         found[id(weight)] = _choose_form(inputs, grads, weight.detach().to(dtype), geometry)
     return found
 
@@ -54,18 +54,18 @@ def convolution(call: Call, grads: Tensor, front: Front) -> dict[int, Contributi
 @rule(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
 def transposed_convolution(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution]:
     """A convolution backwards: it takes the gradients of the outputs to the inputs, with the same weight."""
-    x, weight = argument(call, 0, "input"), argument(call, 1, "weight")
+    x, weight = call.argument(0, "input"), call.argument(1, "weight")
     spatial, dtype = weight.dim() - 2, widen(weight.dtype)
     stride, padding, more, dilation = (
-        _repeat(argument(call, place, name, default), spatial)
+        _repeat(call.argument(place, name, default), spatial)
         for place, name, default in ((3, "stride", 1), (4, "padding", 0), (5, "output_padding", 0), (7, "dilation", 1))
     )
     if any(extra >= step for extra, step in zip(more, stride, strict=True)):
         return {}
     grads = grads.to(dtype)
-    found = _sum_bias(argument(call, 2, "bias"), grads)
+    found = _sum_bias(call.argument(2, "bias"), grads)
     if weight.requires_grad:
-        geometry = (stride, padding, dilation, int(argument(call, 6, "groups", 1)))
+        geometry = (stride, padding, dilation, int(call.argument(6, "groups", 1)))
         found[id(weight)] = _choose_form(grads, front(x.detach()).to(dtype), weight.detach().to(dtype), geometry)
     return found
 
@@ -160,7 +160,7 @@ def _square_norms(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geome
 
 
 @dataclass(frozen=True, eq=False)
-class ConvolutionContribution:
+class ConvolutionContribution(Contribution):
     """Squared norms are known; the weighted sum is one ordinary weight gradient."""
 
     squared: Tensor
@@ -177,7 +177,7 @@ class ConvolutionContribution:
         formed = (DenseContribution(_loop(inputs, grads, self.weight, self.geometry)) for inputs, grads in pairs)
         # No position sees more of the image than all of it.
         reach = self.inputs.flatten(1).norm(dim=1) * self.grads.flatten(2).norm(dim=1).sum(1)
-        return keep_above_share(torch.cat([each.scaled_norms(scale) for each in formed]), reach, scale)
+        return raise_to_share(torch.cat([each.scaled_norms(scale) for each in formed]), reach, scale)
 
     def products(self, vector: Tensor) -> Tensor:
         stride, padding, dilation, groups = self.geometry
@@ -199,9 +199,6 @@ class ConvolutionContribution:
     def without(self, rows: Tensor) -> ConvolutionContribution:
         squared, inputs, grads = (zero_examples(each, rows) for each in (self.squared, self.inputs, self.grads))
         return ConvolutionContribution(squared, inputs, grads, self.weight, self.geometry)
-
-    def join(self, uses: list[Contribution]) -> None:
-        return None
 
 
 def _sum_weight_gradients(inputs: Tensor, grads: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:

@@ -20,14 +20,14 @@ from tacit.gradients.contributions import (
     OuterProduct,
     OuterProductSum,
     join_products,
-    keep_above_share,
+    raise_to_share,
     split_examples,
     square_rows,
     take_norms,
     widen,
     zero_examples,
 )
-from tacit.gradients.rules import Front, argument, rule
+from tacit.gradients.rules import Front, rule
 
 if TYPE_CHECKING:
     from tacit.gradients.trace import Call
@@ -45,9 +45,9 @@ _ADDED = 250_000
 @rule(F.embedding, any_axis=True)
 def embedding(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution]:
     """Rows of a table, looked up by token."""
-    tokens, weight = argument(call, 0, "input"), argument(call, 1, "weight")
-    padding = argument(call, 2, "padding_idx")
-    if argument(call, 3, "max_norm") is not None or argument(call, 5, "scale_grad_by_freq", False):
+    tokens, weight = call.argument(0, "input"), call.argument(1, "weight")
+    padding = call.argument(2, "padding_idx")
+    if call.argument(3, "max_norm") is not None or call.argument(5, "scale_grad_by_freq", False):
         return {}
     size, rows = grads.shape[0], weight.shape[0]
     padding = -1 if padding is None else padding % rows
@@ -58,12 +58,12 @@ def embedding(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution
 @rule(F.embedding_bag)
 def embedding_bag(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution]:
     """Rows of a table, looked up by token, and added up or averaged over the tokens of an example."""
-    tokens, weight, offsets = argument(call, 0, "input"), argument(call, 1, "weight"), argument(call, 2, "offsets")
+    tokens, weight, offsets = call.argument(0, "input"), call.argument(1, "weight"), call.argument(2, "offsets")
     mode, shares, padding = (
-        argument(call, place, name, default)
+        call.argument(place, name, default)
         for place, name, default in ((6, "mode", "mean"), (8, "per_sample_weights", None), (10, "padding_idx", None))
     )
-    is_scaled = argument(call, 3, "max_norm") is not None or argument(call, 5, "scale_grad_by_freq", False)
+    is_scaled = call.argument(3, "max_norm") is not None or call.argument(5, "scale_grad_by_freq", False)
     size, rows, dtype = grads.shape[0], weight.shape[0], widen(weight.dtype)
     each = front(tokens).reshape(size, -1)
     if mode == "max" or is_scaled or (shares is not None and shares.is_leaf and shares.requires_grad):
@@ -81,7 +81,7 @@ def embedding_bag(call: Call, grads: Tensor, front: Front) -> dict[int, Contribu
 
 
 @dataclass(frozen=True, eq=False)
-class TableContribution:
+class TableContribution(Contribution):
     """Rows of a table: each of an example's tokens adds its gradient [B, T, D] to one row."""
 
     grads: Tensor
@@ -165,7 +165,7 @@ class TableContribution:
 
 
 @dataclass(frozen=True, eq=False)
-class TiedContribution:
+class TiedContribution(Contribution):
     """A table that is looked up and also multiplied by, as in tied input and output embeddings. Forms no gradient."""
 
     table: TableContribution
@@ -190,7 +190,7 @@ class TiedContribution:
             formed = TiedContribution(looked_up, OuterProductSum(product.grads[part], product.inputs[part])).dense()
             found.append(DenseContribution(formed).scaled_norms(scale))
         multiplied = product.grads.norm(dim=2) * product.inputs.norm(dim=2)
-        return keep_above_share(torch.cat(found), table.grads.norm(dim=2).sum(1) + multiplied.sum(1), scale)
+        return raise_to_share(torch.cat(found), table.grads.norm(dim=2).sum(1) + multiplied.sum(1), scale)
 
     def products(self, vector: Tensor) -> Tensor:
         return self.table.products(vector) + self.product.products(vector)
@@ -203,9 +203,6 @@ class TiedContribution:
 
     def without(self, rows: Tensor) -> TiedContribution:
         return TiedContribution(self.table.without(rows), self.product.without(rows))
-
-    def join(self, uses: list[Contribution]) -> None:
-        return None
 
 
 def _group(tokens: Tensor) -> tuple[Tensor, Tensor]:

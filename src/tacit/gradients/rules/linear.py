@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.gradients.contributions import Contribution, DenseContribution, OuterProduct, make_product, widen
-from tacit.gradients.rules import Front, argument, decompose, rule
+from tacit.gradients.rules import Front, decompose, rule
 
 if TYPE_CHECKING:
     from tacit.gradients.trace import Call, Recorder
@@ -24,7 +24,7 @@ _ATTENTION_ARGUMENTS = (
 @rule(F.linear, any_axis=True)
 def linear(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution]:
     """y = x W^T + b on the last dimension."""
-    x, weight, bias = argument(call, 0, "input"), argument(call, 1, "weight"), argument(call, 2, "bias")
+    x, weight, bias = call.argument(0, "input"), call.argument(1, "weight"), call.argument(2, "bias")
     size, is_flat, dtype = grads.shape[0], grads.dim() == 2, widen(weight.dtype)
     grads = (grads if is_flat else grads.reshape(size, -1, weight.shape[0])).to(dtype)
     found: dict[int, Contribution] = {}

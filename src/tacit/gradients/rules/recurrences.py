@@ -46,30 +46,17 @@ class Steps:
 
 
 @dataclass(frozen=True, eq=False)
-class Slopes:
-    """Gradients of the inputs of all times and of the recurrent parts: one tensor where only their sum is used."""
-
-    inputs: Tensor
-    recurrent: Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class BackwardPass:
-    """`outside` is, for every time, the gradient of the state before it that comes from outside; None is zero."""
+    """The gradients of the inputs of all times and of the recurrent parts: one tensor where only their sum is used.
+
+    `outside` is, for every time, the gradient of the state before it that comes from outside; None is zero.
+    """
 
     steps: Steps
-    slopes: Slopes
     weight: Tensor
+    inputs: Tensor
+    recurrent: Tensor
     outside: list[Tensor | None]
-
-
-@dataclass(frozen=True, eq=False)
-class OutsideGradients:
-    """The gradients that come from outside: of all states, of the last one, of the last cell. None is zero."""
-
-    states: Tensor | None
-    last: Tensor | None
-    cell: Tensor | None
 
 
 class Recurrence(Protocol):
@@ -111,7 +98,7 @@ class Simple:
 
     def backward(self, going: BackwardPass, part: slice, state: Tensor, cell: Tensor | None) -> Tensor:
         """The gradient of each state, times the slope there."""
-        states, grads = going.steps.inputs[part], going.slopes.inputs[part]
+        states, grads = going.steps.inputs[part], going.inputs[part]
         if self.is_tanh:
             _tanh_backward(torch.ones_like(states), states, grad_input=grads)
         else:
@@ -153,7 +140,7 @@ class Lstm:
         assert cell is not None
         assert steps.cells is not None
         assert steps.more is not None
-        rows, bounded = going.slopes.inputs[part], steps.more[part]
+        rows, bounded = going.inputs[part], steps.more[part]
         shape = (*rows.shape[:2], 4, -1)
         i, f, g, o = steps.inputs[part].view(shape).unbind(2)
         grads = rows.view(shape)
@@ -200,10 +187,10 @@ class Gru:
 
     def backward(self, going: BackwardPass, part: slice, state: Tensor, cell: Tensor | None) -> Tensor:
         """First how the inputs, and the recurrent parts, move the state; then times how that moves the loss."""
-        steps, weight, rows = going.steps, going.weight, going.slopes.recurrent[part]
+        steps, weight, rows = going.steps, going.weight, going.recurrent[part]
         assert steps.more is not None
         shape = (*rows.shape[:2], 3, -1)
-        recurrent, grads = rows.view(shape), going.slopes.inputs[part].view(shape)
+        recurrent, grads = rows.view(shape), going.inputs[part].view(shape)
         r, z, n = steps.inputs[part].view(shape).unbind(2)
         new = grads[:, :, 2]
         _tanh_backward(1.0 - z, n, grad_input=new)
@@ -241,24 +228,28 @@ def run_forward(recurrence: Recurrence, x: Tensor, weights: Weights, first: tupl
 
 
 def run_backward(
-    recurrence: Recurrence, steps: Steps, weights: Weights, outside: OutsideGradients, *, is_x_wanted: bool
-) -> tuple[Slopes, Tensor | None, Tensor, Tensor | None]:
-    """Run all times backwards: the slopes, and the gradients of x, of the first state and of the first cell."""
-    grads = torch.empty_like(steps.inputs)
-    slopes = Slopes(grads, torch.empty_like(grads) if isinstance(recurrence, Gru) else grads)
-    x = grads.new_empty(*grads.shape[:2], weights.input.shape[1]) if is_x_wanted else None
-    state = torch.zeros_like(steps.states[0]) if outside.last is None else outside.last
-    cell = None if steps.cells is None else torch.zeros_like(state) if outside.cell is None else outside.cell.clone()
-    each: list[Tensor | None] = [None] * len(grads)
-    if outside.states is not None:
-        each[1:] = outside.states[:-1].unbind(0)
-        state = state + outside.states[-1]
-    going = BackwardPass(steps, slopes, weights.state, each)
-    for part in reversed(_split(grads)):
+    recurrence: Recurrence, steps: Steps, weights: Weights, outside: tuple[Tensor | None, ...], *, is_x_wanted: bool
+) -> tuple[Tensor | None, ...]:
+    """Run all times backwards, from the gradients of all states, of the last one and of the last cell; None is zero.
+
+    Returns the gradients of inputs, recurrent parts, x, first state and first cell.
+    """
+    states, last, last_cell = outside
+    inputs = torch.empty_like(steps.inputs)
+    x = inputs.new_empty(*inputs.shape[:2], weights.input.shape[1]) if is_x_wanted else None
+    state = torch.zeros_like(steps.states[0]) if last is None else last
+    cell = None if steps.cells is None else torch.zeros_like(state) if last_cell is None else last_cell.clone()
+    before: list[Tensor | None] = [None] * len(inputs)
+    if states is not None:
+        before[1:] = states[:-1].unbind(0)
+        state = state + states[-1]
+    recurrent = torch.empty_like(inputs) if isinstance(recurrence, Gru) else inputs
+    going = BackwardPass(steps, weights.state, inputs, recurrent, before)
+    for part in reversed(_split(inputs)):
         state = recurrence.backward(going, part, state, cell)
         if x is not None:
-            torch.mm(grads[part].flatten(0, 1), weights.input, out=x[part].flatten(0, 1))
-    return slopes, x, state, cell
+            torch.mm(inputs[part].flatten(0, 1), weights.input, out=x[part].flatten(0, 1))
+    return inputs, recurrent, x, state, cell
 
 
 def _split(inputs: Tensor) -> list[slice]:

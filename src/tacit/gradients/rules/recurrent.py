@@ -15,7 +15,6 @@ from tacit.gradients.rules import Front, decompose, rule
 from tacit.gradients.rules.recurrences import (
     Gru,
     Lstm,
-    OutsideGradients,
     Recurrence,
     Simple,
     Steps,
@@ -166,9 +165,8 @@ class _Recurrence(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         weights, steps = Weights(*ctx.saved_tensors[:2]), Steps(*ctx.saved_tensors[2:])
-        outside, is_x_wanted = OutsideGradients(*grads), ctx.needs_input_grad[2]
-        slopes, *rest = run_backward(ctx.recurrence, steps, weights, outside, is_x_wanted=is_x_wanted)
-        return slopes.inputs, slopes.recurrent, *rest, None, None, None
+        found = run_backward(ctx.recurrence, steps, weights, grads, is_x_wanted=ctx.needs_input_grad[2])
+        return *found, None, None, None
 
 
 # The autograd functions of this package: their backward passes keep examples apart.
