@@ -236,6 +236,7 @@ def run_backward(
     """
     states, last, last_cell = outside
     inputs = torch.empty_like(steps.inputs)
+    recurrent = torch.empty_like(inputs) if isinstance(recurrence, Gru) else inputs
     x = inputs.new_empty(*inputs.shape[:2], weights.input.shape[1]) if is_x_wanted else None
     state = torch.zeros_like(steps.states[0]) if last is None else last
     cell = None if steps.cells is None else torch.zeros_like(state) if last_cell is None else last_cell.clone()
@@ -243,7 +244,6 @@ def run_backward(
     if states is not None:
         before[1:] = states[:-1].unbind(0)
         state = state + states[-1]
-    recurrent = torch.empty_like(inputs) if isinstance(recurrence, Gru) else inputs
     going = BackwardPass(steps, weights.state, inputs, recurrent, before)
     for part in reversed(_split(inputs)):
         state = recurrence.backward(going, part, state, cell)
