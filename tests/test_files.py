@@ -7,7 +7,7 @@ import pytest
 
 from support.report_folders import tacit
 from tacit._files import for_the_owner
-from tacit.workflows.auditing import write_json
+from tacit.workflows.audit import write_json
 
 
 def mode(path) -> int:

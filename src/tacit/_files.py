@@ -1,22 +1,55 @@
-"""Files that only their owner may read, whatever they were before: what tells about private examples lies in them."""
+"""The one atomic writer: a file holds all of its new content or all of its old content, also after a crash."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
-def for_the_owner(path: str, flags: int) -> int:
-    """An opener: `open(path, "w", opener=for_the_owner)`."""
+def open_private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read: `open(path, "w", opener=open_private)`."""
     handle = os.open(path, flags, 0o600)
     Path(path).chmod(0o600)
     return handle
 
 
-def write_whole(path: Path, content: bytes, *, is_private: bool) -> None:
-    """Put the content into the file, all of it or nothing of it; if it is private, for its owner alone."""
+def write_atomic(path: Path, content: bytes, *, is_private: bool, keep: Path | None = None) -> None:
+    """Replace the content of a file; the previous content goes to `keep`.
+
+    Folders are made as needed. A private file is readable by its owner only. After a crash or on a full disk the file
+    holds its previous content.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
-    with open(unfinished, "wb", opener=for_the_owner if is_private else None) as file:
-        file.write(content)
-    unfinished.replace(path)
+    try:
+        with open(unfinished, "wb", opener=open_private if is_private else None) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if keep is not None:
+            _link(path, keep)
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _link(path: Path, name: Path) -> None:
+    """Give the file a second name. Before the first write, and on file systems without links, do nothing."""
+    linked = name.with_name(f"{name.name}.unfinished")
+    with suppress(OSError):
+        linked.unlink(missing_ok=True)
+        os.link(path, linked)
+        linked.replace(name)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new file names survive a power cut, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -88,7 +88,7 @@ class BoundedSum:
         """Add another piece to the values of this sum, in place: they are in double precision already."""
         if any(box is not None and not box.adds_up for box in (self.box, other.box)):
             raise InvalidArgument(
-                "This sum is bounded for a whole lot only: if the lot were cut into pieces, one more example would move "
+                "This sum is bounded for a whole lot only: in pieces, one more example would move "
                 "all later examples to another piece. Leave micro_batch out, or make it as large as the lot."
             )
         if self.values.keys() != other.values.keys():

@@ -23,7 +23,7 @@ from tacit.accounting import (
 )
 from tacit.accounting.densities import DENSITIES, LaplaceDensity
 from tacit.errors import Asymptotic, InvalidArgument
-from tacit.workflows.findings import find
+from tacit.workflows.epsilon import find
 
 TOY = """
     import math

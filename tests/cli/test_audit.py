@@ -19,8 +19,8 @@ from tacit.features import Knots
 from tacit.guarantee import Guarantee
 from tacit.stages.noise import GaussianNoise
 from tacit.training import checkpoint
+from tacit.workflows.audit import subject_in
 from tacit.workflows.descent import Descent
-from tacit.workflows.subjects import subject_in
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +159,7 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(tacit, run, tmp_path, 
     whole = tacit("audit first --canaries 200 --seed 1 --json").out
     steps = iter(range(100))
     monkeypatch.setattr(
-        "tacit.workflows.auditing.stop_on_interrupt", lambda: contextlib.nullcontext(lambda: next(steps) == 10)
+        "tacit.workflows.audit.stop_on_interrupt", lambda: contextlib.nullcontext(lambda: next(steps) == 10)
     )
     shutil.rmtree(tmp_path / "first" / "audit")
     done = tacit("audit first --canaries 200 --seed 1")
@@ -205,7 +205,7 @@ def test_of_a_run_that_was_stopped_the_mean_so_far_is_attacked(tacit, tmp_path, 
 
 def test_shadow_models_hand_out_a_mean_where_the_run_did(averaged, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr("tacit.workflows.subjects.Descent", lambda *args: made.append(Descent(*args)) or made[-1])
+    monkeypatch.setattr("tacit.workflows.audit.Descent", lambda *args: made.append(Descent(*args)) or made[-1])
     subject = subject_in(tmp_path / "mean", None)
     made.clear()
     with subject.shadowed() as (train, (inputs, targets)):

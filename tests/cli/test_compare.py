@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 from support.report_folders import comparison_of
-from tacit.cli.warned import warnings
 from tacit.datasets import load
 from tacit.errors import CannotResume
 from tacit.methods.registry import list_gradient_names, list_methods
 from tacit.reports.comparison import read_comparison
 from tacit.workflows.cells import NON_PRIVATE, Job, _unit_rows, run_job
-from tacit.workflows.comparing import methods_that_fit
+from tacit.workflows.compare import methods_that_fit, warnings
 
 COMMAND = [sys.executable, "-m", "tacit", "compare", "iris", "--methods", "dpsgd,output_perturbation", "--seeds", "3"]
 WAIT = 120
@@ -192,7 +191,7 @@ def test_the_population_is_the_one_that_lots_are_drawn_from(tmp_path):
 
 
 def test_the_command_is_kept_as_it_was_typed(tacit, tmp_path, monkeypatch):
-    monkeypatch.setattr("tacit.workflows.comparing.run", lambda *_: False)
+    monkeypatch.setattr("tacit.workflows.compare.run", lambda *_: False)
     line = f"compare iris --methods dpsgd --out {tmp_path / 'out'}"
     monkeypatch.setattr("sys.argv", ["tacit", *shlex.split(line)])
     assert f"Go on with: tacit {line}" in tacit(line).err
@@ -236,7 +235,7 @@ def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, t
         before.append(comparison.modes)
         return False
 
-    monkeypatch.setattr("tacit.workflows.comparing.run", nothing_is_trained)
+    monkeypatch.setattr("tacit.workflows.compare.run", nothing_is_trained)
     run = tacit(f"compare iris --methods {names} --mode {mode} --out {tmp_path / 'out'}{flag}")
     assert len(before) == 1
     assert (run.code, run.out) == (130, "")

@@ -99,7 +99,7 @@ def test_a_file_that_is_not_text_is_refused(tacit, tmp_path):
 
 @pytest.mark.parametrize("name", ["picture.gif", "picture", ".png"])
 def test_a_picture_of_unknown_kind_is_refused_before_anything_is_computed(tacit, tmp_path, monkeypatch, name):
-    monkeypatch.setattr("tacit.workflows.findings.find", lambda *_, **__: pytest.fail("computed"))
+    monkeypatch.setattr("tacit.workflows.epsilon.find", lambda *_, **__: pytest.fail("computed"))
     message = refusal(tacit(f"{line()} --plot '{tmp_path / name}'"))
     assert ".png, .svg or .pdf" in message
 

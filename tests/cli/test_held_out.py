@@ -16,8 +16,16 @@ from tacit.stages.sampling import Poisson
 from tacit.training.plan import Schedule
 from tacit.training.run import PrivateRun
 from tacit.types import Release
-from tacit.workflows.held_out import _terms, held_out_score, refuse_unless_charged, release_terms, score_of
-from tacit.workflows.scoring import Score, network_for, score
+from tacit.workflows.scoring import (
+    Score,
+    _terms,
+    held_out_score,
+    network_for,
+    refuse_unless_charged,
+    release_terms,
+    score,
+    score_of,
+)
 
 
 def data_of(rows: int, share: float, seed: int, classes: int | None = 2) -> Data:

@@ -45,7 +45,7 @@ def test_an_interrupt_ends_quietly():
         [
             "import tacit.cli.epsilon",
             "from tacit.cli import main",
-            "import tacit.workflows.findings as findings, time",
+            "import tacit.workflows.epsilon as findings, time",
             "def find(*args, **kwargs):",
             "    print('working', flush=True)",
             "    time.sleep(60)",

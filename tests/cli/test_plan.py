@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.accounting import Adjacency, Gaussian
-from tacit.workflows.numbers import Plan
+from tacit.workflows.numbers import RunNumbers
 
 RUN = Gaussian(2.0).sampled(0.1) * 20
 
@@ -11,12 +11,12 @@ RUN = Gaussian(2.0).sampled(0.1) * 20
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(multiplier=2, rate=0.1, steps=20),
-        Plan(multiplier=2, lot_size=10, population=100, steps=20.0),
-        Plan(multiplier=2, lot_size=10, population=100, epochs=2),
-        Plan(multiplier=2, rate=0.1, epochs=2),
+        RunNumbers(multiplier=2, rate=0.1, steps=20),
+        RunNumbers(multiplier=2, lot_size=10, population=100, steps=20.0),
+        RunNumbers(multiplier=2, lot_size=10, population=100, epochs=2),
+        RunNumbers(multiplier=2, rate=0.1, epochs=2),
         # 19.1 steps, rounded up.
-        Plan(multiplier=2, lot_size=10, population=100, epochs=1.91),
+        RunNumbers(multiplier=2, lot_size=10, population=100, epochs=1.91),
     ],
     ids=lambda plan: " ".join(plan.given()),
 )
@@ -30,18 +30,18 @@ def test_a_run_can_be_said_in_several_ways(plan):
     [(1.1, 0.1, 11), (0.3, 0.1, 3), (1, 1, 1), (0.001, 1, 1)],
 )
 def test_epochs_count_in_decimals(epochs, rate, steps):
-    assert Plan(rate=rate, epochs=epochs).step_count() == steps
+    assert RunNumbers(rate=rate, epochs=epochs).step_count() == steps
 
 
 def test_sixty_epochs_of_mnist_take_a_last_small_step():
-    assert Plan(lot_size=256, population=60_000, epochs=60).step_count() == 14_063
+    assert RunNumbers(lot_size=256, population=60_000, epochs=60).step_count() == 14_063
 
 
 def test_adjacency_is_add_remove_unless_said_otherwise():
-    assert Plan().neighbours() is Adjacency.ADD_REMOVE
-    plan = Plan(multiplier=2, rate=0.1, steps=20, adjacency="replace_one")
+    assert RunNumbers().neighbours() is Adjacency.ADD_REMOVE
+    plan = RunNumbers(multiplier=2, rate=0.1, steps=20, adjacency="replace_one")
     assert plan.event().adjacency is Adjacency.REPLACE_ONE
 
 
 def test_what_was_typed_is_named_as_it_was_typed():
-    assert Plan(multiplier=1, lot_size=3).given() == ["--multiplier", "--lot-size"]
+    assert RunNumbers(multiplier=1, lot_size=3).given() == ["--multiplier", "--lot-size"]

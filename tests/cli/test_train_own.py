@@ -11,8 +11,7 @@ from tacit.guarantee import Guarantee
 from tacit.methods import dpsgd, encoded
 from tacit.stages.sampling import Poisson
 from tacit.training.run import PrivateRun
-from tacit.workflows.held_out import _sensitivity, _terms, held_out_score
-from tacit.workflows.scoring import network_for, outputs_of
+from tacit.workflows.scoring import _sensitivity, _terms, held_out_score, network_for, outputs_of
 from tacit.workflows.settings import Settings
 
 BOUNDS = """

@@ -8,9 +8,8 @@ import pytest
 from rich.console import Console
 
 from tacit.cli import watching
-from tacit.cli.progress import bar_on
-from tacit.cli.watching import Display
 from tacit.workflows.cells import NON_PRIVATE, Job
+from tacit.workflows.progress import Display, bar_on
 
 LONG = [Job("output_perturbation", mode, epsilon, (0,)) for mode in ("rigorous", "paper") for epsilon in (0.5, 1.0)]
 
@@ -61,7 +60,7 @@ def test_a_job_says_its_form():
 def test_processes_say_what_they_begin(tmp_path, monkeypatch):
     """In a real comparison no more is named than there are processes, and something is."""
     from support.report_folders import comparison_of
-    from tacit.workflows.comparing import run
+    from tacit.workflows.compare import run
 
     named = []
     show = Display.show

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
-import tacit.workflows.trials
+import tacit.workflows.tune
 from support.emissions import singles, watch
 from support.small_runs import N, small_model, small_run, train
 from tacit.accounting import Adjacency, EpsilonDelta, Event, ShuffledReports, curve, from_json
@@ -38,8 +38,7 @@ from tacit.stages.noise import GaussianNoise
 from tacit.training.charging import refuse_unless_reserved
 from tacit.training.tuning import Choices, LogUniform, Search, Trial, tune
 from tacit.types import Release
-from tacit.workflows.held_out import release_terms, with_score
-from tacit.workflows.scoring import Score
+from tacit.workflows.scoring import Score, release_terms, with_score
 
 # What is imported here draws; `watch` replaces draws in what is there already.
 DRAWING = (gradient_perturbation, objective_perturbation, output_perturbation)
@@ -222,7 +221,7 @@ def scoring(emissions, monkeypatch):
         pairs.append((before, drawn))
         return found
 
-    monkeypatch.setattr("tacit.workflows.held_out.release_terms", scored)
+    monkeypatch.setattr("tacit.workflows.scoring.release_terms", scored)
     return pairs
 
 

@@ -13,7 +13,7 @@ from tacit.cli import main
 from tacit.datasets import Data
 from tacit.reports.page import write_comparison
 from tacit.workflows.cells import run_job
-from tacit.workflows.comparing import Comparison
+from tacit.workflows.compare import Comparison
 from tacit.workflows.settings import Typed, load_typed, settle
 
 BOUNDS = """

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit._files import write_whole
+from tacit._files import write_atomic
 from tacit.accounting.curve import PrivacyCurve
 from tacit.accounting.events import Adjacency
 from tacit.audit.canaries import InputCanaries
@@ -174,7 +174,7 @@ def _keep_settings(folder: Path, settings: Mapping[str, Any], worlds: tuple[Data
     secret = secrets.token_hex(32) if known is None else str(known.get("secret", ""))
     told = {**settings, "secret": secret, "worlds": [_print_of(one, secret) for one in worlds]}
     if known is None:
-        write_whole(path, json.dumps(told).encode(), is_private=True)
+        write_atomic(path, json.dumps(told).encode(), is_private=True)
     elif known != told:
         raise InvalidArgument(f"{folder} holds the runs of another audit. Choose another folder, or empty this one.")
 

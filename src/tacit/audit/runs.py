@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +29,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tacit import _validate
+from tacit._files import write_atomic
 from tacit.errors import InvalidArgument
 
 Job = Callable[[int], Any]
@@ -104,10 +106,9 @@ class _Task:
         if torch.cuda.is_available():
             torch.cuda.manual_seed_all(seed)
         result = np.asarray(job(self.index))
-        unfinished = self.path.with_name(f"{self.path.name}.unfinished")
-        with unfinished.open("wb") as file:
-            np.save(file, result)
-        unfinished.replace(self.path)
+        content = BytesIO()
+        np.save(content, result)
+        write_atomic(self.path, content.getvalue(), is_private=True)
 
 
 # Whether a progress bar is shown already.

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, final
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tacit import _validate
+from tacit._files import write_atomic
 from tacit.accounting.curve import PrivacyCurve, curve
 from tacit.accounting.events import Event
 from tacit.audit.canaries import CanaryGame, Watch
@@ -235,7 +237,6 @@ class _Kept:
         if self._folder is None:
             return
         run.save(self._folder, optimizer)
-        unfinished = self._folder / "scores.npz.unfinished"
-        with unfinished.open("wb") as file:
-            np.savez(file, step=run.step, scores=watch.scores, coins=self._coins)
-        unfinished.replace(self._folder / "scores.npz")
+        content = BytesIO()
+        np.savez(content, step=run.step, scores=watch.scores, coins=self._coins)
+        write_atomic(self._folder / "scores.npz", content.getvalue(), is_private=True)

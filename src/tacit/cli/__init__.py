@@ -1,4 +1,4 @@
-"""The command `tacit`: it reads arguments, asks the library, and prints every number with its meaning.
+"""The command `tacit`: it reads arguments, calls a workflow and prints the result.
 
 A command imports what it computes with inside its own function, so `tacit --help` answers at once. Errors go
 to standard error with exit code 2; Ctrl-C ends with 130.
@@ -15,7 +15,7 @@ from tacit.cli.epsilon import epsilon
 from tacit.cli.ledger import ledger
 from tacit.cli.methods import methods
 from tacit.cli.noise import noise
-from tacit.cli.planning import plan
+from tacit.cli.plan import plan
 from tacit.cli.report import report
 from tacit.cli.reproduce import reproduce
 from tacit.cli.train import train
@@ -59,12 +59,16 @@ def _tacit(
 
 def main() -> None:
     """Run the command line given in `sys.argv`, and end the program."""
-    try:
-        app(prog_name="tacit")
-    except TacitError as error:
-        from tacit.cli.output import complain
+    from tacit.cli.output import complain, note, print_cautions
 
+    try:
+        with print_cautions():
+            app(prog_name="tacit")
+    except TacitError as error:
         complain(str(error))
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
+        # Workflows say what was saved and how to resume.
+        if str(stopped):
+            note(str(stopped))
         sys.exit(130)

@@ -9,7 +9,7 @@ from tacit.cli import options
 
 if TYPE_CHECKING:
     from tacit.accounting import Event
-    from tacit.workflows.numbers import Plan
+    from tacit.workflows.numbers import RunNumbers
 
 
 def epsilon(
@@ -40,29 +40,30 @@ def epsilon(
                   --steps 14062 --delta 1e-5
     """
     from tacit import _validate
-    from tacit.cli.output import refuse_unless_drawable, save, say, say_json, working
-    from tacit.cli.statement import paragraphs
-    from tacit.workflows.findings import find
-    from tacit.workflows.numbers import Plan
+    from tacit.cli.output import say, say_json
+    from tacit.workflows.epsilon import find, paragraphs
+    from tacit.workflows.numbers import RunNumbers
+    from tacit.workflows.pictures import refuse_unless_drawable, save_picture
+    from tacit.workflows.progress import show_status
 
     refuse_unless_drawable(plot)
-    plan = Plan(multiplier, rate, lot_size, population, steps, epochs, adjacency)
+    plan = RunNumbers(multiplier, rate, lot_size, population, steps, epochs, adjacency)
     planned = _planned(plan, event)
     delta, size = _validate.open_unit("delta", delta), _validate.count("group", group)
-    with working("Accounting"):
+    with show_status("Accounting"):
         findings = find(planned, delta=delta, by=by, group=size)
     if plot is not None:
-        with working("Drawing"):
+        with show_status("Drawing"):
             from tacit.reports.plots import draw_privacy
 
-            save(draw_privacy(planned, delta=delta, group=size), plot)
+            save_picture(draw_privacy(planned, delta=delta, group=size), plot)
     if json:
         say_json(findings.as_json())
     else:
         say(paragraphs(findings, population=None if population is None else int(population)))
 
 
-def _planned(plan: "Plan", file: Path | None) -> "Event":
+def _planned(plan: "RunNumbers", file: Path | None) -> "Event":
     from tacit.errors import InvalidArgument
     from tacit.workflows.numbers import read_event
 

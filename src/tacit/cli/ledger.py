@@ -10,7 +10,7 @@ from tacit.cli import options
 if TYPE_CHECKING:
     from tacit.accounting import Event
     from tacit.ledger import Ledger
-    from tacit.workflows.numbers import Plan
+    from tacit.workflows.numbers import RunNumbers
 
 ledger = typer.Typer(
     help="What was ever released from a data set, and what may still be.", rich_markup_mode=None, no_args_is_help=True
@@ -38,11 +38,12 @@ def show(
     \b
     tacit ledger show adult.ledger
     """
-    from tacit.cli.balance import as_json, find, paragraphs
-    from tacit.cli.output import say, say_json, working
+    from tacit.cli.output import say, say_json
+    from tacit.workflows.ledger import as_json, find, paragraphs
+    from tacit.workflows.progress import show_status
 
     one = _open(file)
-    with working("Accounting"):
+    with show_status("Accounting"):
         balances = find(one, dataset, delta, most=None if every else 20)
     if json:
         say_json(as_json(str(one.path), balances))
@@ -119,12 +120,13 @@ def add(
     tacit ledger add adult.ledger adult --epsilon 0.1 --note "table of means"
     tacit ledger add adult.ledger adult --multiplier 1.1 --rate 0.01 --steps 500
     """
-    from tacit.cli.output import say, working
+    from tacit.cli.output import say
     from tacit.errors import BudgetExceeded
-    from tacit.workflows.numbers import Plan
+    from tacit.workflows.numbers import RunNumbers
+    from tacit.workflows.progress import show_status
 
-    plan = Plan(multiplier, rate, lot_size, population, steps, epochs, adjacency)
-    with working("Accounting"):
+    plan = RunNumbers(multiplier, rate, lot_size, population, steps, epochs, adjacency)
+    with show_status("Accounting"):
         planned = _planned(plan, event, epsilon, delta)
         try:
             run = _open(file).spend(dataset, planned, about={"note": note}, is_released=released)
@@ -142,8 +144,8 @@ def settle(
 
     If a process still goes on with it, that one is stopped before its next step.
     """
-    from tacit.cli.balance import words
     from tacit.cli.output import say
+    from tacit.workflows.ledger import words
 
     event = _open(file).settle(run)
     say([(f"Run {run} is over, and charged for {words(event)}.", [])])
@@ -190,7 +192,7 @@ def _open(file: str) -> "Ledger":
     return Ledger(file)
 
 
-def _planned(plan: "Plan", file: Path | None, epsilon: float | None, delta: float | None) -> "Event":
+def _planned(plan: "RunNumbers", file: Path | None, epsilon: float | None, delta: float | None) -> "Event":
     from tacit.accounting import EpsilonDelta
     from tacit.errors import InvalidArgument
     from tacit.workflows.numbers import read_event

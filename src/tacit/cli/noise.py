@@ -8,7 +8,7 @@ import typer
 from tacit.cli import options
 
 if TYPE_CHECKING:
-    from tacit.workflows.numbers import Plan
+    from tacit.workflows.numbers import RunNumbers
 
 Encoding = Literal["profile", "flat", "drawn"]
 
@@ -56,30 +56,31 @@ def noise(
                 --steps 14062
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
-    from tacit.cli.allowance import Allowance
-    from tacit.cli.output import note, refuse_unless_drawable, save, say, say_json, working
-    from tacit.workflows.cautions import large_delta
-    from tacit.workflows.numbers import Plan
-    from tacit.workflows.search import search_for
+    from tacit.cli.output import note, say, say_json
+    from tacit.workflows.cautions import check_delta
+    from tacit.workflows.noise import Allowance, search_for
+    from tacit.workflows.numbers import RunNumbers
+    from tacit.workflows.pictures import refuse_unless_drawable, save_picture
+    from tacit.workflows.progress import show_status
 
     refuse_unless_drawable(plot)
     _refuse_asymptotic(by, allow_asymptotic)
-    plan = Plan(multiplier, rate, lot_size, population, steps, epochs, adjacency)
+    plan = RunNumbers(multiplier, rate, lot_size, population, steps, epochs, adjacency)
     if families:
         _compare(plan, by, epsilon=epsilon, delta=delta, dimension=dimension, encoding=encoding, json=json, plot=plot)
         return
     _refuse_without_families(dimension, encoding)
     search = search_for(plan, epsilon=epsilon, delta=delta)
-    with working("Searching"):
+    with show_status("Searching"):
         allowance = Allowance.of(search, by)
-    caution = None if population is None else large_delta(search.delta, int(population))
+    caution = None if population is None else check_delta(search.delta, int(population))
     if caution is not None:
-        note(caution)
+        note(f"WARNING: {caution}")
     if plot is not None:
-        with working("Drawing"):
+        with show_status("Drawing"):
             from tacit.reports.plots import draw_privacy
 
-            save(draw_privacy(allowance.findings.event, delta=search.delta, budget=search.epsilon), plot)
+            save_picture(draw_privacy(allowance.findings.event, delta=search.delta, budget=search.epsilon), plot)
     if json:
         say_json(allowance.as_json())
     else:
@@ -87,7 +88,7 @@ def noise(
 
 
 def _compare(
-    plan: "Plan",
+    plan: "RunNumbers",
     by: str,
     *,
     epsilon: float,
@@ -97,17 +98,19 @@ def _compare(
     json: bool,
     plot: Path | None,
 ) -> None:
-    from tacit.cli.families import Comparison, setting_for
-    from tacit.cli.output import save, say, say_json, working
+    from tacit.cli.output import say, say_json
+    from tacit.workflows.noise import Comparison, setting_for
+    from tacit.workflows.pictures import save_picture
+    from tacit.workflows.progress import show_status
 
-    with working("Comparing laws of noise"):
+    with show_status("Comparing laws of noise"):
         setting = setting_for(plan, by, dimension=dimension, encoding=encoding or "profile")
         comparison = Comparison.of(setting, encoding or "profile", epsilon=epsilon, delta=delta)
     if plot is not None:
-        with working("Drawing"):
+        with show_status("Drawing"):
             from tacit.reports.noise_plots import draw_families
 
-            save(draw_families(setting, comparison.found, epsilon=epsilon, delta=delta), plot)
+            save_picture(draw_families(setting, comparison.found, epsilon=epsilon, delta=delta), plot)
     if json:
         say_json(comparison.as_json())
     else:

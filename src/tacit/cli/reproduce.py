@@ -42,7 +42,6 @@ def reproduce(
     """
     from tacit.cli.output import note, say
     from tacit.errors import InvalidArgument
-    from tacit.workflows.cautions import said_plainly
 
     folder = find_experiments(experiments)
     targets = _import_library(folder, "targets")
@@ -58,8 +57,7 @@ def reproduce(
     size = "quick" if quick else "reduced" if reduced else "full"
     where = out or Path("reproductions") / (target.name if size == "full" else f"{target.name}_{size}")
     try:
-        with said_plainly():
-            found = _import_library(folder, "running").reproduce(target, size, where, tuple(part or ()), note)
+        found = _import_library(folder, "running").reproduce(target, size, where, tuple(part or ()), note)
     except KeyboardInterrupt:
         note(f"Stopped. All finished runs are saved in {where}; the same command resumes.")
         raise typer.Exit(130) from None

@@ -1,14 +1,11 @@
 """`tacit tune`: settings by random search, of which only the best outcome is released, at its true cost."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tacit.cli import options
-
-if TYPE_CHECKING:
-    from tacit.workflows.settings import Typed
 
 
 def _several(meaning: str) -> typer.models.OptionInfo:
@@ -64,65 +61,35 @@ def tune(
     tacit tune digits --epsilon 3 --learning-rate 0.1:10 --clip-norm 0.1,1 --lot-size 128,512 --trials 20
     tacit tune patients.csv --target outcome --bounds bounds.toml --epsilon 1 --ledger patients.ledger
     """
-    from tacit.workflows.settings import Typed
+    from tacit.cli.output import say, say_json
+    from tacit.workflows.tune import tune as search
 
-    typed = Typed(
-        data_path=data_path,
-        method=method,
-        mode=None,
-        model=model,
+    tuned = search(
+        data,
         epsilon=epsilon,
+        trials=trials,
+        shape=shape,
+        learning_rate=learning_rate,
+        clip_norm=clip_norm,
+        lot_size=lot_size,
+        epochs=epochs,
+        steps=steps,
+        announce=None if json else say,
         delta=delta,
-        multiplier=None,
-        lot_size=None,
+        method=method,
+        set=chosen or None,
+        model=model,
         population=population,
-        steps=None,
-        epochs=None,
-        clip_norm=None,
-        learning_rate=None,
         micro_batch=micro_batch,
-        seed=seed,
-        out=out,
-        ledger=ledger,
+        data_path=data_path,
         target=target,
         bounds=bounds,
-        set=tuple(chosen) if chosen else None,
+        seed=seed,
+        ledger=ledger,
+        out=out,
     )
-    varied = {
-        "learning_rate": learning_rate,
-        "clip_norm": clip_norm,
-        "lot_size": lot_size,
-        "epochs": epochs,
-        "steps": steps,
-    }
-    _tune(data, typed, {name: text for name, text in varied.items() if text is not None}, (trials, shape), json)
-
-
-def _tune(data: str, typed: "Typed", varied: dict[str, str], often: tuple[float, float], json: bool) -> None:
-    from tacit.cli.output import before_the_first_step, note, say, say_json, working
-    from tacit.workflows.cautions import cautions
-    from tacit.workflows.settings import load_typed, refuse_unless_free
-
-    with before_the_first_step():
-        refuse_unless_free(typed.out)
-        with working("Reading data"):
-            loaded, table = load_typed(data, typed)
-        with working("Accounting"):
-            from tacit.workflows.trials import Trials
-
-            trials = Trials.planned(loaded, typed, table, varied, often)
-        for line in cautions(loaded, trials.base):
-            note(line)
-        if not json:
-            say([trials.plan()])
-    try:
-        with working("Tuning. How many trials there are is secret, so there is no bar"):
-            folder, tuned = trials.go(typed.out)
-    except KeyboardInterrupt:
-        note(trials.stopped())
-        raise typer.Exit(130) from None
     if json:
-        say_json(trials.as_json(folder, tuned))
+        say_json(tuned.to_json())
     else:
         print()
-        say(trials.outcome(folder, tuned))
+        say(tuned.paragraphs())

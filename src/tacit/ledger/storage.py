@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, final
 
+from tacit._files import sync_folder
 from tacit.errors import BadLedger, TacitError
 from tacit.ledger.book import VERSION, Book, Entry, Live, new_meta
 
@@ -214,7 +215,7 @@ def _create(path: Path) -> None:
                 os.link(unfinished, path)
         finally:
             unfinished.unlink()
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -262,14 +263,6 @@ def _transaction(path: Path, begin: str) -> Iterator[Book]:
             connection.execute("COMMIT")
             # Write the log into the file at once, in case someone moves the file without it.
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

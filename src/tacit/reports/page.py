@@ -12,7 +12,7 @@ import jinja2
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tacit._files import write_whole
+from tacit._files import write_atomic
 from tacit.accounting import other_accountants
 from tacit.errors import InvalidArgument
 from tacit.reports.comparison import read_comparison
@@ -58,7 +58,7 @@ def _write(folder: Path, files: dict[str, bytes], *, is_private: bool = False) -
     """Write the files into the folder; if they are private, only their owner can read them."""
     try:
         for name, content in files.items():
-            write_whole(folder / name, content, is_private=is_private)
+            write_atomic(folder / name, content, is_private=is_private)
     except OSError as error:
         raise InvalidArgument(
             f"The report cannot be written to {folder}: {error.strerror or error}. Choose another --out."

@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import os
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,11 +21,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from tacit._files import for_the_owner
+from tacit._files import write_atomic
 from tacit._old_names import class_now
 from tacit.accounting.events import Event
 from tacit.accounting.events import from_json as event_from_json
 from tacit.errors import CannotResume, InvalidArgument, TacitError
+from tacit.training.folder import CHECKPOINT, PREVIOUS
 
 VERSION = 1
 # What a run saves, and needs to go on.
@@ -36,7 +35,6 @@ RUN = (
     *("bound_state", "post_states", "model", "optimizer", "scheduler"),
 )
 _HEADER, _HASH = "tacit", "sha256"
-_FILE, _PREVIOUS = "run.safetensors", "run.previous.safetensors"
 
 
 class Stateful(Protocol):
@@ -51,41 +49,12 @@ def write(folder: Path, tree: Mapping[str, Any]) -> None:
     tensors: dict[str, Tensor] = {}
     header = json.dumps({"version": VERSION, "tree": _pack(dict(tree), "", tensors)})
     content = save(tensors, metadata={_HEADER: header, _HASH: _hash(header, tensors)})
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / _FILE, content, keep=folder / _PREVIOUS)
-
-
-def replace_file(path: Path, content: bytes, keep: Path | None = None, *, is_private: bool = True) -> None:
-    """Put the content into the file, all of it or nothing of it; what was there before goes to `keep`."""
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    try:
-        with open(unfinished, "wb", opener=for_the_owner if is_private else None) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if keep is not None:
-            _keep(path, keep)
-        unfinished.replace(path)
-    except BaseException:
-        # On a full disk, half a file is only in the way.
-        unfinished.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def _keep(path: Path, as_: Path) -> None:
-    """Give the file a second name, under which it stays when the first one goes to another."""
-    linked = as_.with_name(f"{as_.name}.unfinished")
-    # There is none before the first save, nor on a file system without links.
-    with suppress(OSError):
-        linked.unlink(missing_ok=True)
-        os.link(path, linked)
-        linked.replace(as_)
+    write_atomic(folder / CHECKPOINT, content, is_private=True, keep=folder / PREVIOUS)
 
 
 def read(folder: Path, stages: tuple[type, ...] = (), needs: Collection[str] = ()) -> dict[str, Any]:
     """The tree that `write` saved, with all that it `needs`. `stages` are the user's own classes that may be in it."""
-    path = folder / _FILE
+    path = folder / CHECKPOINT
     try:
         header, tensors = _read_file(path)
         if header["version"] != VERSION:
@@ -97,7 +66,7 @@ def read(folder: Path, stages: tuple[type, ...] = (), needs: Collection[str] = (
     except TacitError:
         raise
     except FileNotFoundError as error:
-        raise CannotResume(f"There is no saved run in {folder}: {_FILE} is missing.{_other(folder)}") from error
+        raise CannotResume(f"There is no saved run in {folder}: {CHECKPOINT} is missing.{_other(folder)}") from error
     except OSError as error:
         raise CannotResume(f"{path} cannot be read: {error.strerror or error}.{_other(folder)}") from error
     except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, ImportError, RecursionError) as error:
@@ -126,22 +95,13 @@ def _hash(header: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _other(folder: Path) -> str:
-    previous = folder / _PREVIOUS
+    previous = folder / PREVIOUS
     if not previous.exists():
         return ""
     return (
-        f" The save before it is still there. To go on from that one, rename {previous} to {_FILE}: steps that were "
-        "drawn since are charged again, unless the run has a seed."
+        f" The previous save still exists. To resume from it, rename {previous} to {CHECKPOINT}: steps drawn since "
+        "then are charged again, unless the run has a seed."
     )
-
-
-def sync_folder(folder: Path) -> None:
-    """Make sure that the folder's list of files is on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def packed(value: Any) -> Any:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tacit.training.lots import Lot
-from tacit.training.run import PrivateRun
 
 
-class Steps(Protocol):
-    """Whatever changes the weights after a release: a torch optimizer, or a function of released gradients."""
+class Optimizer(Protocol):
+    """Changes the weights after a release: a torch optimizer, or anything else with a `step`."""
 
     def step(self) -> Any: ...
+
+
+class Run(Protocol):
+    """A `PrivateRun`, or something that wraps one."""
+
+    @property
+    def step(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Lot]: ...
+    def backward(self, lot: Lot) -> None: ...
 
 
 @dataclass(frozen=True)
 class Step:
     """A step that was just made. `lot` is private: what a callback computes from it must not leave the process."""
 
-    run: PrivateRun
+    run: Run
     lot: Lot
 
     @property
@@ -34,7 +43,7 @@ class Step:
 Callback = Callable[[Step], bool | None]
 
 
-def fit(run: PrivateRun, optimizer: Steps, callbacks: Sequence[Callback] = ()) -> bool:
+def fit(run: Run, optimizer: Optimizer, callbacks: Sequence[Callback] = ()) -> bool:
     """Make all steps that are left; False if a callback stopped training before the last one.
 
     Progress bars, checkpoints, averages, learning-rate schedules and Ctrl-C are callbacks: functions of a `Step`. A
@@ -43,7 +52,7 @@ def fit(run: PrivateRun, optimizer: Steps, callbacks: Sequence[Callback] = ()) -
 
     >>> import torch, tacit
     >>> model = torch.nn.Linear(3, 2)
-    >>> run = PrivateRun(model, torch.nn.functional.cross_entropy, mechanism=tacit.methods.dpsgd(multiplier=1.0),
+    >>> run = tacit.PrivateRun(model, torch.nn.functional.cross_entropy, mechanism=tacit.methods.dpsgd(multiplier=1.0),
     ...                  data=(torch.randn(100, 3), torch.randint(2, (100,))),
     ...                  sampling=tacit.Poisson(lot_size=10, population=100), steps=5)
     >>> fit(run, torch.optim.SGD(model.parameters(), lr=0.1), [lambda step: step.number == 3]), run.step

@@ -17,10 +17,10 @@ from collections import Counter
 from pathlib import Path
 from typing import final
 
-from tacit._files import for_the_owner
+from tacit._files import open_private, write_atomic
 from tacit.errors import CannotResume, OutOfOrder
 from tacit.randomness import refuse_forked
-from tacit.training.checkpoint import replace_file
+from tacit.training.folder import JOURNAL
 
 
 @final
@@ -50,7 +50,7 @@ class Journal:
         """Sum the notes up: the save that just succeeded holds `saved` steps, and knows which were lost before it."""
         self.refuse_unless_alone()
         note = f"{json.dumps({'saved': saved, 'lost': sorted(lost.items())})}\n" if saved or lost else ""
-        replace_file(_path(self.folder), note.encode())
+        write_atomic(_path(self.folder), note.encode(), is_private=True)
         self._notes, self._reserved = note, 0
 
     def refuse_unless_alone(self) -> None:
@@ -67,7 +67,7 @@ class Journal:
         # The break before it keeps a note that an earlier process did not finish from spoiling this one.
         note = f"\n{json.dumps({'attempt': self._attempt, 'start': start, 'stop': stop})}\n"
         try:
-            with open(_path(self.folder), "a", opener=for_the_owner) as file:
+            with open(_path(self.folder), "a", opener=open_private) as file:
                 file.write(note)
                 file.flush()
                 _sync(file.fileno())
@@ -124,7 +124,7 @@ def _damaged(path: Path, line: str) -> CannotResume:
 
 
 def _path(folder: Path) -> Path:
-    return folder / "journal.jsonl"
+    return folder / JOURNAL
 
 
 def _sync(file: int) -> None:

@@ -40,6 +40,7 @@ from tacit.training import checkpoint
 from tacit.training.charging import Debt, booking_for, entered_by, refuse_unless_reserved
 from tacit.training.checkpoint import Stateful
 from tacit.training.distributed import Peers
+from tacit.training.folder import RunFolder
 from tacit.training.journal import Journal, lost_steps, notes_in
 from tacit.training.lots import (
     Lot,
@@ -427,7 +428,7 @@ class PrivateRun:
         }
         checkpoint.write(folder, tree)
         self._follow(folder)
-        checkpoint.replace_file(folder / "guarantee.json", self.guarantee().to_json().encode(), is_private=False)
+        RunFolder(folder).write_guarantee(self.guarantee())
 
     def _follow(self, folder: Path) -> None:
         """Keep the journal where the newest save is."""
@@ -437,7 +438,6 @@ class PrivateRun:
         if self._journal is None:
             self._journal = Journal(folder, self.steps)
         self._journal.settle(self.step, self._lost)
-        checkpoint.sync_folder(folder)
 
     @classmethod
     def resume(

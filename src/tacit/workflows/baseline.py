@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 
-from tacit.cli.output import working
-from tacit.reports.run import BASELINE
+from tacit._files import write_atomic
+from tacit.training.folder import RunFolder
+from tacit.workflows.audit_target import load_target
 from tacit.workflows.defaults import defaults_for
-from tacit.workflows.descent import running_mean
+from tacit.workflows.descent import average_weights
+from tacit.workflows.progress import show_status
 from tacit.workflows.scoring import Score, accuracy_of, loss_for, network_for, outputs_of, score
 from tacit.workflows.settings import Settings
 
@@ -35,7 +37,7 @@ HOW = (
     "left out in turn (on one fifth, if there are 5,000 examples or more), then as many on all of them, and keeps the "
     "running mean of its weights. Test examples had no say in it. It protects nobody."
 )
-_WORKING = "Training the same model without privacy"
+_TRAINING = "Training the same model without privacy"
 # For a linear model over rows of norm 1.
 _RECIPE_RATE = 0.02
 _PARTS, _FEW = 5, 5_000
@@ -48,28 +50,27 @@ _MOST_LOOKS = 500_000
 def keep_baseline(folder: Path, data_path: Path | None) -> None:
     """Train a model without privacy beside the run in the folder, unless it is there or the data are not public."""
     settings = Settings.read(folder)
-    if (folder / BASELINE).is_file() or settings.table is not None:
+    run_folder = RunFolder(folder)
+    if run_folder.baseline.is_file() or settings.table is not None:
         return
     found = _of_recipe(folder, data_path) if settings.recipe is not None else _of_network(settings, data_path)
-    (folder / BASELINE).write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_atomic(run_folder.baseline, json.dumps(found, indent=1).encode(), is_private=False)
 
 
 def _of_network(settings: Settings, data_path: Path | None) -> dict[str, Any]:
-    with working("Reading data"):
+    with show_status("Reading data"):
         data = settings.load(data_path)
-    with working(_WORKING):
+    with show_status(_TRAINING):
         return baseline(data, settings.model, seed=0)
 
 
 def _of_recipe(folder: Path, data_path: Path | None) -> dict[str, Any]:
     """The same linear model over the same features, prepared by what the run released."""
-    from tacit.workflows.subjects import subject_in
-
-    subject = subject_in(folder, data_path)
-    inputs, labels = subject.others
+    target = load_target(folder, data_path)
+    inputs, labels = target.others
     torch.manual_seed(0)
-    with working(_WORKING):
-        plain = Plain(subject.repeated().model, subject.loss, subject.members, _RECIPE_RATE)
+    with show_status(_TRAINING):
+        plain = Plain(target.repeat().model, target.loss, target.members, _RECIPE_RATE)
         return plain.scored(lambda model: accuracy_of(model, inputs.numpy(), labels.numpy()))
 
 
@@ -147,7 +148,7 @@ class _Learner:
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=plain.rate, fused=True)
         # Small lots learn most from an epoch; a thousand of them are enough.
         self._size = max(1, min(len(rows) // 8, max(128, len(rows) // 1_000)))
-        self._mean = running_mean(self._model, decay=1 - self._size / (_EPOCHS_OF_MEAN * max(1, len(rows))))
+        self._mean = average_weights(self._model, decay=1 - self._size / (_EPOCHS_OF_MEAN * max(1, len(rows))))
 
     @property
     def answering(self) -> nn.Module:

@@ -11,19 +11,27 @@ import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import Any, Protocol, final
 
-from tacit._files import write_whole
+import numpy as np
+
+from tacit._files import write_atomic
+from tacit.budget import Budget
+from tacit.datasets import Data
 from tacit.errors import InvalidArgument, TacitError
+from tacit.estimators import PrivateLinearRegression, PrivateLogisticRegression
+from tacit.guarantee import Guarantee
 from tacit.methods.registry import find_method
 from tacit.reports.cells import key_of, read_cell
 from tacit.reports.curves import finite
+from tacit.reports.facts import details_of
+from tacit.training.fit import fit
+from tacit.workflows.baseline import baseline
 from tacit.workflows.defaults import ModeName
-
-if TYPE_CHECKING:
-    from tacit.datasets import Data
-    from tacit.guarantee import Guarantee
-    from tacit.workflows.settings import Settings, Typed
+from tacit.workflows.descent import Descent
+from tacit.workflows.scoring import error_of, network_for, score, share_of
+from tacit.workflows.settings import Settings, TrainOptions, resolve_settings
+from tacit.workflows.train import make_run, set_torch_seed
 
 NON_PRIVATE = "non_private"
 CELLS = "cells"
@@ -66,19 +74,19 @@ class Job:
     def missing(self, folder: Path) -> Job:
         """The same with the seeds only of which there is no file yet, or none that can be read."""
         found = zip(self.paths(folder), self.cells(), strict=True)
-        return replace(self, seeds=tuple(cell["seed"] for path, cell in found if not _is_there(path, cell)))
+        return replace(self, seeds=tuple(cell["seed"] for path, cell in found if not _is_readable(path, cell)))
 
 
-def _is_there(path: Path, asked: dict[str, Any]) -> bool:
+def _is_readable(path: Path, asked: dict[str, Any]) -> bool:
     try:
         return path.is_file() and key_of(read_cell(path, remedy="")) == key_of(asked)
     except InvalidArgument:
         return False
 
 
-def run_job(job: Job, data: Data, typed: Typed, folder: Path) -> int:
+def run_job(job: Job, data: Data, options: TrainOptions, folder: Path) -> int:
     """Train every seed of the job; each leaves its file once it is done. How many cells that were."""
-    cells = _cells(job, data, typed)
+    cells = _make_cells(job, data, options)
     for path, asked in zip(job.paths(folder), job.cells(), strict=True):
         try:
             found = cells.train(asked["seed"])
@@ -88,16 +96,14 @@ def run_job(job: Job, data: Data, typed: Typed, folder: Path) -> int:
             asked["choices"] = list(job.choices)
         # Seeds are known, so that whatever they score on somebody's own rows tells about them.
         content = json.dumps({**asked, **found}, indent=1, allow_nan=False).encode()
-        write_whole(path, content, is_private=typed.bounds is not None)
+        write_atomic(path, content, is_private=options.bounds is not None)
     return len(job.seeds)
 
 
-def _cells(job: Job, data: Data, typed: Typed) -> _Cells:
-    from tacit.workflows.settings import settle
-
+def _make_cells(job: Job, data: Data, options: TrainOptions) -> _Cells:
     is_gradient = job.method != NON_PRIVATE and find_method(job.method).kind == "gradient"
     method, epsilon = (job.method, job.epsilon) if is_gradient else ("dpsgd", 1.0)
-    settings = settle(data, replace(typed, method=method, mode=job.mode, epsilon=epsilon, set=job.choices))
+    settings = resolve_settings(data, replace(options, method=method, mode=job.mode, epsilon=epsilon, set=job.choices))
     if job.method == NON_PRIVATE:
         return _Plain(data, settings)
     return _Gradient(data, settings) if is_gradient else _Linear(data, settings, job)
@@ -117,10 +123,8 @@ class _Plain:
         self._data, self._settings = data, settings
 
     def train(self, seed: int) -> dict[str, Any]:
-        from tacit.workflows.baseline import baseline
-
         found = baseline(self._data, self._settings.model, seed)
-        score = _scored(found["measure"], found["final"], found["interval"])
+        score = _describe_score(found["measure"], found["final"], found["interval"])
         return {**score, "seconds": found["seconds"], "how": found["how"]}
 
 
@@ -134,43 +138,21 @@ class _Gradient:
         self._guarantee: dict[str, Any] = {}
 
     def train(self, seed: int) -> dict[str, Any]:
-        import torch
-
-        from tacit.budget import Budget
-        from tacit.stages.sampling import Poisson
-        from tacit.training.run import PrivateRun
-        from tacit.workflows.descent import Descent, gradients_for
-        from tacit.workflows.scoring import loss_for, network_for, score
-        from tacit.workflows.training import mechanism_of
-
         data, settings = self._data, replace(self._settings, multiplier=self._multiplier)
         assert settings.epsilon is not None
-        torch.manual_seed(seed)
+        set_torch_seed(seed)
         model = network_for(settings.model, data)
-        run = PrivateRun(
-            model,
-            loss_for(data),
-            data=data.train,
-            mechanism=mechanism_of(settings),
-            sampling=Poisson(settings.lot_size, settings.population),
-            steps=settings.steps,
-            budget=Budget(settings.epsilon, settings.delta),
-            micro_batch=settings.micro_batch,
-            gradients=gradients_for(settings),
-            seed=seed,
-        )
+        run = make_run(data, settings, model, seed=seed, budget=Budget(settings.epsilon, settings.delta))
         descent = Descent(model, settings)
         began = time.process_time()
-        for lot in run:
-            run.backward(lot)
-            descent.step()
+        fit(run, descent)
         seconds = time.process_time() - began
         # A paper's rule may want other noise in every step, or a budget to find it from.
         self._multiplier = run.multiplier if settings.mode == "rigorous" else None
-        self._guarantee = self._guarantee or _guaranteed(run.guarantee(), run.sampling, data)
-        found = score(descent.answering, data)
+        self._guarantee = self._guarantee or _describe_guarantee(run.guarantee(), run.sampling, data)
+        found = score(descent.averaged_model, data)
         return {
-            **_scored(found.name, found.value, found.interval),
+            **_describe_score(found.name, found.value, found.interval),
             "learning_rate": settings.learning_rate,
             "multiplier": run.multiplier,
             "seconds": seconds,
@@ -191,11 +173,8 @@ class _Linear:
         self._guarantee: dict[str, Any] = {}
 
     def train(self, seed: int) -> dict[str, Any]:
-        from tacit.estimators import PrivateLinearRegression, PrivateLogisticRegression
-        from tacit.workflows.scoring import error_of, share_of
-
         data, job = self._data, self._job
-        (inputs, targets), (test, truth) = ((_unit_rows(x), y) for x, y in (data.train, data.test))
+        (inputs, targets), (test, truth) = ((_normalise_rows(x), y) for x, y in (data.train, data.test))
         shared: dict[str, Any] = {
             "epsilon": job.epsilon,
             "delta": None if (job.method, job.mode) in _PURE else self._delta,
@@ -214,27 +193,23 @@ class _Linear:
             model = PrivateLogisticRegression(**shared, classes=list(range(data.classes))).fit(inputs, targets)
             seconds, guarantee = time.process_time() - began, model.guarantee_
             score = share_of(model.predict(test) == truth)
-        self._guarantee = self._guarantee or _guaranteed(guarantee, None, data)
-        return {**_scored(score.name, score.value, score.interval), "seconds": seconds, **self._guarantee}
+        self._guarantee = self._guarantee or _describe_guarantee(guarantee, None, data)
+        return {**_describe_score(score.name, score.value, score.interval), "seconds": seconds, **self._guarantee}
 
 
-def _unit_rows(inputs: Any) -> Any:
+def _normalise_rows(inputs: Any) -> Any:
     """Every row divided by its own norm; a row of zeros stays."""
-    import numpy as np
-
     rows = inputs.reshape(len(inputs), -1).astype(np.float64)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
 
 
-def _scored(measure: str, value: float, interval: list[float] | None) -> dict[str, Any]:
+def _describe_score(measure: str, value: float, interval: list[float] | None) -> dict[str, Any]:
     """The score; None if the training diverged, for JSON has finite numbers only."""
     is_known = interval is not None and all(map(math.isfinite, interval))
     return {"score": {measure: finite(value)}, "interval": interval if is_known else None}
 
 
-def _guaranteed(guarantee: Guarantee, sampling: Any | None, data: Data) -> dict[str, Any]:
+def _describe_guarantee(guarantee: Guarantee, sampling: Any | None, data: Data) -> dict[str, Any]:
     """What is proven, and all that a report says of it: found once for all seeds, by the process that trains them."""
-    from tacit.reports.facts import details_of
-
     details = details_of(guarantee, sampling=sampling, is_held_out=data.is_test_private)
     return {"guarantee": json.loads(guarantee.to_json()), "details": details}

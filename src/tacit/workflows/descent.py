@@ -1,62 +1,79 @@
-"""How a model follows what is released: by which optimizer, with views of images, and with a mean of its weights.
+"""Optimizer settings that cost no privacy: the optimizer itself, views of images, a running mean of the weights.
 
-All of it is free of charge. Momentum and the mean are functions of what was released; views of an example are averaged
-before they are clipped, so that it stays one contribution.
+Momentum and the mean are functions of what was released; the views of an example are averaged before clipping, so that
+an example still contributes once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import final
 
+import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from tacit.gradients import per_example_gradients
 from tacit.gradients.views import Shifts, Views
-from tacit.workflows.scoring import optimizer_for
-
-if TYPE_CHECKING:
-    from tacit.training.run import GradientsOf
-    from tacit.workflows.settings import Settings
+from tacit.training.run import GradientsOf
+from tacit.workflows.settings import Settings
 
 _PIXELS = 1
-_SHORT = 10
+_WARM_UP = 10
 
 
 @final
 class Descent:
-    """An optimizer, and the running mean of the weights if one is asked for."""
+    """An optimizer and, if the settings ask for it, the running mean of the weights."""
 
     def __init__(self, model: nn.Module, settings: Settings) -> None:
         self._model = model
-        self.optimizer = optimizer_for(settings.method, model, settings.learning_rate, settings.momentum)
-        self.mean = running_mean(model, settings.averaging) if settings.averaging else None
+        self.optimizer = make_method_optimizer(settings.method, model, settings.learning_rate, settings.momentum)
+        self.mean = average_weights(model, settings.averaging) if settings.averaging else None
 
     def step(self) -> None:
-        """Follow the gradients that were released."""
+        """One step along the released gradients."""
         self.optimizer.step()
         if self.mean is not None:
             self.mean.update_parameters(self._model)
 
     @property
-    def answering(self) -> nn.Module:
-        """The model that is scored and handed out: the mean, if there is one."""
+    def averaged_model(self) -> nn.Module:
+        """The model that is scored and handed out: the running mean, if there is one."""
         return self._model if self.mean is None else self.mean.module
 
 
-def running_mean(model: nn.Module, decay: float) -> AveragedModel:
-    """The mean of the weights after each step, in which older ones fade."""
+def make_method_optimizer(
+    method: str, model: nn.Module, learning_rate: float, momentum: float = 0.0
+) -> torch.optim.Optimizer:
+    """Adam for noisy_adam, stochastic gradient descent for every other method."""
+    if method == "noisy_adam":
+        return torch.optim.Adam(model.parameters(), lr=learning_rate)
+    return torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=momentum)
 
-    def move(means: Sequence[Tensor], values: Sequence[Tensor], count: Tensor | int) -> None:
-        # At first the mean is over a few steps only, so that a short run is not told by where it began.
+
+def average_weights(model: nn.Module, decay: float) -> AveragedModel:
+    """An exponential running mean of the weights."""
+
+    def update(means: Sequence[Tensor], values: Sequence[Tensor], count: Tensor | int) -> None:
+        # The mean of the first steps is over few of them, so that a short run does not remember its first weights.
         done = int(count)
         for mean, value in zip(means, values, strict=True):
-            mean.lerp_(value, 1 - min(decay, (1 + done) / (_SHORT + done)))
+            mean.lerp_(value, 1 - min(decay, (1 + done) / (_WARM_UP + done)))
 
-    return AveragedModel(model, multi_avg_fn=move)
+    return AveragedModel(model, multi_avg_fn=update)
 
 
 def gradients_for(settings: Settings) -> GradientsOf:
-    """Those of the examples, or the means of those of their views: images that are moved by a pixel at most."""
+    """Per-example gradients, or their means over views of each image that are shifted by a pixel."""
     return per_example_gradients if settings.views == 1 else Views(Shifts(_PIXELS), settings.views)
+
+
+def describe_descent(settings: Settings) -> str:
+    """Momentum, views and averaging, as far as they differ from none."""
+    texts = [
+        f"momentum {settings.momentum:g}" if settings.momentum else "",
+        f"{settings.views} views of every image" if settings.views > 1 else "",
+        f"running mean of the weights with decay {settings.averaging:g}" if settings.averaging else "",
+    ]
+    return "".join(f", {text}" for text in texts if text)

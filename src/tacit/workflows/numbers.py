@@ -9,12 +9,11 @@ from pathlib import Path
 
 from tacit import _validate
 from tacit.accounting import Adjacency, Event, Gaussian, from_json
-from tacit.cli.options import AdjacencyName
 from tacit.errors import InvalidArgument, TacitError
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunNumbers:
     """The numbers of a training run, as far as they were typed."""
 
     multiplier: float | None = None
@@ -23,7 +22,7 @@ class Plan:
     population: float | None = None
     steps: float | None = None
     epochs: float | None = None
-    adjacency: AdjacencyName | None = None
+    adjacency: str | None = None
 
     def given(self) -> list[str]:
         """The options that were typed, as they are spelt."""

@@ -1,86 +1,88 @@
-"""What was typed for a training run, made whole by defaults, and how it is kept beside the run for resuming."""
+"""The options of a training run, the settings that follow from them, and how settings are saved with the run."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
+
+import numpy as np
 
 from tacit import _validate, datasets
-from tacit._files import for_the_owner
-from tacit.cli.output import refuse_unless_writable
-from tacit.datasets import EXAMPLE, FORMATS, Bounds, Data, is_table, load_table
+from tacit.datasets import EXAMPLE, FORMATS, Bounds, Data, TrainingDefaults, is_table, load_table
 from tacit.errors import CannotResume, InvalidArgument
-from tacit.ledger import is_secret_salt, new_salt
+from tacit.ledger.book import is_secret_salt, new_salt
 from tacit.ledger.storage import storage_at
 from tacit.methods.choices import Value, as_texts, read_choices
 from tacit.methods.registry import find_method, list_gradient_names
 from tacit.recipes.recipe import Kind, Preparation, Recipe
-from tacit.workflows.cautions import said_later
+from tacit.training.folder import RunFolder
+from tacit.workflows.cautions import ignore_cautions
 from tacit.workflows.defaults import ModeName, defaults_for
-from tacit.workflows.following import settle_following, share
-from tacit.workflows.numbers import Plan
+from tacit.workflows.numbers import RunNumbers
 
-FILE = "settings.json"
-MODEL, GUARANTEE, METRICS = "model.safetensors", "guarantee.json", "metrics.json"
-_FILES = (FILE, "run.safetensors", "journal.jsonl", MODEL, GUARANTEE, METRICS)
 _SECRET = ("seed", "data_path", "ledger", "salt", "table")
-# What goes without saying, if all of a row do.
+# Left out of public settings if all values of a row are these defaults.
 _USUAL: tuple[dict[str, Any], ...] = (
     {"choices": {}},
     {"recipe": None},
     {"momentum": 0.0, "views": 1, "averaging": 0.0},
 )
 _VERSION = 1
-# Optimizers divide by small numbers; from here on steps are no numbers any more.
+# Above this learning rate, steps overflow single precision.
 _NO_STEP = 1e30
+ARRAYS = "arrays"
+# Channels, height and width.
+_IMAGE_DIMENSIONS = 3
+# With several views of each image, so many examples go through the model at once.
+_VIEWED_AT_ONCE = 256
 
 
-@dataclass(frozen=True)
-class Typed:
-    """The options of `tacit train`, None where nothing was typed."""
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """The options of `tacit train` and `tacit.train`; None where an option was not given."""
 
-    data_path: Path | None
-    method: str | None
-    mode: ModeName | None
-    model: str | None
-    epsilon: float | None
-    delta: float | None
-    multiplier: float | None
-    lot_size: float | None
-    population: float | None
-    steps: float | None
-    epochs: float | None
-    clip_norm: float | None
-    learning_rate: float | None
-    micro_batch: float | None
-    seed: float | None
-    out: Path | None
-    ledger: str | None
+    data_path: Path | None = None
+    method: str | None = None
+    mode: ModeName | None = None
+    model: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    multiplier: float | None = None
+    lot_size: float | None = None
+    population: float | None = None
+    steps: float | None = None
+    epochs: float | None = None
+    clip_norm: float | None = None
+    learning_rate: float | None = None
+    micro_batch: float | None = None
+    seed: float | None = None
+    out: Path | None = None
+    ledger: str | None = None
     target: str | None = None
     bounds: Path | None = None
     set: tuple[str, ...] | None = None
     momentum: float | None = None
     views: float | None = None
     averaging: float | None = None
+    classes: int | None = None
 
-    def given(self) -> list[str]:
-        """The options that were typed, as they are spelt."""
+    def list_given(self) -> list[str]:
+        """The options that were given, as the command line spells them."""
         return [f"--{one.name.replace('_', '-')}" for one in fields(self) if getattr(self, one.name) is not None]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that a run needs beside its data; nothing in it was learnt from them.
+    """Everything that a run needs besides its data. Nothing in it was learnt from the data.
 
-    `epsilon` is the budget: the one typed, or what the typed multiplier costs, so that a resumed run never costs
-    more than was announced; None until that is known, and where nothing finite is proven. In paper mode it is
-    what the paper claims to keep. `is_declared` says that the population was declared, and is not the published one.
-    `table` is where a user's own table lies, its target and its bounds. `salt` is a secret: with it, whoever trained
-    can show which data the fingerprint in the report is of. `choices` are those of the method that `--set` made.
-    `momentum`, `views` and `averaging` say how the model follows what is released.
-    `recipe` is all that `--recipe auto` chose; None for a run without one.
+    `epsilon` is the budget: as given, or what the given multiplier costs, so that a resumed run never costs more than
+    was announced. It is None until that is known, and where no finite epsilon is proven. In paper mode it is the
+    epsilon that the paper claims. `is_declared`: the population was declared by the user, it is not a published size.
+    `table`: path, target and bounds of the user's own table. `salt` is secret: with it, the owner can show which data
+    the fingerprint in the report belongs to. `choices`: the options of the method that `--set` gave. `recipe`:
+    everything that the automatic recipe chose; None for a run without a recipe.
     """
 
     data: str
@@ -114,21 +116,21 @@ class Settings:
         return max(1, round(self.population / self.lot_size))
 
     def write(self, folder: Path) -> None:
-        """Keep the settings in the folder of the run, for its owner alone: the salt and paths are among them."""
-        text = json.dumps({"version": _VERSION, **asdict(self)}, indent=1)
-        with open(folder / FILE, "w", encoding="utf-8", opener=for_the_owner) as file:
-            file.write(text)
+        """Save the settings with the run, for its owner only: they contain the salt and local paths."""
+        RunFolder(folder).write_settings({"version": _VERSION, **asdict(self)})
 
     def public(self) -> dict[str, Any]:
-        """What may be given away: a seed or the salt would take secrets along, and a path says who trained."""
+        """The settings that may be published: without seed, salt and local paths."""
         usual = [row for row in _USUAL if all(getattr(self, name) == value for name, value in row.items())]
         hidden = (*_SECRET, *(name for row in usual for name in row))
         kept = {name: value for name, value in asdict(self).items() if name not in hidden}
         return {**kept, "model": Path(self.model).name}
 
-    @said_later()
+    @ignore_cautions()
     def load(self, data_path: Path | None = None) -> Data:
-        """The data that the run is about; `data_path` says where they have moved."""
+        """Load the data of the run; `data_path` if they have moved."""
+        if self.data == ARRAYS:
+            raise CannotResume("This run was trained on arrays, which are not saved. Give them again as `data`.")
         if self.table is None:
             return datasets.load(self.data, data_path or self.data_path)
         bounds = Bounds.parse(self.table["bounds"], self.table["folder"])
@@ -137,142 +139,192 @@ class Settings:
 
     @staticmethod
     def read(folder: Path) -> Settings:
-        """The settings that `write` kept."""
+        """Read the settings that `write` saved."""
+        path = RunFolder(folder).settings
         try:
-            values: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             version = values.pop("version")
             if version != _VERSION:
-                raise CannotResume(f"{folder / FILE} has version {version}; this tacit reads version {_VERSION}.")
-            return _without_known_salt(_sound(Settings(**values)))
+                raise CannotResume(f"{path} has version {version}; this tacit reads version {_VERSION}.")
+            return _drop_known_salt(_check_settings(Settings(**values)))
         except OSError as error:
             raise CannotResume(
-                f"There is no run to resume in {folder}: {FILE} cannot be read ({error.strerror}). "
-                "Give the folder that --out named."
+                f"There is no run to resume in {folder}: {path.name} cannot be read ({error.strerror}). "
+                "Give the folder of a run, as --out named it."
             ) from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CannotResume(f"{folder / FILE} was not written by tacit train: {error}.") from error
+            raise CannotResume(f"{path} was not written by tacit train: {error}.") from error
 
 
-def _without_known_salt(settings: Settings) -> Settings:
-    """Without a salt that was made from the seed, so that no fingerprint is written with it again."""
+def _drop_known_salt(settings: Settings) -> Settings:
+    """Drop a salt that was derived from the seed: a fingerprint with it would not be secret."""
     return settings if is_secret_salt(settings.salt, settings.seed) else replace(settings, salt=None)
 
 
-def _sound(settings: Settings) -> Settings:
-    """The settings, unless one of them is nothing that `settle` makes: somebody has edited them."""
+def _check_settings(settings: Settings) -> Settings:
+    """Raise `InvalidArgument` if the saved settings were edited into something that tacit never writes."""
     for name in ("delta", "lot_size", "clip_norm", "learning_rate"):
         _validate.positive(name, getattr(settings, name))
     for name in ("epsilon", "multiplier"):
-        _validate.positive(name, _either(getattr(settings, name), 1.0))
+        _validate.positive(name, _or_default(getattr(settings, name), 1.0))
     for name in ("momentum", "averaging"):
-        share(name, getattr(settings, name))
+        _check_share(name, getattr(settings, name))
     for name in ("population", "steps", "views"):
         _validate.count(name, getattr(settings, name))
     _validate.open_unit("delta", settings.delta)
-    _validate.count("micro_batch", _either(settings.micro_batch, 1))
-    _validate.count("seed", _either(settings.seed, 0), at_least=0)
+    _validate.count("micro_batch", _or_default(settings.micro_batch, 1))
+    _validate.count("seed", _or_default(settings.seed, 0), at_least=0)
     if settings.table is not None and settings.table.keys() != {"path", "target", "bounds", "folder"}:
-        raise InvalidArgument("table says something else than where it lies, its target and its bounds")
+        raise InvalidArgument("table must hold path, target, bounds and folder")
     texts = [settings.data, settings.method, settings.model, *(settings.table or {}).values()]
     texts += [text for text in (settings.data_path, settings.ledger, settings.salt) if text is not None]
     if not all(isinstance(text, str) for text in texts) or settings.mode not in ("rigorous", "paper"):
-        raise InvalidArgument("a name, a path or the mode is something else than text")
+        raise InvalidArgument("names, paths and the mode must be text")
     bytes.fromhex(settings.salt or "")
     if read_choices(find_method(settings.method).name, as_texts(settings.choices)) != settings.choices:
-        raise InvalidArgument("a choice is nothing that the method takes")
+        raise InvalidArgument(f"{settings.method} does not have the options in `choices`")
     if settings.recipe is not None:
-        _sound_recipe(Recipe(**settings.recipe), settings)
+        _check_recipe(Recipe(**settings.recipe), settings)
     return settings
 
 
-def _sound_recipe(recipe: Recipe, settings: Settings) -> None:
-    """Raise `InvalidArgument` unless the recipe is one, and says the same as the settings."""
+def _check_recipe(recipe: Recipe, settings: Settings) -> None:
     for name in ("steps", "lot_size", "population", "clip_norm", "learning_rate"):
         if getattr(recipe, name) != getattr(settings, name):
-            raise InvalidArgument(f"the recipe has another {name.replace('_', ' ')} than the settings")
+            raise InvalidArgument(f"recipe and settings differ in {name}")
     if recipe.kind not in get_args(Kind) or recipe.preparation not in get_args(Preparation):
         raise InvalidArgument("the recipe is of no known kind")
     _validate.open_unit("share", recipe.share)
     _validate.open_unit("momentum", recipe.momentum)
 
 
-@said_later()
-def load_typed(name: str | None, typed: Typed) -> tuple[Data, dict[str, str] | None]:
-    """The data set of this name, or the table in this file; for a table also what to keep to read it again."""
-    if name is None:
+# A user's own table or arrays: what to save so that they can be read again.
+Table = dict[str, str]
+
+
+@ignore_cautions()
+def load_data(source: Any, options: TrainOptions) -> tuple[Data, Table | None]:
+    """Load a data set by name, a table from a file or a DataFrame, or take `Data`, or a pair of arrays, as they are."""
+    if isinstance(source, Data):
+        return source, None
+    if isinstance(source, (str, Path)):
+        return _load_named(str(source), options)
+    if source is None:
         raise InvalidArgument(
-            f"Which data? Name one of {', '.join(datasets.names())}, or a table of your own such as patients.csv; or "
-            "resume a saved run by --resume FOLDER."
+            f"Which data? Give the name of a data set ({', '.join(datasets.names())}), a table of your own such as "
+            "patients.csv, or resume a saved run with --resume FOLDER."
         )
+    if isinstance(source, tuple):
+        return _take_arrays(source, options), None
+    return _load_own(source, "a DataFrame", options)
+
+
+def _load_named(name: str, options: TrainOptions) -> tuple[Data, Table | None]:
     if not is_table(name):
-        _refuse_tables(name, is_meant=typed.target is not None or typed.bounds is not None)
-        return datasets.load(name, typed.data_path), None
-    if typed.target is None or typed.bounds is None:
-        missing = " and ".join(f"--{each}" for each in ("target", "bounds") if getattr(typed, each) is None)
+        _refuse_unless_named(name, has_table_options=options.target is not None or options.bounds is not None)
+        return datasets.load(name, options.data_path), None
+    return _load_own(str((options.data_path or Path(name)).expanduser().absolute()), name, options)
+
+
+def _load_own(source: Any, name: str, options: TrainOptions) -> tuple[Data, Table | None]:
+    if options.target is None or options.bounds is None:
+        missing = " and ".join(f"--{each}" for each in ("target", "bounds") if getattr(options, each) is None)
         raise InvalidArgument(
             f"{name} is a table of your own and needs {missing}: --target names the column to predict, --bounds a TOML "
             f"file that declares what is publicly known about each column. Write it like this: {EXAMPLE}."
         )
-    bounds = Bounds.read(typed.bounds)
-    population = None if typed.population is None else _validate.count("population", typed.population)
-    path = str((typed.data_path or Path(name)).expanduser().absolute())
-    data = load_table(path, target=typed.target, bounds=bounds, population=population)
-    return data, {"path": path, "target": typed.target, "bounds": bounds.text, "folder": bounds.folder}
+    bounds = Bounds.read(options.bounds)
+    population = None if options.population is None else _validate.count("population", options.population)
+    data = load_table(source, target=options.target, bounds=bounds, population=population)
+    path = source if isinstance(source, str) else ""
+    return data, {"path": path, "target": options.target, "bounds": bounds.text, "folder": bounds.folder}
 
 
-def _refuse_tables(name: str, *, is_meant: bool) -> None:
-    """Raise `InvalidArgument` for a table in a form that is not read, or options for one beside a data set's name."""
-    if is_meant and name in datasets.names():
-        raise InvalidArgument(f"--target and --bounds are for a table of your own, such as patients.csv. Got {name}.")
-    if is_meant or Path(name).suffix or Path(name).name != name:
+def _take_arrays(pair: tuple[Any, Any], options: TrainOptions) -> Data:
+    """Inputs and targets in memory. Integer targets are classes 0, 1, ...; other targets are numbers."""
+    inputs, targets = (np.asarray(part) for part in pair)
+    if len(inputs) != len(targets) or inputs.ndim < 2:
         raise InvalidArgument(
-            f"{name} is no table that can be read. Its ending says how, and those that are known are {FORMATS}. Save "
-            f"the table as one of these, such as {Path(name).stem}.csv."
+            f"data must be a pair of inputs and targets with one row per example. Got shapes {inputs.shape} and "
+            f"{targets.shape}."
         )
-
-
-def settle(data: Data, typed: Typed, table: dict[str, str] | None = None) -> Settings:
-    """What was typed with the data set's defaults; `InvalidArgument` for what means nothing."""
-    defaults = defaults_for(data, typed.model)
-    method, mode = _method(typed.method), typed.mode or "rigorous"
-    population = _validate.count("population", _either(typed.population, data.population))
-    # Smaller than the default lots, a declared population is drawn from in tenths.
-    lot_size = _either(typed.lot_size, defaults.lot_size if defaults.lot_size <= population else population / 10)
-    epochs = typed.epochs if typed.epochs is not None or typed.steps is not None else defaults.epochs
-    plan = Plan(typed.multiplier, None, lot_size, population, typed.steps, epochs)
-    following = settle_following(typed, defaults, data, method)
-    steps, delta = plan.step_count(), settled_delta(typed.delta, population)
-    default_rate = defaults.adam_rate if method == "noisy_adam" else defaults.learning_rate
-    plan.sampling_rate()
-    return Settings(
-        data=data.name,
-        data_path=None if typed.data_path is None else str(typed.data_path.absolute()),
-        method=method,
-        model=_model(typed.model) or defaults.model,
-        epsilon=_budget(typed),
-        delta=delta,
-        multiplier=typed.multiplier,
-        lot_size=float(lot_size),
-        population=population,
-        is_declared=typed.population is not None or table is not None,
-        steps=steps,
-        clip_norm=_validate.positive("clip_norm", _either(typed.clip_norm, defaults.clip_norm)),
-        learning_rate=_validate.positive("learning_rate", _either(typed.learning_rate, default_rate), below=_NO_STEP),
-        micro_batch=following.micro_batch,
-        seed=None if typed.seed is None else _validate.count("seed", typed.seed, at_least=0),
-        ledger=None if typed.ledger is None else storage_at(typed.ledger).saved_place,
-        mode=mode,
-        table=table,
-        salt=new_salt(),
-        choices=_choices(method, mode, typed.set or ()),
-        momentum=following.momentum,
-        views=following.views,
-        averaging=following.averaging,
+    if options.population is None:
+        raise InvalidArgument(
+            "Arrays need population=N, the public number of examples: counting the rows would tell who is among them."
+        )
+    is_class = np.issubdtype(targets.dtype, np.integer)
+    nothing = inputs[:0].astype(np.float32), targets[:0]
+    return Data(
+        ARRAYS,
+        (inputs.astype(np.float32), targets.astype(np.int64) if is_class else targets.astype(np.float32)),
+        nothing,
+        classes=options.classes or _refuse_unknown_classes() if is_class else None,
+        population=_validate.count("population", options.population),
+        scaling="the arrays are used as given",
+        source="your own arrays",
+        is_test_private=True,
+        is_tested=False,
     )
 
 
-def _choices(method: str, mode: ModeName, texts: tuple[str, ...]) -> dict[str, Value]:
-    """What was chosen of the method, made once so that what does not fit together is refused before anything else."""
+def _refuse_unknown_classes() -> NoReturn:
+    raise InvalidArgument("Integer targets are classes: give classes=N, their public number.")
+
+
+def _refuse_unless_named(name: str, *, has_table_options: bool) -> None:
+    """Raise `InvalidArgument` for a table in an unknown format, or table options beside the name of a data set."""
+    if has_table_options and name in datasets.names():
+        raise InvalidArgument(f"--target and --bounds are for a table of your own, such as patients.csv. Got {name}.")
+    if has_table_options or Path(name).suffix or Path(name).name != name:
+        raise InvalidArgument(
+            f"{name} is not a table that tacit can read. It reads {FORMATS}. Save the table in one of these formats, "
+            f"such as {Path(name).stem}.csv."
+        )
+
+
+def resolve_settings(data: Data, options: TrainOptions, table: Table | None = None) -> Settings:
+    """Fill in what was not given from the defaults of the data set; `InvalidArgument` for values out of range."""
+    defaults = defaults_for(data, options.model)
+    method, mode = _find_gradient_method(options.method), options.mode or "rigorous"
+    population = _validate.count("population", _or_default(options.population, data.population))
+    # If the population is smaller than the default lot, a lot is a tenth of it.
+    lot_size = _or_default(options.lot_size, defaults.lot_size if defaults.lot_size <= population else population / 10)
+    epochs = options.epochs if options.epochs is not None or options.steps is not None else defaults.epochs
+    numbers = RunNumbers(options.multiplier, None, lot_size, population, options.steps, epochs)
+    numbers.sampling_rate()
+    views = _resolve_views(options, defaults, data)
+    default_rate = defaults.adam_rate if method == "noisy_adam" else defaults.learning_rate
+    return Settings(
+        data=data.name,
+        data_path=None if options.data_path is None else str(options.data_path.absolute()),
+        method=method,
+        model=_resolve_model(options.model) or defaults.model,
+        epsilon=_resolve_epsilon(options),
+        delta=resolve_delta(options.delta, population),
+        multiplier=options.multiplier,
+        lot_size=float(lot_size),
+        population=population,
+        is_declared=options.population is not None or table is not None,
+        steps=numbers.step_count(),
+        clip_norm=_validate.positive("clip_norm", _or_default(options.clip_norm, defaults.clip_norm)),
+        learning_rate=_validate.positive(
+            "learning_rate", _or_default(options.learning_rate, default_rate), below=_NO_STEP
+        ),
+        micro_batch=_resolve_micro_batch(options, views),
+        seed=resolve_seed(options.seed),
+        ledger=None if options.ledger is None else storage_at(options.ledger).saved_place,
+        mode=mode,
+        table=table,
+        salt=new_salt(),
+        choices=_resolve_choices(method, mode, options.set or ()),
+        momentum=_resolve_momentum(options.momentum, defaults, method),
+        views=views,
+        averaging=_check_share("averaging", _or_default(options.averaging, defaults.averaging)),
+    )
+
+
+def _resolve_choices(method: str, mode: ModeName, texts: tuple[str, ...]) -> dict[str, Value]:
+    """Parse the options of the method; make the method once, so that options that do not fit are refused now."""
     if not texts:
         return {}
     chosen = read_choices(method, texts)
@@ -280,63 +332,71 @@ def _choices(method: str, mode: ModeName, texts: tuple[str, ...]) -> dict[str, V
     return chosen
 
 
-def _model(typed: str | None) -> str | None:
-    """A model's name as it is, or the place of the user's own wherever the run is resumed from."""
-    if typed is None or ":" not in typed:
-        return typed
-    path, _, function = typed.rpartition(":")
+def _resolve_model(name: str | None) -> str | None:
+    """The name of a model; FILE:FUNCTION with the absolute path of the file, so that a run resumes from anywhere."""
+    if name is None or ":" not in name:
+        return name
+    path, _, function = name.rpartition(":")
     return f"{Path(path).expanduser().absolute()}:{function}"
 
 
-def _method(typed: str | None) -> str:
-    """The name of a method that trains any model."""
-    chosen = find_method(typed or "dpsgd")
+def _find_gradient_method(name: str | None) -> str:
+    chosen = find_method(name or "dpsgd")
     if chosen.kind != "gradient":
         raise InvalidArgument(
-            f"{chosen.name} is for linear models, and does not train by noisy gradients of any model: use it from "
+            f"{chosen.name} trains linear models without per-example gradients of a network: use it from "
             f"tacit.estimators. `tacit train` takes {', '.join(list_gradient_names())}."
         )
     return chosen.name
 
 
-def _budget(typed: Typed) -> float | None:
-    if (typed.epsilon is None) == (typed.multiplier is None):
-        both = typed.epsilon is not None
+def _resolve_epsilon(options: TrainOptions) -> float | None:
+    if (options.epsilon is None) == (options.multiplier is None):
+        given = "Both --epsilon and --multiplier were" if options.epsilon is not None else "No --epsilon was"
         raise InvalidArgument(
-            f"{'Both' if both else 'Neither'} of --epsilon and --multiplier {'were' if both else 'was'} given, and one "
-            "of them says how much "
-            "noise there is. Give a budget (--epsilon, and --delta) to have the multiplier found, or --multiplier."
+            f"{given} given, and exactly one of --epsilon and --multiplier determines the noise. Give --epsilon (and "
+            "--delta) to have the multiplier computed from the budget, or --multiplier."
         )
-    if typed.multiplier is not None:
-        _validate.positive("multiplier", typed.multiplier)
-    return None if typed.epsilon is None else _validate.positive("epsilon", typed.epsilon)
+    if options.multiplier is not None:
+        _validate.positive("multiplier", options.multiplier)
+    return None if options.epsilon is None else _validate.positive("epsilon", options.epsilon)
 
 
-def settled_delta(typed: float | None, population: int) -> float:
-    """What was typed, or else 1e-5, but always below a tenth of 1 / population."""
-    return min(1e-5, 0.1 / population) if typed is None else _validate.open_unit("delta", typed)
+def resolve_delta(delta: float | None, population: int) -> float:
+    """The given delta; by default 1e-5, or a tenth of 1 / population if that is less."""
+    return min(1e-5, 0.1 / population) if delta is None else _validate.open_unit("delta", delta)
 
 
-def _either(typed: float | None, default: float) -> float:
-    return default if typed is None else typed
+def resolve_seed(seed: float | None) -> int | None:
+    """The seed as a whole number; None for secure noise."""
+    return None if seed is None else _validate.count("seed", seed, at_least=0)
 
 
-def refuse_unless_free(folder: Path | None) -> None:
-    """Raise `InvalidArgument`, before anything is worked out, if the folder cannot take a new run."""
-    refuse_unless_writable(folder or Path("runs"))
-    if folder is None:
-        return
-    there = [name for name in _FILES if (folder / name).exists()]
-    if there:
-        raise InvalidArgument(
-            f"--out {folder} holds a run already ({', '.join(there)}). Go on with it by --resume {folder}, or choose "
-            "another folder."
-        )
+def _resolve_views(options: TrainOptions, defaults: TrainingDefaults, data: Data) -> int:
+    views = _validate.count("views", _or_default(options.views, defaults.views))
+    if views > 1 and len(data.shape) != _IMAGE_DIMENSIONS:
+        raise InvalidArgument(f"--views shifts images, and {data.name} has no images. Leave it out.")
+    return views
 
 
-def free_folder(data: str) -> Path:
-    """A folder of that name that is not there yet."""
-    number = 1
-    while (folder := Path("runs") / f"{data}-{number}").exists():
-        number += 1
-    return folder
+def _resolve_micro_batch(options: TrainOptions, views: int) -> int | None:
+    if options.micro_batch is not None:
+        return _validate.count("micro_batch", options.micro_batch)
+    return None if views == 1 else _VIEWED_AT_ONCE
+
+
+def _resolve_momentum(momentum: float | None, defaults: TrainingDefaults, method: str) -> float:
+    if method != "noisy_adam":
+        return _check_share("momentum", _or_default(momentum, defaults.momentum))
+    if momentum is not None:
+        raise InvalidArgument(f"Adam has its own momentum. Leave out --momentum {momentum:g}, or use another method.")
+    return 0.0
+
+
+def _check_share(name: str, value: Any) -> float:
+    """A number in [0, 1)."""
+    return 0.0 if value == 0 else _validate.open_unit(name, value)
+
+
+def _or_default(value: float | None, default: float) -> float:
+    return default if value is None else value

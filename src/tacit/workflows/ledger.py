@@ -1,4 +1,4 @@
-"""What `tacit ledger show` finds and says: each data set with its runs, what is spent and what is left."""
+"""The balance of a ledger: each data set with its runs, what is spent and what is left. Loads no torch."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from tacit.accounting import Composed, EpsilonDelta, Event, Gaussian, Repeated, Sampled, curve
 from tacit.budget import Budget
-from tacit.cli.statement import Paragraph
 from tacit.errors import InvalidArgument, NotProven
 from tacit.guarantee import FIXED_SEED
 from tacit.ledger import Account, Charge, Ledger
 from tacit.ledger.account import merge_releases, restate
 from tacit.reports.wording import down, neighbours, step_words, up
+from tacit.workflows.text import Paragraph
 
 _DELTA = 1e-5
 _HEAD = ("run", "since", "who", "what", "state", "epsilon", "so far")

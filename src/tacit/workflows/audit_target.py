@@ -1,0 +1,375 @@
+"""What an audit attacks: the model of a run, its examples as the model takes them, and its training repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from scipy import sparse
+from torch import Tensor, nn
+
+from tacit.audit import (
+    AuditReport,
+    NeighbourTest,
+    Roc,
+    Runs,
+    Training,
+    audit_training,
+    infer_membership,
+    neighbour_test,
+    recorded,
+    roc,
+    train_shadows,
+)
+from tacit.audit.membership import ScoreName, scores
+from tacit.datasets import Data
+from tacit.errors import CannotResume
+from tacit.gradients.losses import Loss
+from tacit.guarantee import Guarantee
+from tacit.models import is_own_model
+from tacit.recipes.recipe import Recipe
+from tacit.recipes.run import LOSS, Prepared, RecipePlan, begin_by_recipe, make_optimizer, restore_prepared
+from tacit.training import checkpoint
+from tacit.training.fit import fit
+from tacit.training.folder import RunFolder
+from tacit.training.plan import Plan, Schedule
+from tacit.training.run import PrivateRun
+from tacit.workflows.descent import Descent, gradients_for, make_method_optimizer
+from tacit.workflows.progress import show_status, stop_on_interrupt
+from tacit.workflows.recipe import RecipeTask, make_task
+from tacit.workflows.scoring import loss_for, network_for
+from tacit.workflows.settings import Settings
+
+# The key of what the neighbour test found, in a guarantee.
+_NEIGHBOURS = "neighbours"
+Pair = tuple[Any, Any]
+ShadowTrainer = tuple[Callable[[Any], nn.Module], Pair]
+
+
+@dataclass(frozen=True, eq=False)
+class AuditTarget:
+    """A finished or stopped run, ready to be attacked.
+
+    `model` is the one that is handed out: the running mean of the weights, if the run keeps one. `members` and `others`
+    are the examples as the model takes them. `repeat` makes the training again, with fresh first weights.
+    `make_shadows` is a context that gives a function which trains as the run did on other examples, and all examples,
+    members first. `own_model` makes the trained model again, if the user wrote it.
+    """
+
+    folder: RunFolder
+    settings: Settings
+    model: nn.Module
+    loss: Loss
+    members: Pair
+    others: Pair
+    repeat: Callable[[], Training]
+    make_shadows: Callable[[], AbstractContextManager[ShadowTrainer]]
+    own_model: Callable[[], nn.Module] | None = None
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What the run guarantees, as written in its folder."""
+        return self.folder.read_guarantee()
+
+    @property
+    def name(self) -> str:
+        """The method and the data."""
+        by = "" if self.settings.recipe is None else " by recipe"
+        return f"{self.settings.method}{by} on {self.settings.data}"
+
+    @property
+    def attacked(self) -> dict[str, str]:
+        """What each attack looks at, in words."""
+        decay = self.settings.averaging
+        weights = f"the running mean of the weights (decay {decay:g})" if decay else "the weights after the last step"
+        model = self.folder.model
+        where = f"as in {model.name}" if model.is_file() else "as saved; the run is not finished"
+        mean = "; the running mean of the weights is made of these" if decay else ""
+        return {"membership": f"{weights}, {where}", "canaries": f"the noisy gradient of every step{mean}"}
+
+    def neighbours(self) -> NeighbourTest | None:
+        """How far one example moves the released sum. None for a model that tacit ships, whose examples never meet."""
+        if self.own_model is None:
+            return None
+        clip_norm, pieces = self.settings.clip_norm, self.settings.micro_batch
+        return neighbour_test(self.own_model, self.loss, self.members, clip_norm=clip_norm, micro_batch=pieces)
+
+    def membership(self) -> dict[str, Roc]:
+        """Scores of the trained model: examples it was trained on against public ones."""
+        return infer_membership(self.model, self.loss, members=self.members, others=self.others)
+
+    def shadows(self, count: int, seed: int | None, workers: int | None = None) -> Roc:
+        """The likelihood-ratio attack, with so many shadow models, trained like this one on halves of all examples."""
+        name: ScoreName = "loss" if self.members[1].dtype.is_floating_point else "confidence"
+        # Earlier versions kept shadows without the mean of their weights in the audit's own folder.
+        folder = self.folder.audit / "averaged" if self.settings.averaging else self.folder.audit
+        runs = Runs(folder, workers=min(workers or os.cpu_count() or 1, count), seed=seed)
+        with self.make_shadows() as (train, pool):
+            found = train_shadows(train, self.loss, pool, count=count, runs=runs, name=name)
+        target = [scores(self.model, self.loss, part, name) for part in (self.members, self.others)]
+        ratio = found.ratio(np.concatenate(target))
+        members = len(target[0])
+        return roc(ratio[:members], ratio[members:])
+
+    def canaries(self, count: int, steps: int | None, confidence: float, seed: int | None) -> AuditReport:
+        """The training again, from fresh weights, with gradient canaries in the data and every release looked at."""
+        if seed is not None:
+            torch.manual_seed(seed % 2**63)
+        training = self.repeat()
+        planned = training.steps
+        training = replace(training, steps=min(steps or planned, planned))
+        with stop_on_interrupt() as asked:
+            report = audit_training(
+                training,
+                delta=self.settings.delta,
+                canaries=count,
+                confidence=confidence,
+                folder=self.folder.audit / "canaries",
+                seed=seed,
+                is_stopped=asked,
+            )
+        claim = self.guarantee.claim
+        same = claim is not None and claim.delta == self.settings.delta and training.steps == planned
+        return replace(report, claimed=claim.epsilon if same and claim is not None else None)
+
+    def read_earlier_audits(self) -> dict[str, Any]:
+        """What earlier audits found; nothing about members if they attacked other weights."""
+        try:
+            found: dict[str, Any] = json.loads(self.folder.audit_result.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        if found.get("attacked", {}).get("membership", self._attacked_before) != self.attacked["membership"]:
+            found["membership"] = {}
+        return found
+
+    @property
+    def _attacked_before(self) -> str | None:
+        """What audits that did not say so have asked: the last weights, also where a mean of them is handed out."""
+        return None if self.settings.averaging else self.attacked["membership"]
+
+    def record(self, test: NeighbourTest | None, report: AuditReport | None) -> None:
+        """Write what was found into the run's guarantee."""
+        if test is None and report is None:
+            return
+        guarantee = self.guarantee
+        if test is not None:
+            # The guarantee may be released, so it does not say how far private examples moved the sum.
+            said = f"passed (tried {test.tried:,} neighbours)." if test.passed else str(test)
+            guarantee = guarantee.with_finding(_NEIGHBOURS, f"Neighbour test: {said}", is_error=not test.passed)
+        if report is not None:
+            guarantee = recorded(guarantee, report)
+        self.folder.write_guarantee(guarantee)
+
+
+def load_target(folder: Path, data_path: Path | None) -> AuditTarget:
+    """What `tacit train` left in the folder; `CannotResume` where it left nothing that can be read."""
+    with show_status("Reading the run"):
+        settings = Settings.read(folder)
+        tree = checkpoint.read(folder)
+        data = settings.load(data_path)
+    if settings.recipe is not None:
+        return _load_recipe(folder, make_task(data, settings, data_path), tree)
+    trained = partial(_load_network, settings.model, data, tree["model"])
+    plan: Plan = tree["plan"]
+    run_folder = RunFolder(folder)
+    return AuditTarget(
+        run_folder,
+        settings,
+        _load_model(run_folder.model, settings, trained(), tree),
+        loss_for(data),
+        _to_tensors(data.train),
+        _to_tensors(data.test),
+        lambda: _repeat_training(settings, data, plan, data.train),
+        lambda: _make_shadows(settings, data, plan),
+        trained if is_own_model(settings.model) else None,
+    )
+
+
+def _load_network(name: str, data: Data, weights: dict[str, Tensor]) -> nn.Module:
+    model = network_for(name, data)
+    model.load_state_dict(weights)
+    return model
+
+
+def _load_model(file: Path, settings: Settings, model: nn.Module, tree: dict[str, Any]) -> nn.Module:
+    """The model as it is handed out: model.safetensors; of a stopped run, what that file would hold now."""
+    descent = Descent(model, settings)
+    checkpoint.load_part("running mean of the weights", descent.mean, tree["scheduler"])
+    handed_out = descent.averaged_model
+    if file.is_file():
+        try:
+            checkpoint.load_model(handed_out, load_file(file))
+        except (SafetensorError, OSError) as error:
+            raise CannotResume(f"{file} cannot be read as a model: {error}.") from error
+    return handed_out
+
+
+def _to_tensors(part: Pair) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(part[0]), torch.from_numpy(part[1])
+
+
+def _repeat_training(settings: Settings, data: Data, plan: Plan, examples: Any) -> Training:
+    schedule = Schedule(plan.schedule.multiplier or None, plan.schedule.lot_size or None)
+    return Training(
+        network_for(settings.model, data),
+        loss_for(data),
+        examples,
+        plan.mechanism,
+        plan.sampling,
+        plan.steps,
+        lambda model: make_method_optimizer(settings.method, model, settings.learning_rate, settings.momentum),
+        schedule,
+        settings.micro_batch,
+    )
+
+
+@contextmanager
+def _make_shadows(settings: Settings, data: Data, plan: Plan) -> Iterator[ShadowTrainer]:
+    inputs, targets = (np.concatenate(pair) for pair in zip(data.train, data.test, strict=True))
+    # A process is sent the examples to train on apart from what it knows about them.
+    nothing = inputs[:0], targets[:0]
+    yield ShadowTraining(settings, replace(data, train=nothing, test=nothing), plan), (inputs, targets)
+
+
+@dataclass(frozen=True, eq=False)
+class ShadowTraining:
+    """Train as the run did, on other examples: the weights that it would hand out, or their running mean.
+
+    Importable, so that other processes can run it.
+    """
+
+    settings: Settings
+    about: Data
+    plan: Plan
+
+    def __call__(self, examples: Any) -> nn.Module:
+        training = _repeat_training(self.settings, self.about, self.plan, examples)
+        descent = Descent(training.model, self.settings)
+        run = PrivateRun(
+            training.model,
+            training.loss,
+            data=training.data,
+            mechanism=training.mechanism,
+            sampling=training.sampling,
+            steps=training.steps,
+            schedule=training.schedule,
+            micro_batch=training.micro_batch,
+            gradients=gradients_for(self.settings),
+        )
+        fit(run, descent)
+        return descent.averaged_model
+
+
+def _load_recipe(folder: Path, task: RecipeTask, tree: dict[str, Any]) -> AuditTarget:
+    arrays = {name: value.numpy() for name, value in tree["prepared"].items()}
+    cost = tree.get("preparation_event")
+    prepared = restore_prepared(task.recipe, task.features, task.plan.multipliers[0], arrays, cost)
+    rows = task.compute_features()
+    if arrays and rows[0].shape[1] != len(arrays["mean"]):
+        raise CannotResume(
+            f"{folder} was trained on {len(arrays['mean'])} features, and this version of tacit makes "
+            f"{rows[0].shape[1]} of the same data. Audit it with the version that trained it, or train again."
+        )
+    members, others = (
+        (prepared.of_features(part), torch.from_numpy(labels))
+        for part, labels in zip(rows, (task.train[1], task.test[1]), strict=True)
+    )
+    anew = partial(prepared.model, rows[0].shape[1], task.data.classes or 2)
+    model = anew()
+    model.load_state_dict(tree["model"])
+    return AuditTarget(
+        RunFolder(folder),
+        task.settings,
+        model,
+        LOSS,
+        members,
+        others,
+        lambda: _repeat_recipe(task.recipe, prepared, anew(), members, tree["plan"]),
+        lambda: _make_recipe_shadows(task, rows),
+    )
+
+
+def _repeat_recipe(recipe: Recipe, prepared: Prepared, model: nn.Module, members: Pair, plan: Plan) -> Training:
+    """The steps again, on rows that are prepared by what was released; that is not released again."""
+    mechanism, sampling = plan.mechanism, plan.sampling
+    return Training(
+        model,
+        LOSS,
+        members,
+        mechanism,
+        sampling,
+        plan.steps,
+        partial(make_optimizer, recipe),
+        before=prepared.event,
+    )
+
+
+@contextmanager
+def _make_recipe_shadows(task: RecipeTask, rows: tuple[Any, Any]) -> Iterator[ShadowTrainer]:
+    """Examples by their numbers. Their features are kept in a file, which all processes read and none holds."""
+    labels = np.concatenate([task.train[1], task.test[1]])
+    settings = (task.plan, task.data.classes or 2, task.image_shape)
+    with TemporaryDirectory(prefix="tacit-audit-") as passing:
+        where = Path(passing) / ("rows.npz" if sparse.issparse(rows[0]) else "rows.npy")
+        if sparse.issparse(rows[0]):
+            sparse.save_npz(where, sparse.vstack(rows, format="csr"), compressed=False)
+        else:
+            whole = np.lib.format.open_memmap(
+                where, mode="w+", dtype=rows[0].dtype, shape=(len(labels), rows[0].shape[1])
+            )
+            whole[: len(rows[0])], whole[len(rows[0]) :] = rows
+            whole.flush()
+        yield RecipeShadow(where, *settings), (np.arange(len(labels)), labels)
+
+
+@dataclass(frozen=True, eq=False)
+class RecipeShadow:
+    """Train by the same recipe, its preparation included, on other examples. Importable, as `ShadowTraining` is."""
+
+    rows: Path
+    plan: RecipePlan
+    classes: int
+    shape: tuple[int, ...] | None
+
+    def __call__(self, examples: Any) -> nn.Module:
+        numbers, labels = examples
+        rows = _read_rows(self.rows)
+        begun = begin_by_recipe(
+            self.plan,
+            rows[numbers],
+            labels,
+            features=None,
+            classes=self.classes,
+            seed=None,
+            shape=self.shape,
+        )
+        trained = begun.finish()
+        return ModelOfRows(trained.model, trained.prepared, rows)
+
+
+class ModelOfRows(nn.Module):
+    """A model of examples that are given by their numbers."""
+
+    def __init__(self, model: nn.Module, prepared: Prepared, rows: Any) -> None:
+        super().__init__()
+        self.model, self._prepared, self._rows = model, prepared, rows
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """[examples, classes]."""
+        found: Tensor = self.model(self._prepared.of_features(self._rows[numbers.numpy()]))
+        return found
+
+
+def _read_rows(path: Path) -> Any:
+    return sparse.load_npz(path) if path.suffix == ".npz" else np.load(path, mmap_mode="r")

@@ -1,0 +1,40 @@
+"""Write a picture to a file, and check beforehand that it can be written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tacit.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    # Checks must not wait for it.
+    from matplotlib.figure import Figure
+
+_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def refuse_unless_drawable(path: Path | None) -> None:
+    """Raise `InvalidArgument`, before anything is computed, if no picture could be written to `path`."""
+    if path is None:
+        return
+    if path.suffix.lower() not in _SUFFIXES:
+        raise InvalidArgument(
+            f"--plot must end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}, which sets the format. "
+            f"Got {str(path)!r}. Try {path.with_suffix('.png') if path.name else 'epsilon.png'}."
+        )
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise InvalidArgument(f"--plot cannot write {path}: there is no folder {folder}. Create it first.")
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise InvalidArgument(f"--plot cannot write {path}: it is not writable. Choose another folder.")
+
+
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write the picture in the format that its suffix names."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise InvalidArgument(f"--plot cannot write {path}: {error.strerror or error}. Choose another file.") from error

@@ -1,0 +1,205 @@
+"""Progress of training and comparisons on standard error, and a Ctrl-C that lets the current step finish.
+
+A progress bar appears in a terminal or a notebook; a log gets a line now and then. The loss shown is that of private
+examples: it is for whoever trains, who holds them anyway, and is written nowhere.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+from types import FrameType
+from typing import Generic, Self, TypeVar, final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
+
+_SECONDS_BETWEEN_LOSSES = 0.25
+_SECONDS_BETWEEN_EPSILONS = 2.0
+_SECONDS_BETWEEN_LINES = 10.0
+
+Job = TypeVar("Job")
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C was pressed. The message says what was saved, what was spent and how to resume."""
+
+
+@contextmanager
+def explain_interrupt(*, is_resumed: bool = False) -> Iterator[None]:
+    """Turn Ctrl-C while reading and planning into `Interrupted`: nothing was spent."""
+    try:
+        yield
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        more = "more " if is_resumed else ""
+        raise Interrupted(
+            f"Stopped before the first step: nothing {more}was released, and nothing {more}was spent."
+        ) from None
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether Ctrl-C was pressed; pressed twice, it interrupts at once.
+
+    Outside the main thread, which alone receives signals, the function always says no.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    is_asked = False
+
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal is_asked
+        if is_asked:
+            raise KeyboardInterrupt
+        is_asked = True
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: is_asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@final
+class Timer:
+    """Says at most once in so many seconds that it is time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether the time has passed; if so, it starts again."""
+        now = time.monotonic()
+        if now - self._last < self._seconds:
+            return False
+        self._last = now
+        return True
+
+
+def open_console() -> Console:
+    """Standard error, without line breaks of its own."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def is_watched(console: Console) -> bool:
+    """Whether somebody sees the console now: a terminal or a notebook, not a log file."""
+    return console.is_terminal or console.is_jupyter
+
+
+def show_status(what: str) -> AbstractContextManager[object]:
+    """Show a spinner with a text while something is computed, if somebody is watching."""
+    console = Console(stderr=True)
+    return console.status(what) if is_watched(console) else nullcontext()
+
+
+def make_bar(console: Console) -> Progress:
+    """A progress bar with counts, the time left and the field `seen`; invisible where nobody is watching."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        # If there is no room for everything, only this text is cut.
+        TextColumn("left  {task.fields[seen]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        console=console,
+        expand=True,
+        transient=True,
+        disable=not is_watched(console),
+    )
+
+
+@final
+class TrainingProgress:
+    """The progress of one run: steps, test score, epsilon spent so far, loss."""
+
+    def __init__(self, done: int, steps: int, budget: float | None) -> None:
+        self._console = open_console()
+        self._budget, self._first, self._started = budget, done, time.monotonic()
+        self._loss, self._score, self._epsilon = "", "", ""
+        self._losses, self._epsilons = Timer(_SECONDS_BETWEEN_LOSSES), Timer(_SECONDS_BETWEEN_EPSILONS)
+        self._lines = Timer(_SECONDS_BETWEEN_LINES)
+        self._bar = make_bar(self._console)
+        self._task = self._bar.add_task("Training", total=steps, completed=done, seen="")
+        self._steps = steps
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show_step(self, done: int, loss: Callable[[], float | None], epsilon: Callable[[], str]) -> None:
+        """Show that a step is done. Loss and epsilon take time, so they are computed only now and then."""
+        if is_watched(self._console) and self._losses.is_due() and (value := loss()) is not None:
+            self._loss = f"loss {value:.3f} (private: seen by you, not released)"
+        if self._epsilons.is_due():
+            self._epsilon = f"epsilon {epsilon()}" + ("" if self._budget is None else f" of {self._budget:.4g}")
+        self._bar.update(self._task, completed=done, seen="  ".join(filter(None, self._texts())))
+
+    def show_score(self, epoch: int, done: int, score: str) -> None:
+        """Show the score on public examples."""
+        self._score = score
+        if not is_watched(self._console) and self._lines.is_due():
+            left = (time.monotonic() - self._started) / (done - self._first) * (self._steps - done)
+            texts = [f"epoch {epoch}", *filter(None, self._texts()), f"about {left:.0f} s left"]
+            self._console.print(Text(", ".join(texts)))
+
+    def _texts(self) -> tuple[str, str, str]:
+        return self._score, self._epsilon, self._loss
+
+
+@final
+class ComparisonProgress(Generic[Job]):
+    """The progress of a comparison: how many results are there, and what each process is training.
+
+    `started` receives (process, job) whenever a process starts a job.
+    """
+
+    def __init__(self, done: int, total: int, cells: Path, started: SimpleQueue[tuple[int, Job]]) -> None:
+        self._console = open_console()
+        self._total, self._first, self._cells, self._began = total, done, cells, time.monotonic()
+        self._started = started
+        self._running: dict[int, Job] = {}
+        self._lines = Timer(_SECONDS_BETWEEN_LINES)
+        # Results of other methods or epsilons may be there from before.
+        self._others = self._count_files() - done
+        self._bar = make_bar(self._console)
+        self._task = self._bar.add_task("Comparing", total=total, completed=done, seen="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, unfinished: Iterable[Job]) -> None:
+        """Count the results, and name the jobs that are running."""
+        done = self._count_files() - self._others
+        self._bar.update(self._task, completed=done, seen=", ".join(map(str, self.list_running(unfinished))))
+        if not is_watched(self._console) and done > self._first and self._lines.is_due():
+            left = (time.monotonic() - self._began) / (done - self._first) * (self._total - done)
+            self._console.print(Text(f"{done} of {self._total} cells, about {left:.0f} s left"))
+
+    def _count_files(self) -> int:
+        return sum(1 for _ in self._cells.glob("*.json")) if self._cells.is_dir() else 0
+
+    def list_running(self, unfinished: Iterable[Job]) -> list[Job]:
+        """The last job that each process started, if it is not finished."""
+        while not self._started.empty():
+            process, job = self._started.get()
+            self._running[process] = job
+        left = set(unfinished)
+        return [job for job in self._running.values() if job in left]

@@ -1,0 +1,87 @@
+"""Write the report of a run or a comparison: `report` is what `tacit report` calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import TacitError
+from tacit.ledger import Ledger
+from tacit.ledger.storage import storage_at
+from tacit.reports.comparison import describe_progress, is_comparison
+from tacit.reports.page import write_comparison, write_run
+from tacit.reports.run import is_run, read_run
+from tacit.reports.wording import neighbours, up
+from tacit.workflows.baseline import keep_baseline
+from tacit.workflows.ledger import find
+from tacit.workflows.progress import show_status
+from tacit.workflows.settings import Settings
+
+
+@dataclass(frozen=True)
+class Report:
+    """A written report: one HTML page, the same facts as JSON, and one line that sums them up."""
+
+    headline: str
+    page: Path
+    json: Path
+    facts: dict[str, Any]
+
+    @property
+    def caveat(self) -> str | None:
+        """What an unfinished comparison lacks."""
+        caveat: str | None = self.facts.get("progress", {}).get("caveat")
+        return caveat
+
+    def __str__(self) -> str:
+        return "\n  ".join(filter(None, [self.headline, self.caveat, f"Report: {self.page}", f"JSON: {self.json}"]))
+
+
+def report(
+    folder: str | Path,
+    out: str | Path | None = None,
+    *,
+    baseline: bool = True,
+    data_path: str | Path | None = None,
+) -> Report:
+    """Write the report of the run or comparison in the folder, into `out` or the same folder.
+
+    With `baseline`, the same model is first trained without privacy beside a run on public data. `data_path` says
+    where the data have moved.
+    """
+    folder, target = Path(folder), Path(folder if out is None else out)
+    if is_comparison(folder):
+        with show_status("Drawing"):
+            facts, written = write_comparison(folder, target)
+        return Report(f"{facts['title']}: {describe_progress(facts)}", written[0], written[1], facts)
+    if is_run(folder):
+        # Settings that somebody has edited are refused before anything is computed from them.
+        Settings.read(folder)
+        if baseline:
+            keep_baseline(folder, None if data_path is None else Path(data_path))
+    with show_status("Accounting and drawing"):
+        facts = read_run(folder)
+        facts["ledger"] = _describe_ledger(folder)
+        files = write_run(facts, target)
+    epsilon, delta = facts["guarantee"]["epsilon"]["upper"], facts["guarantee"]["delta"]
+    proven = "no finite epsilon is proven" if epsilon is None else f"epsilon {up(epsilon)} at delta {delta:g}"
+    return Report(f"{facts['title']}: {proven}", *files, facts)
+
+
+def _describe_ledger(folder: Path) -> str | None:
+    """The state of the data set's budget, if the run was charged to a ledger that can be read."""
+    settings = Settings.read(folder)
+    if settings.ledger is None:
+        return None
+    try:
+        if not storage_at(settings.ledger).is_there():
+            return None
+        [balance] = find(Ledger(settings.ledger), settings.data, None, most=1)
+    except (TacitError, ValueError):
+        return None
+    runs = len(balance.account.charges)
+    return (
+        f"A ledger is kept of this data set. After {runs:,} {'run' if runs == 1 else 'runs'} it stands at epsilon "
+        f"{up(balance.epsilon)} at delta {balance.delta:g} ({neighbours(balance.account.adjacency)}, PLD)."
+    )

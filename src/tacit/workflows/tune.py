@@ -1,0 +1,386 @@
+"""Random search whose best trial is chosen privately, at the cost of the whole search."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, final
+
+from torch import Tensor
+
+import tacit
+from tacit import _validate
+from tacit.accounting import curve
+from tacit.accounting.events import Event
+from tacit.accounting.selection import TruncatedNegativeBinomial
+from tacit.budget import Budget
+from tacit.datasets import Data
+from tacit.errors import InvalidArgument
+from tacit.guarantee import Guarantee
+from tacit.ledger import Ledger
+from tacit.methods.choices import as_texts
+from tacit.reports.wording import neighbours, up
+from tacit.stages.noise import GaussianNoise
+from tacit.training.fit import fit
+from tacit.training.folder import RunFolder, find_free_folder, refuse_unless_free
+from tacit.training.tuning import Choices, LogUniform, Search, Space, Trial, Tuned, combinations, scaled_to
+from tacit.training.tuning import tune as search_privately
+from tacit.workflows.cautions import warn_about
+from tacit.workflows.descent import Descent
+from tacit.workflows.ledger import standing
+from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
+from tacit.workflows.scoring import Score, held_out_score, network_for, score, with_score
+from tacit.workflows.settings import Settings, TrainOptions, load_data, resolve_settings
+from tacit.workflows.text import Paragraph, join_paragraphs
+from tacit.workflows.train import (
+    NOT_FOR_RELEASE,
+    Announce,
+    add_assumptions,
+    make_mechanism,
+    make_plan,
+    make_run,
+    set_torch_seed,
+    take_options,
+)
+
+# What changes the cost of a trial can be a list only: every price must be known in advance.
+_PRICED = ("lot_size", "epochs", "steps")
+# With a ledger, the share of delta that one search takes.
+_SEARCHES = 10
+
+
+def tune(
+    data: Any,
+    *,
+    epsilon: float,
+    trials: float = 10,
+    shape: float = 1,
+    learning_rate: str | Iterable[float] | None = None,
+    clip_norm: str | Iterable[float] | None = None,
+    lot_size: str | Iterable[float] | None = None,
+    epochs: str | Iterable[float] | None = None,
+    steps: str | Iterable[float] | None = None,
+    announce: Announce | None = None,
+    **options: Any,
+) -> TunedRun:
+    """Train a secret random number of trials (`trials` on average) and release the best; `epsilon` covers all of them.
+
+    Values to try are a list such as [0.1, 1, 10], or a range on a logarithmic scale such as "0.1:10"; what changes the
+    cost of a trial (lot size, epochs, steps) must be a list. `shape` is that of the negative binomial law of the number
+    of trials. `data` and `options` are those of `tacit.train`.
+    """
+    given = replace(take_options(options), epsilon=epsilon)
+    values = {
+        "learning_rate": learning_rate,
+        "clip_norm": clip_norm,
+        "lot_size": lot_size,
+        "epochs": epochs,
+        "steps": steps,
+    }
+    varied = {name: _as_text(value) for name, value in values.items() if value is not None}
+    with explain_interrupt():
+        refuse_unless_free(given.out)
+        with show_status("Reading data"):
+            loaded, table = load_data(data, given)
+        with show_status("Accounting"):
+            search = Trials.plan(loaded, given, table, varied, (trials, shape))
+        warn_about(loaded, search.base)
+        if announce is not None:
+            announce([search.describe_plan()])
+    try:
+        with show_status("Tuning (no progress bar: the number of trials is secret)"):
+            return search.go(given.out)
+    except KeyboardInterrupt:
+        raise Interrupted(search.describe_stop()) from None
+
+
+def _as_text(values: str | Iterable[float]) -> str:
+    return values if isinstance(values, str) else ",".join(map(str, values))
+
+
+@dataclass(frozen=True, eq=False)
+class TunedRun:
+    """The best trial of a search: its settings, score and folder, and the guarantee of the whole search."""
+
+    folder: Path
+    search: Trials
+    tuned: Tuned[TrialResult]
+
+    @property
+    def best(self) -> TrialResult:
+        """The best trial."""
+        return self.tuned.outcome
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proven about all trials together."""
+        return self.tuned.guarantee
+
+    def paragraphs(self) -> list[Paragraph]:
+        """The best settings, their score and the guarantee of the whole search."""
+        settings, ledger = self.best.settings, self.search.ledger
+        chosen = [
+            f"learning rate {settings.learning_rate:g}, clip norm {settings.clip_norm:g}, lots of "
+            f"{settings.lot_size:g}, {settings.steps:,} steps, multiplier {settings.multiplier:.5g}"
+        ]
+        booked = []
+        if ledger is not None:
+            run = ledger.account(settings.data).charges[-1].run
+            booked = [("Ledger", [standing(ledger, settings.data, run)])]
+        return [
+            (f"{self.best.score} by the best trial", chosen),
+            ("Guarantee", str(self.guarantee).splitlines()),
+            *booked,
+            ("Files", [f"{self.folder}: model.safetensors, guarantee.json, metrics.json"]),
+        ]
+
+    def __str__(self) -> str:
+        return join_paragraphs(self.paragraphs())
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        return {
+            "tacit": tacit.__version__,
+            "folder": str(self.folder),
+            **self.search.metrics(self.tuned),
+            "score": self.best.score.as_row(),
+            "guarantee": json.loads(self.guarantee.to_json()),
+        }
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """The settings of a trial, its weights and its score."""
+
+    settings: Settings
+    weights: dict[str, Tensor]
+    score: Score
+
+
+@final
+@dataclass(frozen=True)
+class Trials:
+    """A planned search. `base` holds the settings that all trials share."""
+
+    data: Data
+    base: Settings
+    search: Search
+    settings_of: Mapping[tuple[Any, ...], Settings]
+    budget: Budget
+
+    @staticmethod
+    def plan(
+        data: Data,
+        options: TrainOptions,
+        table: dict[str, str] | None,
+        varied: dict[str, str],
+        often: tuple[float, float],
+    ) -> Trials:
+        """Compute the cost of every trial; find the noise with which the whole search stays within the budget."""
+        base = resolve_settings(data, options, table)
+        space = _make_space(varied, base)
+        repetitions = TruncatedNegativeBinomial.with_mean(often[0], often[1])
+        # A ledger adds deltas up: a search that took all of it would leave none for any other release.
+        delta = base.delta if base.ledger is None else base.delta / _SEARCHES
+        budget = Budget(_validate.positive("epsilon", options.epsilon), delta)
+        single = {_cost_key(one): _resolve_trial(data, options, table, one, budget) for one in combinations(space)}
+
+        def events(factor: float) -> dict[tuple[Any, ...], Event]:
+            return {key: _find_event(_add_noise(settings, factor), data) for key, settings in single.items()}
+
+        factor = scaled_to(lambda x: list(events(x).values()), repetitions, budget)
+        prices = events(factor)
+        search = Search(space, lambda settings: prices[_cost_key(settings)], repetitions)
+        noisy = {key: _add_noise(settings, factor) for key, settings in single.items()}
+        _refuse_unless_scored(data, next(iter(noisy.values())))
+        return Trials(data, base, search, noisy, budget)
+
+    def go(self, out: Path | None) -> TunedRun:
+        """Make the trials, and write the best."""
+        folder, base = RunFolder(out or find_free_folder(self.base.data)), self.base
+        seeds = count() if base.seed is None else count(base.seed * 1_000_003 + 1)
+        tuned = search_privately(
+            lambda chosen: self._trial(chosen, seeds),
+            self.search,
+            delta=self.budget.delta,
+            ledger=self.ledger,
+            dataset=base.data,
+            about={"method": base.method, "mode": base.mode, "note": f"the best of several {base.method}"},
+            seed=base.seed,
+        )
+        tuned = replace(tuned, guarantee=add_assumptions(tuned.guarantee, base, self.data))
+        self._write(folder, tuned)
+        return TunedRun(folder.path, self, tuned)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger that is charged for the search."""
+        return None if self.base.ledger is None else Ledger(self.base.ledger)
+
+    def _trial(self, chosen: dict[str, Any], seeds: Iterator[int]) -> Trial[TrialResult]:
+        settings = replace(
+            self.settings_of[_cost_key(chosen)],
+            learning_rate=chosen.get("learning_rate", self.base.learning_rate),
+            clip_norm=chosen.get("clip_norm", self.base.clip_norm),
+        )
+        number = next(seeds)
+        seed = None if self.base.seed is None else number
+        set_torch_seed(seed)
+        model = network_for(settings.model, self.data)
+        descent = Descent(model, settings)
+        run = make_run(self.data, settings, model, seed=seed)
+        fit(run, descent)
+        model = descent.averaged_model
+        is_private = self.data.is_test_private
+        found = held_out_score(model, self.data, run, seed) if is_private else score(model, self.data)
+        assert found is not None
+        better = found.value if found.name == "accuracy" else -found.value
+        weights = {name: value.detach().clone().contiguous() for name, value in model.state_dict().items()}
+        return Trial(better, TrialResult(settings, weights, found), with_score(run.guarantee(), found))
+
+    def _write(self, folder: RunFolder, tuned: Tuned[TrialResult]) -> None:
+        best = tuned.outcome
+        about = {"data": best.settings.data, "model": best.settings.model, "method": best.settings.method}
+        with folder.explain_errors():
+            replace(best.settings, epsilon=self.budget.epsilon).write(folder.path)
+        folder.write_model(best.weights, about)
+        folder.write_metrics(self.metrics(tuned))
+        folder.write_guarantee(tuned.guarantee)
+
+    def metrics(self, tuned: Tuned[TrialResult]) -> dict[str, Any]:
+        """How well the best trial did, with which settings, and what was searched. Nothing about other trials."""
+        best = tuned.outcome
+        return {
+            "settings": best.settings.public(),
+            "multiplier": best.settings.multiplier,
+            "steps": best.settings.steps,
+            "is_finished": True,
+            "test": [{"step": best.settings.steps, **best.score.as_row()}],
+            "test_examples": None if self.data.is_test_private else len(self.data.test[1]),
+            "tuning": self._describe_search(),
+            "space": {name: str(one) for name, one in self.search.space.items()},
+        }
+
+    def _describe_search(self) -> str:
+        return (
+            "Accounted for: this is the best of a random and secret number of trials, "
+            f"{self.search.repetitions.mean:g} on average, and the guarantee is about all of them (Liu and Talwar "
+            "2019, Papernot and Steinke 2022)."
+        )
+
+    def describe_plan(self) -> Paragraph:
+        """What is about to happen, and what it will cost."""
+        settings, budget, repetitions = self.base, self.budget, self.search.repetitions
+        alone = max(curve(event).epsilon(budget.delta) for event in self.search.costs())
+        adjacency = neighbours(self.search.costs()[0].adjacency)
+        cost = self.search.event(budget.delta).epsilon
+        tested = "rows held out, with noise that is paid for" if self.data.is_test_private else "public test examples"
+        lines = [
+            f"The search costs epsilon {up(cost)} at delta {budget.delta:g} ({adjacency}, private selection); a single "
+            f"trial alone would cost {up(alone)}.",
+            f"{repetitions.mean:g} trials on average, and more than {_find_quantile(repetitions)} in one search of a "
+            "hundred. How many there were is not shown.",
+            *(f"{name.replace('_', ' ')}: {_describe_values(one)}" for name, one in self.search.space.items()),
+            f"Trials are compared on {tested}.",
+        ]
+        if settings.seed is not None:
+            lines.append(NOT_FOR_RELEASE)
+        named = " ".join([settings.method, *as_texts(settings.choices)])
+        return f"Plan: tune {named} on {settings.data}", lines
+
+    def describe_stop(self) -> str:
+        """What a search that was interrupted costs."""
+        if self.base.ledger is None:
+            return "Stopped. Nothing was kept. Nothing was released either, as long as nobody uses what was seen."
+        return "Stopped. Nothing was kept, but the ledger has charged the whole search, because trials were made."
+
+
+def _make_space(varied: dict[str, str], base: Settings) -> Space:
+    if "epochs" in varied and "steps" in varied:
+        raise InvalidArgument("Both --epochs and --steps were given. Give exactly one: it sets the length of a trial.")
+    usual = LogUniform(base.learning_rate / 4, base.learning_rate * 4)
+    return {"learning_rate": usual} | {name: _parse_values(name, text) for name, text in varied.items()}
+
+
+def _parse_values(name: str, text: str) -> Choices | LogUniform:
+    option = f"--{name.replace('_', '-')}"
+    try:
+        if ":" in text:
+            low, high = map(_parse_positive, text.split(":"))
+            values: Choices | LogUniform = LogUniform(low, high)
+        else:
+            values = Choices(tuple(dict.fromkeys(map(_parse_positive, text.split(",")))))
+    except ValueError:
+        raise InvalidArgument(
+            f"{option} must be numbers above 0: a list such as 0.1,1,10, or a range such as 0.1:10. Got {text!r}."
+        ) from None
+    if name in _PRICED and isinstance(values, LogUniform):
+        raise InvalidArgument(
+            f"{option} changes what a trial costs, and all prices must be known in advance. Give a list, as in "
+            f"{low:g},{math.sqrt(low * high):.3g},{high:g}."
+        )
+    return values
+
+
+def _parse_positive(text: str) -> float:
+    return _validate.positive("a value", float(text))
+
+
+def _cost_key(settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the cost of a trial depends on."""
+    return tuple(settings.get(name) for name in _PRICED)
+
+
+def _resolve_trial(
+    data: Data, options: TrainOptions, table: dict[str, str] | None, chosen: Mapping[str, Any], budget: Budget
+) -> Settings:
+    """The settings of a trial, with the noise that it alone would need to stay within the budget."""
+    changes = {name: chosen[name] for name in _PRICED if name in chosen}
+    settings = resolve_settings(data, replace(options, **changes), table)
+    plan = make_plan(replace(settings, epsilon=None), network_for(settings.model, data), budget).settled()
+    return replace(settings, multiplier=plan.mechanism.noise.multiplier)
+
+
+def _add_noise(settings: Settings, factor: float) -> Settings:
+    assert settings.multiplier is not None
+    return replace(settings, multiplier=settings.multiplier * factor)
+
+
+def _find_event(settings: Settings, data: Data) -> Event:
+    return make_plan(settings, network_for(settings.model, data)).total(settings.steps)
+
+
+def _refuse_unless_scored(data: Data, settings: Settings) -> None:
+    mechanism = make_mechanism(settings)
+    if not data.is_test_private:
+        return
+    if not data.is_tested:
+        raise InvalidArgument(
+            "Trials are told apart by a score, and the bounds declare held_out = 0: there are no rows to score. "
+            "Declare a share, or a file of public rows as test."
+        )
+    if not isinstance(mechanism.noise, GaussianNoise) or mechanism.guide is not None:
+        raise InvalidArgument(
+            f"The rows that would tell trials of {settings.method} apart are private, and their score can be released "
+            "with Gaussian noise only. Use --method dpsgd."
+        )
+
+
+def _find_quantile(repetitions: TruncatedNegativeBinomial) -> int:
+    """The number of trials that 99 % of searches do not exceed."""
+    times, left = 0, 0.01
+    total = 0.0
+    while total < 1 - left:
+        times += 1
+        total += repetitions.probability(times)
+    return times
+
+
+def _describe_values(one: Choices | LogUniform) -> str:
+    if isinstance(one, LogUniform):
+        return f"from {one.low:g} to {one.high:g}, on a logarithmic scale"
+    return f"one of {', '.join(f'{value:g}' for value in one.values)}"
