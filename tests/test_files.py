@@ -6,8 +6,8 @@ import stat
 import pytest
 
 from support.report_folders import tacit
-from tacit._files import for_the_owner
-from tacit.workflows.audit import write_json
+from tacit._files import open_private
+from tacit.training.folder import RunFolder
 
 
 def mode(path) -> int:
@@ -28,12 +28,12 @@ def test_a_file_that_others_could_read_is_closed_to_them(tmp_path):
     path = tmp_path / "open"
     path.write_text("old")
     path.chmod(0o644)
-    with open(path, "w", opener=for_the_owner) as file:
+    with open(path, "w", opener=open_private) as file:
         file.write("new")
     assert (mode(path), path.read_text()) == (0o600, "new")
 
 
 def test_what_an_audit_saw_of_members_is_closed_to_others(tmp_path):
-    write_json(tmp_path / "audit/audit.json", {"area": 0.5})
+    RunFolder(tmp_path).write_audit({"area": 0.5})
     assert mode(tmp_path / "audit/audit.json") == 0o600
     assert json.loads((tmp_path / "audit/audit.json").read_text()) == {"area": 0.5}

@@ -18,6 +18,8 @@ __all__ = [
     "__version__",
     "accounting",
     "audit",
+    "audit_run",
+    "compare",
     "datasets",
     "erm",
     "errors",
@@ -29,10 +31,14 @@ __all__ = [
     "methods",
     "models",
     "recipes",
+    "report",
     "reports",
     "stages",
+    "train",
     "training",
+    "tune",
     "types",
+    "workflows",
 ]
 
 # A module-level __getattr__ would make every misspelt name pass the type checker, so it sees plain imports.
@@ -53,6 +59,7 @@ if TYPE_CHECKING:
     import tacit.stages as stages
     import tacit.training as training
     import tacit.types as types
+    import tacit.workflows as workflows
     from tacit.budget import Budget
     from tacit.estimators.neural import load
     from tacit.guarantee import Assumption, Guarantee
@@ -60,6 +67,11 @@ if TYPE_CHECKING:
     from tacit.stages.sampling import FullBatch, Poisson, Shuffled
     from tacit.training.plan import Schedule
     from tacit.training.run import PrivateRun
+    from tacit.workflows.audit import audit_run
+    from tacit.workflows.compare import compare
+    from tacit.workflows.report import report
+    from tacit.workflows.train import train
+    from tacit.workflows.tune import tune
 
     __version__: str
 else:
@@ -74,7 +86,12 @@ else:
         "PrivateRun": "training.run",
         "Schedule": "training.plan",
         "Shuffled": "stages.sampling",
+        "audit_run": "workflows.audit",
+        "compare": "workflows.compare",
         "load": "estimators.neural",
+        "report": "workflows.report",
+        "train": "workflows.train",
+        "tune": "workflows.tune",
     }
 
     def __getattr__(name: str) -> object:

@@ -19,7 +19,7 @@ from tacit.features import Knots
 from tacit.guarantee import Guarantee
 from tacit.stages.noise import GaussianNoise
 from tacit.training import checkpoint
-from tacit.workflows.audit import subject_in
+from tacit.workflows.audit_target import load_target
 from tacit.workflows.descent import Descent
 
 
@@ -159,7 +159,7 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(tacit, run, tmp_path, 
     whole = tacit("audit first --canaries 200 --seed 1 --json").out
     steps = iter(range(100))
     monkeypatch.setattr(
-        "tacit.workflows.audit.stop_on_interrupt", lambda: contextlib.nullcontext(lambda: next(steps) == 10)
+        "tacit.workflows.audit_target.stop_on_interrupt", lambda: contextlib.nullcontext(lambda: next(steps) == 10)
     )
     shutil.rmtree(tmp_path / "first" / "audit")
     done = tacit("audit first --canaries 200 --seed 1")
@@ -182,7 +182,7 @@ def equal(model, weights):
 
 
 def test_the_model_that_is_attacked_is_the_one_that_is_handed_out(averaged, tmp_path):
-    subject, handed_out = subject_in(tmp_path / "mean", None), load_file(tmp_path / "mean" / "model.safetensors")
+    subject, handed_out = load_target(tmp_path / "mean", None), load_file(tmp_path / "mean" / "model.safetensors")
     assert equal(subject.model, handed_out)
     raw = checkpoint.read(tmp_path / "mean")["model"]
     assert not equal(subject.model, raw)
@@ -196,7 +196,7 @@ def test_of_a_run_that_was_stopped_the_mean_so_far_is_attacked(tacit, tmp_path, 
     line = "train digits --model mlp --multiplier 4 --steps 8 --averaging 0.9 --seed 7"
     interrupted_at(step=5)
     assert tacit(f"{line} --out stopped").code == 130
-    subject, tree = subject_in(tmp_path / "stopped", None), checkpoint.read(tmp_path / "stopped")
+    subject, tree = load_target(tmp_path / "stopped", None), checkpoint.read(tmp_path / "stopped")
     mean = {name.removeprefix("module."): value for name, value in tree["scheduler"].items() if "." in name}
     assert equal(subject.model, mean)
     assert not equal(subject.model, tree["model"])
@@ -205,8 +205,8 @@ def test_of_a_run_that_was_stopped_the_mean_so_far_is_attacked(tacit, tmp_path, 
 
 def test_shadow_models_hand_out_a_mean_where_the_run_did(averaged, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr("tacit.workflows.audit.Descent", lambda *args: made.append(Descent(*args)) or made[-1])
-    subject = subject_in(tmp_path / "mean", None)
+    monkeypatch.setattr("tacit.workflows.audit_target.Descent", lambda *args: made.append(Descent(*args)) or made[-1])
+    subject = load_target(tmp_path / "mean", None)
     made.clear()
     with subject.shadowed() as (train, (inputs, targets)):
         shadow = train((inputs[:50], targets[:50]))
@@ -271,7 +271,7 @@ def test_a_run_by_recipe_is_audited_like_any_other(tacit, by_recipe, tmp_path):
 
 def test_the_scores_are_those_of_the_model_that_was_written(tacit, by_recipe, tmp_path):
     told = json.loads((tmp_path / "by-recipe" / "metrics.json").read_text())
-    subject = subject_in(tmp_path / "by-recipe", None)
+    subject = load_target(tmp_path / "by-recipe", None)
     chosen = subject.model(subject.others[0]).argmax(1)
     assert float((chosen == subject.others[1]).double().mean()) == told["test"][-1]["accuracy"]
 

@@ -75,7 +75,7 @@ def test_a_model_that_is_refused_by_now_ends_with_1(tacit, tmp_path):
 def test_a_sum_that_moves_too_far_ends_with_1_and_is_resolved_by_a_later_audit(tacit, tmp_path, monkeypatch):
     worst = Neighbour("removed", 0, 8, 0, 2)
     with monkeypatch.context() as patch:
-        patch.setattr("tacit.workflows.audit.neighbour_test", lambda *_, **__: NeighbourTest(3.42, 64, worst))
+        patch.setattr("tacit.workflows.audit_target.neighbour_test", lambda *_, **__: NeighbourTest(3.42, 64, worst))
         done = tacit("audit first --json")
     assert done.code == 1, done.err
     said = json.loads(done.out)

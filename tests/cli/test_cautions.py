@@ -22,7 +22,7 @@ def warnings_in(run) -> list[str]:
 @pytest.fixture
 def nothing_is_compared(monkeypatch):
     """A comparison ends where its cells would be trained."""
-    monkeypatch.setattr("tacit.workflows.compare.run", lambda *_: False)
+    monkeypatch.setattr("tacit.workflows.compare.run_jobs", lambda *_: False)
 
 
 @pytest.fixture(autouse=True)

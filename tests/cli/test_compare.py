@@ -19,7 +19,7 @@ from tacit.errors import CannotResume
 from tacit.methods.registry import list_gradient_names, list_methods
 from tacit.reports.comparison import read_comparison
 from tacit.workflows.cells import NON_PRIVATE, Job, _unit_rows, run_job
-from tacit.workflows.compare import methods_that_fit, warnings
+from tacit.workflows.compare import _list_doubts, list_fitting_methods
 
 COMMAND = [sys.executable, "-m", "tacit", "compare", "iris", "--methods", "dpsgd,output_perturbation", "--seeds", "3"]
 WAIT = 120
@@ -111,14 +111,14 @@ def test_ctrl_c_in_the_first_seconds_reaches_all_processes_and_is_answered_in_on
 
 def test_every_method_that_fits_is_compared():
     iris = load("iris")
-    assert methods_that_fit(iris, "linear") == tuple(one.name for one in list_methods())
-    assert methods_that_fit(iris, "mlp") == list_gradient_names()
+    assert list_fitting_methods(iris, "linear") == tuple(one.name for one in list_methods())
+    assert list_fitting_methods(iris, "mlp") == list_gradient_names()
 
 
 def test_the_seeds_repeat_a_cell(tmp_path):
     data, comparison = comparison_of(methods=("dpsgd",))
     for name in ("one", "two"):
-        run_job(Job("dpsgd", "rigorous", 1.0, (0, 1)), data, comparison.typed, tmp_path / name)
+        run_job(Job("dpsgd", "rigorous", 1.0, (0, 1)), data, comparison.options, tmp_path / name)
     one, two = (
         [json.loads((tmp_path / name / f"cells/dpsgd-1-seed{seed}.json").read_text()) for seed in (0, 1)]
         for name in ("one", "two")
@@ -130,14 +130,14 @@ def test_the_seeds_repeat_a_cell(tmp_path):
 @pytest.mark.parametrize("method", ["dpsgd", *(one.name for one in list_methods() if one.kind == "linear")])
 def test_no_cell_costs_more_than_was_asked_for(method, tmp_path):
     data, comparison = comparison_of(methods=(method,))
-    run_job(Job(method, "rigorous", 2.0, (0,)), data, comparison.typed, tmp_path)
+    run_job(Job(method, "rigorous", 2.0, (0,)), data, comparison.options, tmp_path)
     cell = json.loads((tmp_path / f"cells/{method}-2-seed0.json").read_text())
     assert 1.8 < cell["guarantee"]["proven"]["epsilon_upper"] <= 2 * (1 + 1e-6)
 
 
 def test_a_refusal_is_a_result(tmp_path):
     data, comparison = comparison_of()
-    run_job(Job("dpsgd", "rigorous", 1.0, (0,)), data, replace(comparison.typed, model="none.py:make"), tmp_path)
+    run_job(Job("dpsgd", "rigorous", 1.0, (0,)), data, replace(comparison.options, model="none.py:make"), tmp_path)
     refused = json.loads((tmp_path / "cells/dpsgd-1-seed0.json").read_text())["refused"]
     assert refused.startswith("--model")
     assert "there is no file" in refused
@@ -151,8 +151,8 @@ def test_rows_are_scaled_each_by_itself():
 
 def test_cells_of_another_comparison_are_not_taken_for_this_one(tmp_path):
     data, comparison = comparison_of()
-    comparison.keep(data, tmp_path, "first")
-    comparison.keep(data, tmp_path, "the same")
+    comparison.write(data, tmp_path, "first")
+    comparison.write(data, tmp_path, "the same")
     others = {
         "steps": comparison_of(steps=7),
         "learning_rate": comparison_of(learning_rate=0.1),
@@ -165,18 +165,18 @@ def test_cells_of_another_comparison_are_not_taken_for_this_one(tmp_path):
 
 def test_a_comparison_of_an_older_tacit_is_not_gone_on_with(tmp_path):
     data, comparison = comparison_of()
-    comparison.keep(data, tmp_path, "first")
+    comparison.write(data, tmp_path, "first")
     plan = json.loads((tmp_path / "comparison.json").read_text())
     (tmp_path / "comparison.json").write_text(json.dumps({**plan, "version": 1}))
     with pytest.raises(CannotResume, match="another version of tacit"):
-        comparison.keep(data, tmp_path, "again")
+        comparison.write(data, tmp_path, "again")
 
 
 def test_going_on_keeps_the_secret_and_the_cells_that_belong(tmp_path):
     data, comparison = comparison_of(methods=("dpsgd",))
     plans = []
     for seeds in (2, 3):
-        replace(comparison, seeds=seeds).keep(data, tmp_path, "tacit compare iris")
+        replace(comparison, seeds=seeds).write(data, tmp_path, "tacit compare iris")
         plans.append(json.loads((tmp_path / "comparison.json").read_text()))
     assert plans[0]["salt"] == plans[1]["salt"]
     assert [[len(each["cells"]) for each in plan["plans"]] for plan in plans] == [[2 * 3], [3 * 3]]
@@ -184,14 +184,14 @@ def test_going_on_keeps_the_secret_and_the_cells_that_belong(tmp_path):
 
 def test_the_population_is_the_one_that_lots_are_drawn_from(tmp_path):
     data, comparison = comparison_of(methods=("dpsgd",), population=60)
-    comparison.keep(data, tmp_path, "tacit compare iris --population 60")
+    comparison.write(data, tmp_path, "tacit compare iris --population 60")
     plan = json.loads((tmp_path / "comparison.json").read_text())
     assert data.population != 60
     assert plan["data"]["population"] == plan["settings"]["population"] == 60
 
 
 def test_the_command_is_kept_as_it_was_typed(tacit, tmp_path, monkeypatch):
-    monkeypatch.setattr("tacit.workflows.compare.run", lambda *_: False)
+    monkeypatch.setattr("tacit.workflows.compare.run_jobs", lambda *_: False)
     line = f"compare iris --methods dpsgd --out {tmp_path / 'out'}"
     monkeypatch.setattr("sys.argv", ["tacit", *shlex.split(line)])
     assert f"Go on with: tacit {line}" in tacit(line).err
@@ -218,12 +218,12 @@ def test_a_broken_plan_is_not_overwritten(tmp_path):
     data, comparison = comparison_of()
     (tmp_path / "comparison.json").write_text("{}")
     with pytest.raises(CannotResume, match=r"was not written by tacit compare"):
-        comparison.keep(data, tmp_path, "first")
+        comparison.write(data, tmp_path, "first")
 
 
 def test_the_model_without_privacy_is_always_there():
     _, comparison = comparison_of(methods=("dpsgd",))
-    assert [job.method for job in comparison.jobs()].count(NON_PRIVATE) == 1
+    assert [job.method for job in comparison.list_jobs()].count(NON_PRIVATE) == 1
 
 
 @pytest.mark.parametrize(("mode", "flag"), [("paper", ""), ("both", " --json")])
@@ -235,7 +235,7 @@ def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, t
         before.append(comparison.modes)
         return False
 
-    monkeypatch.setattr("tacit.workflows.compare.run", nothing_is_trained)
+    monkeypatch.setattr("tacit.workflows.compare.run_jobs", nothing_is_trained)
     run = tacit(f"compare iris --methods {names} --mode {mode} --out {tmp_path / 'out'}{flag}")
     assert len(before) == 1
     assert (run.code, run.out) == (130, "")
@@ -250,19 +250,19 @@ def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, t
 def test_a_choice_goes_into_the_cells_and_is_part_of_the_comparison(tmp_path):
     data, comparison = comparison_of(methods=("directional",), seeds=1)
     chosen = replace(comparison, modes=("rigorous",), choices={"directional": ("variant=w1",)})
-    (job,) = (job for job in chosen.jobs() if job.choices)
-    run_job(job, data, chosen.typed, tmp_path)
+    (job,) = (job for job in chosen.list_jobs() if job.choices)
+    run_job(job, data, chosen.options, tmp_path)
     (cell,) = (json.loads(file.read_text(encoding="utf-8")) for file in tmp_path.glob("cells/*.json"))
     assert cell["choices"] == ["variant=w1"]
-    chosen.keep(data, tmp_path, "first")
+    chosen.write(data, tmp_path, "first")
     assert read_comparison(tmp_path)["rows"][0]["label"] == "directional variant=w1 (repaired)"
     with pytest.raises(CannotResume, match="choices differ"):
-        replace(chosen, choices={}).keep(data, tmp_path, "second")
+        replace(chosen, choices={}).write(data, tmp_path, "second")
 
 
 def test_forms_with_a_proof_are_compared_without_a_warning():
     _, comparison = comparison_of()
-    assert warnings(replace(comparison, modes=("rigorous",))) == []
+    assert _list_doubts(replace(comparison, modes=("rigorous",))) == []
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from tacit.cli import watching
 from tacit.workflows.cells import NON_PRIVATE, Job
-from tacit.workflows.progress import Display, bar_on
+from tacit.workflows.progress import ComparisonProgress, make_bar
 
 LONG = [Job("output_perturbation", mode, epsilon, (0,)) for mode in ("rigorous", "paper") for epsilon in (0.5, 1.0)]
 
@@ -17,7 +16,7 @@ LONG = [Job("output_perturbation", mode, epsilon, (0,)) for mode in ("rigorous",
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_only_the_names_are_cut_where_there_is_no_room(width):
     console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
-    bar = bar_on(console)
+    bar = make_bar(console)
     bar.add_task("Comparing", total=42, completed=7, seen=", ".join(map(str, LONG)))
     console.print(bar.get_renderable())
     (line,) = console.file.getvalue().splitlines()
@@ -30,7 +29,7 @@ def test_only_the_names_are_cut_where_there_is_no_room(width):
 
 def test_what_waits_for_a_process_is_not_said_to_be_trained(tmp_path):
     queue = multiprocessing.get_context("spawn").SimpleQueue()
-    display = Display(0, 8, tmp_path, queue)
+    display = ComparisonProgress(0, 8, tmp_path, queue)
     assert display.running(LONG) == []
     queue.put((7, LONG[0]))
     queue.put((8, LONG[2]))
@@ -45,7 +44,7 @@ def test_cells_from_before_are_not_counted(tmp_path, capsys):
     for name in ("one", "two", "three"):
         (tmp_path / f"{name}.json").touch()
     # One of the three belongs to this comparison.
-    display = Display(1, 4, tmp_path, multiprocessing.get_context("spawn").SimpleQueue())
+    display = ComparisonProgress(1, 4, tmp_path, multiprocessing.get_context("spawn").SimpleQueue())
     (tmp_path / "four.json").touch()
     display._lines._seconds = 0.0
     display.show([])
@@ -60,18 +59,17 @@ def test_a_job_says_its_form():
 def test_processes_say_what_they_begin(tmp_path, monkeypatch):
     """In a real comparison no more is named than there are processes, and something is."""
     from support.report_folders import comparison_of
-    from tacit.workflows.compare import run
 
     named = []
-    show = Display.show
+    show = ComparisonProgress.update
 
     def seen(self, unfinished):
         jobs = list(unfinished)
         show(self, jobs)
-        named.append(self.running(jobs))
+        named.append(self.list_running(jobs))
 
-    monkeypatch.setattr(watching.Display, "show", seen)
+    monkeypatch.setattr(ComparisonProgress, "update", seen)
     data, comparison = comparison_of(methods=("output_perturbation", "gradient_perturbation"), seeds=1)
     few = replace(data, train=(data.train[0][:20], data.train[1][:20]))
-    assert run(comparison, few, tmp_path, 1)
+    assert run_jobs(comparison.list_jobs(), few, comparison.options, tmp_path, 1)
     assert max(map(len, named)) == 1

@@ -318,9 +318,9 @@ def test_what_an_earlier_command_asked_for_is_still_missing_after_a_smaller_one(
     shutil.copytree(folder / "cells", tmp_path / "cells")
     for file in tmp_path.glob("cells/output_perturbation*"):
         file.unlink()
-    planned.keep(data, tmp_path, "the larger one")
+    planned.write(data, tmp_path, "the larger one")
     for name in ("another", "the smaller one"):
-        replace(planned, methods=("dpsgd",), seeds=1).keep(data, tmp_path, name)
+        replace(planned, methods=("dpsgd",), seeds=1).write(data, tmp_path, name)
     facts = comparison.read_comparison(tmp_path)
     assert facts["commands"] == ["the larger one", "the smaller one"]
     assert (facts["progress"]["cells"], facts["progress"]["done"]) == (10, 6)

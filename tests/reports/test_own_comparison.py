@@ -59,12 +59,12 @@ def test_of_public_data_only_the_secret_is_closed_to_others(comparison_folder):
 
 def test_nobody_can_check_a_guess_of_the_rows_without_the_secret(tmp_path):
     data, comparison = comparison_of()
-    comparison.keep(data, tmp_path, "first")
+    comparison.write(data, tmp_path, "first")
     plan = json.loads((tmp_path / "comparison.json").read_text())
     assert fingerprint(*data.train, *data.test) not in json.dumps(plan)
     secret = np.frombuffer(bytes.fromhex(plan["salt"]), np.uint8)
     assert plan["same"]["data"] == fingerprint(secret, *data.train, *data.test)
-    comparison.keep(data, tmp_path, "the same rows")
+    comparison.write(data, tmp_path, "the same rows")
     with pytest.raises(CannotResume, match="data differ"):
         comparison.keep(load("wine"), tmp_path, "others")
 

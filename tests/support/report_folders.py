@@ -13,8 +13,8 @@ from tacit.cli import main
 from tacit.datasets import Data
 from tacit.reports.page import write_comparison
 from tacit.workflows.cells import run_job
-from tacit.workflows.compare import Comparison
-from tacit.workflows.settings import Typed, load_typed, settle
+from tacit.workflows.compare import ComparisonPlan
+from tacit.workflows.settings import TrainOptions, load_data, resolve_settings
 
 BOUNDS = """
 rows = 150   # what Dr Jones said
@@ -62,30 +62,17 @@ def flowers_in(folder: Path, bounds: str = BOUNDS) -> Path:
     return folder / "flowers.csv"
 
 
-def typed(**changes) -> Typed:
-    """Nothing typed but a few steps and the changes."""
-    names = (
-        "data_path",
-        "method",
-        "mode",
-        "model",
-        "epsilon",
-        "delta",
-        "multiplier",
-        "lot_size",
-        "population",
-        "steps",
-    )
-    others = ("epochs", "clip_norm", "learning_rate", "micro_batch", "seed", "out", "ledger")
-    return Typed(**{**dict.fromkeys(names + others), "steps": 6, **changes})
+def typed(**changes) -> TrainOptions:
+    """A few steps, and the changes."""
+    return TrainOptions(**{"steps": 6, **changes})
 
 
 def comparison_of(methods=METHODS, epsilons=(1.0,), seeds=2, name="iris", **changes) -> tuple:
     """The data, iris if no others are named, and a comparison on them."""
     given = typed(**changes)
-    data, table = load_typed(name, given)
-    settings = settle(data, typed(epsilon=epsilons[0], **changes), table)
-    return data, Comparison(given, settings, tuple(methods), ("rigorous", "paper"), tuple(epsilons), seeds)
+    data, table = load_data(name, given)
+    settings = resolve_settings(data, typed(epsilon=epsilons[0], **changes), table)
+    return data, ComparisonPlan(given, settings, tuple(methods), ("rigorous", "paper"), tuple(epsilons), seeds)
 
 
 def own_comparison_in(folder: Path, bounds: str = BOUNDS) -> Path:
@@ -100,13 +87,13 @@ def comparison_in(folder: Path) -> Path:
     return trained(folder, *comparison_of())
 
 
-def trained(folder: Path, data: Data, comparison: Comparison) -> Path:
+def trained(folder: Path, data: Data, comparison: ComparisonPlan) -> Path:
     """The comparison with all its cells, trained in this process, and its report."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    comparison.keep(data, folder, f"tacit compare {data.name} --mode both --steps 6")
-    for job in comparison.jobs():
-        run_job(job, data, comparison.typed, folder)
+    comparison.write(data, folder, f"tacit compare {data.name} --mode both --steps 6")
+    for job in comparison.list_jobs():
+        run_job(job, data, comparison.options, folder)
     torch.set_num_threads(before)
     write_comparison(folder, folder)
     return folder

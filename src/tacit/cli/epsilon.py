@@ -39,7 +39,6 @@ def epsilon(
     tacit epsilon --multiplier 1.1 --lot-size 256 --population 60000 \\
                   --steps 14062 --delta 1e-5
     """
-    from tacit import _validate
     from tacit.cli.output import say, say_json
     from tacit.workflows.epsilon import find, paragraphs
     from tacit.workflows.numbers import RunNumbers
@@ -49,14 +48,11 @@ def epsilon(
     refuse_unless_drawable(plot)
     plan = RunNumbers(multiplier, rate, lot_size, population, steps, epochs, adjacency)
     planned = _planned(plan, event)
-    delta, size = _validate.open_unit("delta", delta), _validate.count("group", group)
     with show_status("Accounting"):
-        findings = find(planned, delta=delta, by=by, group=size)
+        findings = find(planned, delta=delta, by=by, group=group)
     if plot is not None:
         with show_status("Drawing"):
-            from tacit.reports.plots import draw_privacy
-
-            save_picture(draw_privacy(planned, delta=delta, group=size), plot)
+            save_picture(findings.draw(), plot)
     if json:
         say_json(findings.as_json())
     else:

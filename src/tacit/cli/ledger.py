@@ -9,7 +9,6 @@ from tacit.cli import options
 
 if TYPE_CHECKING:
     from tacit.accounting import Event
-    from tacit.ledger import Ledger
     from tacit.workflows.numbers import RunNumbers
 
 ledger = typer.Typer(
@@ -39,10 +38,10 @@ def show(
     tacit ledger show adult.ledger
     """
     from tacit.cli.output import say, say_json
-    from tacit.workflows.ledger import as_json, find, paragraphs
+    from tacit.workflows.ledger import as_json, find, open_ledger, paragraphs
     from tacit.workflows.progress import show_status
 
-    one = _open(file)
+    one = open_ledger(file)
     with show_status("Accounting"):
         balances = find(one, dataset, delta, most=None if every else 20)
     if json:
@@ -74,10 +73,9 @@ def budget(
     tacit ledger budget adult.ledger adult --epsilon 3 --delta 1e-5
     """
     from tacit.accounting import Adjacency
-    from tacit.budget import Budget
     from tacit.cli.output import say
     from tacit.errors import InvalidArgument
-    from tacit.ledger import Ledger
+    from tacit.workflows.ledger import Budget, Ledger
     from tacit.workflows.numbers import read_event
 
     if like is not None and not adaptive:
@@ -122,6 +120,7 @@ def add(
     """
     from tacit.cli.output import say
     from tacit.errors import BudgetExceeded
+    from tacit.workflows.ledger import open_ledger
     from tacit.workflows.numbers import RunNumbers
     from tacit.workflows.progress import show_status
 
@@ -129,7 +128,7 @@ def add(
     with show_status("Accounting"):
         planned = _planned(plan, event, epsilon, delta)
         try:
-            run = _open(file).spend(dataset, planned, about={"note": note}, is_released=released)
+            run = open_ledger(file).spend(dataset, planned, about={"note": note}, is_released=released)
         except BudgetExceeded as refused:
             raise BudgetExceeded(f"{refused} If it was released already, record it by --released.") from None
     say([(f"Charged to {dataset} as run {run}.", [])])
@@ -145,9 +144,9 @@ def settle(
     If a process still goes on with it, that one is stopped before its next step.
     """
     from tacit.cli.output import say
-    from tacit.workflows.ledger import words
+    from tacit.workflows.ledger import open_ledger, words
 
-    event = _open(file).settle(run)
+    event = open_ledger(file).settle(run)
     say([(f"Run {run} is over, and charged for {words(event)}.", [])])
 
 
@@ -160,8 +159,9 @@ def verify(
 ) -> None:
     """Check every row of the ledger; name the first that is not as it was written."""
     from tacit.cli.output import say
+    from tacit.workflows.ledger import open_ledger
 
-    one = _open(file)
+    one = open_ledger(file)
     seal = one.verify(head)
     lines = [
         f"Newest seal: {seal}",
@@ -174,22 +174,9 @@ def verify(
 def export(file: File) -> None:
     """All rows as JSON. Fingerprints in it are keyed with a secret that stays in the ledger."""
     from tacit.cli.output import say_json
+    from tacit.workflows.ledger import open_ledger
 
-    say_json(_open(file).export())
-
-
-def _open(file: str) -> "Ledger":
-    from tacit.errors import BadLedger
-    from tacit.ledger import Ledger
-    from tacit.ledger.storage import storage_at
-
-    storage = storage_at(file)
-    if not storage.exists():
-        raise BadLedger(
-            f"There is no ledger {storage.place}. Make one by tacit ledger budget {storage.place} DATASET --epsilon 3 "
-            "--delta 1e-5, or by tacit train --ledger."
-        )
-    return Ledger(file)
+    say_json(open_ledger(file).export())
 
 
 def _planned(plan: "RunNumbers", file: Path | None, epsilon: float | None, delta: float | None) -> "Event":

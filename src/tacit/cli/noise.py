@@ -78,9 +78,7 @@ def noise(
         note(f"WARNING: {caution}")
     if plot is not None:
         with show_status("Drawing"):
-            from tacit.reports.plots import draw_privacy
-
-            save_picture(draw_privacy(allowance.findings.event, delta=search.delta, budget=search.epsilon), plot)
+            save_picture(allowance.findings.draw(search.epsilon), plot)
     if json:
         say_json(allowance.as_json())
     else:
@@ -99,18 +97,16 @@ def _compare(
     plot: Path | None,
 ) -> None:
     from tacit.cli.output import say, say_json
-    from tacit.workflows.noise import Comparison, setting_for
+    from tacit.workflows.noise import NoiseComparison, setting_for
     from tacit.workflows.pictures import save_picture
     from tacit.workflows.progress import show_status
 
     with show_status("Comparing laws of noise"):
         setting = setting_for(plan, by, dimension=dimension, encoding=encoding or "profile")
-        comparison = Comparison.of(setting, encoding or "profile", epsilon=epsilon, delta=delta)
+        comparison = NoiseComparison.of(setting, encoding or "profile", epsilon=epsilon, delta=delta)
     if plot is not None:
         with show_status("Drawing"):
-            from tacit.reports.noise_plots import draw_families
-
-            save_picture(draw_families(setting, comparison.found, epsilon=epsilon, delta=delta), plot)
+            save_picture(comparison.draw(), plot)
     if json:
         say_json(comparison.as_json())
     else:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tacit
+from tacit import _validate
 from tacit.accounting import (
     ACCOUNTANTS,
     Accountant,
@@ -27,6 +28,9 @@ from tacit.errors import NotAccountable
 from tacit.reports.curves import Schedule
 from tacit.reports.wording import interval, near, neighbours, percent_near, percent_up, step_words, up
 from tacit.workflows.text import Paragraph
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FALSE_ALARMS = (0.01, 0.001)
 MU_REGRET = 1e-6
@@ -83,6 +87,13 @@ class Findings:
     answers: dict[str, Answer]
     attacker: Attacker
 
+    def draw(self, budget: float | None = None) -> Figure:
+        """The trade-off curve, and epsilon over the steps."""
+        # matplotlib takes a second to load, and most commands draw nothing.
+        from tacit.reports.plots import draw_privacy
+
+        return draw_privacy(self.event, delta=self.delta, group=self.group, budget=budget)
+
     def as_json(self) -> dict[str, Any]:
         """The same for machines. What an accountant refuses is None, and `refused` says why."""
         return {
@@ -111,8 +122,9 @@ class Findings:
         return {"mu": answer.mu, "epsilon": answer.epsilon, "side": side}
 
 
-def find(event: Event, *, delta: float, by: str = "pld", group: int = 1) -> Findings:
+def find(event: Event, *, delta: float, by: str = "pld", group: float = 1) -> Findings:
     """Ask every accountant; `NotAccountable` only if the chosen one refuses."""
+    delta, group = _validate.open_unit("delta", delta), _validate.count("group", group)
     accountant = accountant_named(by)
     certified = curve(event).group(group)
     bounds = certified.epsilon_bounds(delta)

@@ -8,12 +8,15 @@ from typing import Any
 
 from tacit.accounting import Composed, EpsilonDelta, Event, Gaussian, Repeated, Sampled, curve
 from tacit.budget import Budget
-from tacit.errors import InvalidArgument, NotProven
+from tacit.errors import BadLedger, InvalidArgument, NotProven
 from tacit.guarantee import FIXED_SEED
 from tacit.ledger import Account, Charge, Ledger
 from tacit.ledger.account import merge_releases, restate
+from tacit.ledger.storage import storage_at
 from tacit.reports.wording import down, neighbours, step_words, up
 from tacit.workflows.text import Paragraph
+
+__all__ = ["Balance", "Budget", "Ledger", "as_json", "find", "open_ledger", "paragraphs", "standing", "words"]
 
 _DELTA = 1e-5
 _HEAD = ("run", "since", "who", "what", "state", "epsilon", "so far")
@@ -38,6 +41,17 @@ class Balance:
     epsilon: float
     remaining: Budget | None
     more: int | None
+
+
+def open_ledger(file: str) -> Ledger:
+    """Open a ledger that exists; `BadLedger` if there is none."""
+    storage = storage_at(file)
+    if not storage.is_there():
+        raise BadLedger(
+            f"There is no ledger {storage.place}. Make one with tacit ledger budget {storage.place} DATASET "
+            "--epsilon 3 --delta 1e-5, or with tacit train --ledger."
+        )
+    return Ledger(file)
 
 
 def find(ledger: Ledger, dataset: str | None, delta: float | None, most: int | None) -> list[Balance]:

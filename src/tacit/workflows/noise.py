@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tacit
 from tacit import _validate
@@ -37,6 +37,9 @@ from tacit.workflows.epsilon import (
 )
 from tacit.workflows.numbers import RunNumbers
 from tacit.workflows.text import Paragraph
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Unknown = Literal["multiplier", "steps", "lot_size"]
 
@@ -302,7 +305,7 @@ def setting_for(plan: RunNumbers, by: str, *, dimension: float | None, encoding:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class NoiseComparison:
     """Every law at the same certified epsilon, the least expected sum of errors first."""
 
     setting: Setting
@@ -312,15 +315,22 @@ class Comparison:
     found: list[FamilyError]
 
     @staticmethod
-    def of(setting: Setting, encoding: str, *, epsilon: float, delta: float) -> Comparison:
+    def of(setting: Setting, encoding: str, *, epsilon: float, delta: float) -> NoiseComparison:
         """Calibrate each law."""
         found = compare_families(setting, epsilon=epsilon, delta=delta)
-        return Comparison(setting, encoding, float(epsilon), float(delta), found)
+        return NoiseComparison(setting, encoding, float(epsilon), float(delta), found)
 
     @property
     def gaussian(self) -> FamilyError:
         """What all others are compared with."""
         return next(one for one in self.found if one.name == "gaussian")
+
+    def draw(self) -> Figure:
+        """The errors of every law, beside Gaussian noise."""
+        # matplotlib takes a second to load, and most commands draw nothing.
+        from tacit.reports.noise_plots import draw_families
+
+        return draw_families(self.setting, self.found, epsilon=self.epsilon, delta=self.delta)
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines; errors are in units of the norm of one example's encoding."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tacit import _validate
 from tacit.errors import Caution
-from tacit.recipes.recipe import Kind
+from tacit.recipes.recipe import Kind, plan_steps
 from tacit.workflows.cautions import check_delta
 from tacit.workflows.progress import show_status
 from tacit.workflows.settings import resolve_delta

@@ -28,7 +28,7 @@ from tacit.accounting.events import Event, from_json
 from tacit.budget import Budget
 from tacit.datasets import Data
 from tacit.errors import CannotResume, InvalidArgument
-from tacit.estimators.saved import Examples, save_model
+from tacit.estimators.by_recipe import ExampleForm, save_model
 from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.ledger import Booking, Ledger, fingerprint
 from tacit.ledger.book import new_salt
@@ -40,6 +40,7 @@ from tacit.recipes.run import (
     RecipeRun,
     begin_by_recipe,
     features_for,
+    list_released,
     make_optimizer,
     restore_prepared,
 )
@@ -193,9 +194,9 @@ class RecipeTask:
         return _image_shape(self.data) if self.recipe.kind in ("handwriting", "image") else None
 
     @property
-    def examples(self) -> Examples:
+    def examples(self) -> ExampleForm:
         """What whoever loads the model has to know about inputs."""
-        return Examples(self.image_shape, self.data.numbers if self.recipe.kind == "table" else 0)
+        return ExampleForm(self.image_shape, self.data.numbers if self.recipe.kind == "table" else 0)
 
     def compute_features(self) -> tuple[Any, Any]:
         """The features of training and test examples, with a progress bar."""
