@@ -9,6 +9,7 @@ from rich.console import Console
 
 from tacit.workflows.cells import NON_PRIVATE, Job
 from tacit.workflows.progress import ComparisonProgress, make_bar
+from tacit.workflows.workers import run_jobs
 
 LONG = [Job("output_perturbation", mode, epsilon, (0,)) for mode in ("rigorous", "paper") for epsilon in (0.5, 1.0)]
 
@@ -30,14 +31,14 @@ def test_only_the_names_are_cut_where_there_is_no_room(width):
 def test_what_waits_for_a_process_is_not_said_to_be_trained(tmp_path):
     queue = multiprocessing.get_context("spawn").SimpleQueue()
     display = ComparisonProgress(0, 8, tmp_path, queue)
-    assert display.running(LONG) == []
+    assert display.list_running(LONG) == []
     queue.put((7, LONG[0]))
     queue.put((8, LONG[2]))
-    assert display.running(LONG) == [LONG[0], LONG[2]]
-    assert display.running(LONG[1:]) == [LONG[2]]
+    assert display.list_running(LONG) == [LONG[0], LONG[2]]
+    assert display.list_running(LONG[1:]) == [LONG[2]]
     # That it has ended is known a little later than what its process does next.
     queue.put((8, LONG[3]))
-    assert display.running(LONG[1:]) == [LONG[3]]
+    assert display.list_running(LONG[1:]) == [LONG[3]]
 
 
 def test_cells_from_before_are_not_counted(tmp_path, capsys):
@@ -47,7 +48,7 @@ def test_cells_from_before_are_not_counted(tmp_path, capsys):
     display = ComparisonProgress(1, 4, tmp_path, multiprocessing.get_context("spawn").SimpleQueue())
     (tmp_path / "four.json").touch()
     display._lines._seconds = 0.0
-    display.show([])
+    display.update([])
     assert capsys.readouterr().err.startswith("2 of 4 cells, ")
 
 

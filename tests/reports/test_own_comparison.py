@@ -66,7 +66,7 @@ def test_nobody_can_check_a_guess_of_the_rows_without_the_secret(tmp_path):
     assert plan["same"]["data"] == fingerprint(secret, *data.train, *data.test)
     comparison.write(data, tmp_path, "the same rows")
     with pytest.raises(CannotResume, match="data differ"):
-        comparison.keep(load("wine"), tmp_path, "others")
+        comparison.write(load("wine"), tmp_path, "others")
 
 
 def test_what_no_guarantee_covers_is_said_of_every_row_and_on_top(own):
