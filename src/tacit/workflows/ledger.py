@@ -46,7 +46,7 @@ class Balance:
 def open_ledger(file: str) -> Ledger:
     """Open a ledger that exists; `BadLedger` if there is none."""
     storage = storage_at(file)
-    if not storage.is_there():
+    if not storage.exists():
         raise BadLedger(
             f"There is no ledger {storage.place}. Make one with tacit ledger budget {storage.place} DATASET "
             "--epsilon 3 --delta 1e-5, or with tacit train --ledger."

@@ -30,7 +30,7 @@ from tacit.datasets import Data
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.estimators.by_recipe import ExampleForm, save_model
 from tacit.guarantee import FIXED_SEED, Guarantee
-from tacit.ledger import Booking, Ledger, fingerprint
+from tacit.ledger import Ledger, Reservation, fingerprint
 from tacit.ledger.book import new_salt
 from tacit.ledger.storage import storage_at
 from tacit.recipes.recipe import Kind, Recipe, auto
@@ -257,7 +257,7 @@ class _ChargedRun:
     In the ledger, the releases that prepare the features come first, so a step's place is offset by their number.
     """
 
-    def __init__(self, begun: RecipeRun, booking: Booking | None, offset: int) -> None:
+    def __init__(self, begun: RecipeRun, booking: Reservation | None, offset: int) -> None:
         self._run, self._booking, self._offset = begun.run, booking, offset
         # A run can be saved between steps; Ctrl-C pressed twice ends it in the middle of one.
         self.is_between_steps = True
@@ -512,13 +512,13 @@ class RecipeTraining:
             folder.prepared.unlink(missing_ok=True)
 
 
-def _book(task: RecipeTask, stopped: StoppedRun | None) -> Booking | None:
+def _book(task: RecipeTask, stopped: StoppedRun | None) -> Reservation | None:
     """The run's entry in the ledger, if there is one; `BudgetExceeded` if the ledger has no room for it."""
     settings = task.settings
     if settings.ledger is None:
         return None
     is_seeded = settings.seed is not None
-    booking = Booking(
+    booking = Reservation(
         Ledger(settings.ledger),
         task.plan.course(is_repeatable=is_seeded),
         dataset=settings.data,
@@ -568,7 +568,7 @@ class StoppedRun:
             )
         return StoppedRun(folder, arrays, event, read_scores(folder), about.get(_BOOKED_AS))
 
-    def restore(self, task: RecipeTask, rows: Any, booking: Booking | None) -> RecipeRun:
+    def restore(self, task: RecipeTask, rows: Any, booking: Reservation | None) -> RecipeRun:
         """The run where it stopped, on features prepared by what was released then; nothing is released now."""
         prepared = restore_prepared(task.recipe, task.features, task.plan.multipliers[0], self.arrays, self.event)
         model = prepared.model(rows.shape[1], task.data.classes or 2)
@@ -580,7 +580,7 @@ class StoppedRun:
         return RecipeRun(prepared, run, optimizer)
 
 
-def _resume_booking(booking: Booking, task: RecipeTask, done: int) -> None:
+def _resume_booking(booking: Reservation, task: RecipeTask, done: int) -> None:
     before = task.recipe.releases
     start, stop = before + done, before + task.recipe.steps
     known = booking.resume(start, stop, drawn=[(0, start)])
@@ -592,7 +592,7 @@ def _resume_booking(booking: Booking, task: RecipeTask, done: int) -> None:
         )
 
 
-def save_stopped(folder: RunFolder, task: RecipeTask, begun: RecipeRun, booking: Booking | None) -> None:
+def save_stopped(folder: RunFolder, task: RecipeTask, begun: RecipeRun, booking: Reservation | None) -> None:
     """Write everything that resuming needs. The steps come last: without them there is nothing to resume."""
     cost = begun.prepared.event
     about = {} if cost is None else {_PREPARATION_EVENT: cost.to_json()}

@@ -75,7 +75,7 @@ def _describe_ledger(folder: Path) -> str | None:
     if settings.ledger is None:
         return None
     try:
-        if not storage_at(settings.ledger).is_there():
+        if not storage_at(settings.ledger).exists():
             return None
         [balance] = find(Ledger(settings.ledger), settings.data, None, most=1)
     except (TacitError, ValueError):

@@ -17,7 +17,7 @@ from tacit.datasets import Data
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients.losses import Loss
 from tacit.guarantee import Guarantee
-from tacit.ledger import Booking
+from tacit.ledger import Reservation
 from tacit.models import Ratings, Reviews, is_own_model, make_own_model, tempered_cnn
 from tacit.randomness import Purpose, source_for
 from tacit.reports.curves import finite
@@ -275,7 +275,7 @@ def with_score(guarantee: Guarantee, score: Score | None) -> Guarantee:
     return guarantee
 
 
-def refuse_unless_charged(booking: Booking | None, score: Score | None) -> None:
+def refuse_unless_charged(booking: Reservation | None, score: Score | None) -> None:
     """Raise `OutOfOrder` if there is a ledger, and it has charged the data set less than the score cost."""
     if booking is None or score is None or score.event is None or booking.dataset is None:
         return

@@ -22,7 +22,7 @@ from tacit.budget import Budget
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument, NotProven
 from tacit.guarantee import Assumption, Guarantee, Status
-from tacit.ledger import Booking, Ledger
+from tacit.ledger import Ledger, Reservation
 from tacit.ledger.book import salted_fingerprint
 from tacit.methods.choices import as_texts
 from tacit.methods.registry import find_method
@@ -126,7 +126,7 @@ class Training(Protocol):
         """The model that is handed out."""
 
     @property
-    def booking(self) -> Booking | None: ...
+    def booking(self) -> Reservation | None: ...
     @property
     def final_score(self) -> Score | None: ...
 
@@ -186,7 +186,7 @@ class TrainedRun:
     score: Score | None
     guarantee: Guarantee
     metrics: dict[str, Any]
-    booking: Booking | None
+    booking: Reservation | None
 
     @staticmethod
     def of(training: Training) -> TrainedRun:
@@ -330,7 +330,7 @@ class NetworkTraining:
         return self._descent.averaged_model
 
     @property
-    def booking(self) -> Booking | None:
+    def booking(self) -> Reservation | None:
         """The entry in the ledger, if there is one."""
         return self.run.booking
 
@@ -610,7 +610,7 @@ def resume_command(folder: Path) -> str:
     return shlex.join(["tacit", "train", "--resume", str(folder)])
 
 
-def describe_reservation(booking: Booking | None) -> str:
+def describe_reservation(booking: Reservation | None) -> str:
     """What the ledger still reserves for a stopped run, and how to give it back."""
     if booking is None:
         return ""
