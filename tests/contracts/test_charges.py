@@ -179,13 +179,13 @@ def test_a_recipe_whose_noise_emits_something_else_than_was_reserved_hands_nothi
             GaussianNoise, "release", lambda *args: replace(release(*args), event=GaussianNoise(0.1).event(1))
         )
     else:
-        released = Mechanism.released_mean
+        released = Mechanism.release_mean
 
         def another(*args, **kwargs):
             made, state = released(*args, **kwargs)
             return replace(made, event=GaussianNoise(0.1).event(1)), state
 
-        monkeypatch.setattr(Mechanism, "released_mean", another)
+        monkeypatch.setattr(Mechanism, "release_mean", another)
     words = ("iris", "--epsilon", "5", "--recipe", "auto", "--ledger", str(ledger.path), "--out", str(tmp_path / "run"))
     ran = CliRunner().invoke(app, ["train", *words])
     assert isinstance(ran.exception, OutOfOrder), ran.output

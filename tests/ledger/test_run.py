@@ -79,13 +79,13 @@ def test_sampled_lots_are_charged_as_such(ledger):
 
 def test_the_whole_run_is_reserved_before_the_first_release(ledger, monkeypatch):
     seen = []
-    release = Mechanism.released_mean
+    release = Mechanism.release_mean
 
     def noted(*args, **named):
         seen.append(ledger.account("adult").total)
         return release(*args, **named)
 
-    monkeypatch.setattr(Mechanism, "released_mean", noted)
+    monkeypatch.setattr(Mechanism, "release_mean", noted)
     go(begun(ledger), 1)
     assert seen == [STEP * STEPS]
 
@@ -110,7 +110,7 @@ def test_a_run_that_another_one_was_faster_than_releases_nothing(ledger, monkeyp
     ledger.set_budget("adult", Budget(curve(STEP * 20).epsilon(1e-5), 1e-5))
     slow, fast = begun(ledger), begun(ledger)
     go(fast, 1)
-    monkeypatch.setattr(Mechanism, "released_mean", lambda *_, **__: pytest.fail("released"))
+    monkeypatch.setattr(Mechanism, "release_mean", lambda *_, **__: pytest.fail("released"))
     with pytest.raises(BudgetExceeded, match="stop after 8 of 12"):
         go(slow)
     assert slow.step == 0

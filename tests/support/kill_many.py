@@ -117,17 +117,17 @@ def go(case: Case, ready: int | None = None) -> None:
 def witnessed(case: Case, run: tacit.PrivateRun) -> Iterator[None]:
     """Note every release before its noise is drawn, in a file that the library knows nothing of."""
     handle = os.open(case.witness, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-    release = Mechanism.released_mean
+    release = Mechanism.release_mean
 
     def noted(self, *args, **named):
         os.write(handle, f"{run.step - 1}\n".encode())
         return release(self, *args, **named)
 
-    Mechanism.released_mean = noted
+    Mechanism.release_mean = noted
     try:
         yield
     finally:
-        Mechanism.released_mean = release
+        Mechanism.release_mean = release
         os.close(handle)
 
 

@@ -115,13 +115,13 @@ def notes(case: Case, rank: int, what: str) -> list:
 
 
 def witness(case: Case, rank: int) -> None:
-    release = Mechanism.released_mean
+    release = Mechanism.release_mean
 
     def noted(self, bounded, *args, **named):
         note(case, rank, "sum", flat(bounded.values.values()))
         return release(self, bounded, *args, **named)
 
-    Mechanism.released_mean = noted
+    Mechanism.release_mean = noted
 
 
 def start(case: Case, work: Callable[[int], None]) -> list[int]:

@@ -39,12 +39,11 @@ Mode = Literal["rigorous", "paper"]
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """The public numbers of a run that a paper's own formula may read.
+    """The public numbers of a run that a paper's own formula may use.
 
-    `steps` counts those so far (all planned ones, before the first), `is_scheduled` says whether they differ from each
-    other, `dimension` is how many numbers each releases, and `budget` is what the paper claims to keep, if one was
-    given. `gaussian` gives, for any multiplier, what the same steps would cost if each were a Gaussian release on the
-    lots that were drawn.
+    `steps` is the number of steps so far (before the first, of all planned steps), and `is_scheduled` is true if they
+    differ. `dimension` is the number of coordinates of a release. `budget` is what the paper claims to keep, if given.
+    `gaussian(multiplier)` is the cost of the same steps if each were a Gaussian release on its lot.
     """
 
     lot_size: float
@@ -59,19 +58,19 @@ class Settings:
 
     @property
     def rate(self) -> float:
-        """The share of the population that a lot is expected to hold."""
+        """The expected share of the population in a lot."""
         return self.lot_size / self.population
 
     @property
     def multiplier(self) -> float | None:
-        """The mechanism's nominal multiplier; None before there is one."""
+        """The mechanism's nominal multiplier; None before calibration."""
         return self.mechanism.noise.multiplier
 
     @property
     def nominal(self) -> Event:
-        """What was released, read as Gaussian releases of the nominal multiplier: what most papers account for."""
+        """The releases as if they were Gaussian with the nominal multiplier: what most papers account for."""
         if self.multiplier is None:
-            raise InvalidArgument("There is no multiplier yet, so nothing can be said of what it costs.")
+            raise InvalidArgument("There is no multiplier yet, so its cost is unknown. Give one, or a budget.")
         return self.gaussian(self.multiplier)
 
 
@@ -79,21 +78,21 @@ class Claims(Protocol):
     """A paper's own formula, in both directions. Frozen values, so that a saved run can be read back."""
 
     def claim(self, settings: Settings, event: Event) -> Claim | None:
-        """What the paper says that the releases of `event` cost; None where its formula has no answer."""
+        """The paper's cost of the releases of `event`; None if its formula has no answer."""
 
     def calibrate(self, settings: Settings, budget: Budget) -> Mechanism:
-        """The mechanism with as much noise as the paper prescribes for the budget. Used in paper mode only."""
+        """The mechanism with the noise that the paper prescribes for the budget. Used in paper mode only."""
 
 
 @dataclass(frozen=True)
 class Method:
     """What is published about a mechanism, and how far that is true.
 
-    `claims` is the paper's formula, `status` how well it stands in this `mode`, and `because` says in one sentence why
-    it is not proven (docs/guarantees.md has the argument). What is proven is no matter of the method: it is
-    read off the events that its noise emits, and a noise without a proof emits `Unproven` ones.
-    In paper mode a budget is what the paper claims to keep, and the noise is the paper's. `attained` says whether some
-    example really moves a sum as far as its events say.
+    `claims` is the paper's formula, `status` rates it in this `mode`, and `because` says in one sentence why it is not
+    proven (docs/guarantees.md has the argument). What is proven does not depend on the method: it follows from the
+    events that the noise emits, and a noise without a proof emits `Unproven` ones. In paper mode a budget is what the
+    paper claims to keep, and the noise is the paper's. `attained` says whether some example really moves a sum as far
+    as its events say.
     """
 
     name: str = "custom"
@@ -114,7 +113,7 @@ class Method:
 
 @dataclass(frozen=True, eq=False)
 class MechanismState:
-    """What the stages remember from one release to the next. Public: `Bound.receive` says why."""
+    """The state of the stages between releases. Public, because it follows from releases only (`Bound.receive`)."""
 
     bound: State
     post: tuple[State, ...] = ()
@@ -124,8 +123,8 @@ class MechanismState:
 class Mechanism:
     """The stages of one step, in the only order that the types allow.
 
-    A `guide` is noise for the mean gradient of all the data, released before each lot to steer the bound: what Xiang
-    et al. 2023 publish. It is paid for in full, without sampling.
+    A `guide` is noise for the mean gradient of all the data, released before each lot to steer the bound (Xiang et al.
+    2023). It is charged in full, without sampling.
     """
 
     bound: Bound
@@ -141,10 +140,10 @@ class Mechanism:
             stages += [(self.guide, Noise), (self.bound, Steered)]
         for stage, kind in [*stages, *((post, Post) for post in self.post)]:
             if not isinstance(stage, kind):
-                raise InvalidArgument(f"A mechanism needs a {kind.__name__} where {stage!r} stands.")
+                raise InvalidArgument(f"A mechanism needs a {kind.__name__} in place of {stage!r}.")
         self._refuse_unless_boxed()
-        told = (post.following(self.noise) if isinstance(post, Following) else post for post in self.post)
-        object.__setattr__(self, "post", tuple(told))
+        posts = (post.following(self.noise) if isinstance(post, Following) else post for post in self.post)
+        object.__setattr__(self, "post", tuple(posts))
 
     def _refuse_unless_boxed(self) -> None:
         if not isinstance(self.noise, Boxed):
@@ -152,37 +151,36 @@ class Mechanism:
         if not isinstance(self.bound, Boxed) or self.bound.box != self.noise.box:
             raise InvalidArgument(
                 f"{type(self.noise).__name__} is accounted for on {self.noise.box!r}, but {self.bound!r} does not keep "
-                "examples in it. Use it with a bound that has a box, as in BoxNoise(StudentT(), bound.box)."
+                "examples within it. Use the box of the bound, as in BoxNoise(StudentT(), bound.box)."
             )
 
     def init(self, like: Tensors, lot_size: float) -> MechanismState:
-        """The state before the first release, for parameters of these shapes."""
         return MechanismState(self.bound.init(like, lot_size), tuple(post.init(like) for post in self.post))
 
     def sum(self, gradients: PerExampleGradients, state: MechanismState) -> BoundedSum:
-        """The bounded sum over a lot, or over a piece of it: pieces add up."""
+        """The bounded sum over a lot, or over a piece of it; pieces can be added."""
         return self.bound.sum(gradients, state.bound)
 
     def release(self, bounded: BoundedSum, state: MechanismState, rng: Stream) -> tuple[Release, MechanismState]:
-        """Noise, then whatever may see what has noise."""
+        """Add noise, update the bound's state, and post-process."""
         noisy = bounded.rounded(self.noise.add(bounded, rng))
         std = (self.noise.multiplier or 0.0) * bounded.sensitivity
-        before = _with_known(state.bound, "noise_std", std)
+        before = _with_number(state.bound, "noise_std", std)
         event = self.noise.event(bounded.dimension)
-        # Not isinstance(self.noise, Metered): asking a protocol takes as long as all the noise of a small model.
+        # Not isinstance(self.noise, Metered): that takes as long as all the noise of a small model.
         meter = getattr(self.noise, "realised", None)
         realised = None if meter is None else meter(bounded)
         values, bound_state = self.bound.receive(noisy, before)
         post_states = []
         for post, kept in zip(self.post, state.post, strict=True):
-            values, after = post.apply(values, _with_known(kept, "noise_std", std))
+            values, after = post.apply(values, _with_number(kept, "noise_std", std))
             post_states.append(after)
         return Release(values, event, realised), MechanismState(bound_state, tuple(post_states))
 
-    def released_mean(
+    def release_mean(
         self, bounded: BoundedSum, state: MechanismState, rng: Stream, lot_size: float, *, is_ours: bool
     ) -> tuple[Release, MechanismState]:
-        """The same over the public lot size. A sum that `is_ours` is overwritten where no stage would notice."""
+        """The release over the public lot size. If `is_ours`, the sum may be overwritten."""
         if is_ours and not self.post and _is_plain(self.noise) and type(self.bound) in (Clip, NormalisedClip):
             noisy = self.noise.mean_in_place(bounded, rng, lot_size)
             return Release(bounded.rounded(noisy), self.noise.event(bounded.dimension)), state
@@ -190,14 +188,14 @@ class Mechanism:
         mean = {name: _over(value, lot_size) for name, value in release.values.items()}
         return replace(release, values=mean), state
 
-    def guided(self, whole: BoundedSum, state: MechanismState, rng: Stream) -> MechanismState:
-        """The state after the mean gradient of all the data was released. Nothing happens without a guide."""
+    def steer(self, whole: BoundedSum, state: MechanismState, rng: Stream) -> MechanismState:
+        """Release the mean gradient of all the data and steer the bound by it. Without a guide, nothing happens."""
         if self.guide is None or not isinstance(self.bound, Steered):
             return state
         return replace(state, bound=self.bound.steer(self.guide.add(whole, rng), state.bound))
 
     def cost(self, event: Event, sampling: Sampling, dimension: int) -> Event:
-        """What a step costs whose noise emitted `event`: amplified, and the guide's release in full."""
+        """The cost of a step whose noise emitted `event`: amplified by sampling, plus the guide's release in full."""
         amplified = sampling.amplify(event)
         return amplified if self.guide is None else amplified + self.guide.event(dimension)
 
@@ -214,10 +212,10 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class ByAccountant:
-    """The answer of the accountant that the authors use, for the event that they account for.
+    """The answer of the accountant that the authors use.
 
-    With `nominal` that is Gaussian noise of the nominal multiplier, whatever was in fact released: what a paper says of
-    a release that has no proof.
+    With `nominal` it is for Gaussian noise of the nominal multiplier, which is what papers account for in releases that
+    have no proof.
     """
 
     by: str
@@ -225,7 +223,7 @@ class ByAccountant:
     nominal: bool = False
 
     def claim(self, settings: Settings, event: Event) -> Claim | None:
-        """None where the accountant has no answer, as the central limit theorem without any sampling."""
+        """None if the accountant has no answer, such as the central limit theorem without sampling."""
         accounted = settings.nominal if self.nominal else event
         try:
             return Claim(curve(accounted, by=self.by).epsilon(settings.delta), settings.delta, self.source)
@@ -241,22 +239,22 @@ class ByAccountant:
 
 
 def _is_plain(noise: Noise) -> TypeGuard[GaussianNoise]:
-    """Whether it is Gaussian noise as it is here: a class made from it may add something else."""
+    """Whether it is exactly GaussianNoise: a derived class may add something else."""
     return type(noise) is GaussianNoise
 
 
 def _over(value: Tensor, lot_size: float) -> Tensor:
-    # Numpy's calls cost half of torch's, which shows where models are small.
+    # Numpy's calls cost half of torch's, which matters for small models.
     return torch.from_numpy(np.asarray(np.divide(value.numpy(), lot_size))) if value.is_cpu else value / lot_size
 
 
 def with_lot_size(state: MechanismState, lot_size: float) -> MechanismState:
-    """The state for a lot of another public size, where the bound keeps one."""
-    bound = _with_known(state.bound, "lot_size", lot_size)
+    """The state for a lot of another public size, if the bound stores one."""
+    bound = _with_number(state.bound, "lot_size", lot_size)
     return state if bound is state.bound else replace(state, bound=bound)
 
 
-def _with_known(state: State, name: str, value: float) -> State:
-    """The state with a public number that the mechanism knows and the bound keeps, if it does."""
+def _with_number(state: State, name: str, value: float) -> State:
+    """The state with a public number of the mechanism, if the state stores it."""
     kept = state.get(name)
     return state if kept is None else {**state, name: kept.new_tensor(value)}

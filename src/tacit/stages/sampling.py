@@ -20,9 +20,9 @@ from tacit.randomness import Indices, Stream
 
 @dataclass(frozen=True)
 class Poisson:
-    """Every example enters a lot on its own, by one toss of a coin with probability lot_size / population.
+    """Every example enters a lot independently, with probability lot_size / population.
 
-    `lot_size` is the expected number; the actual one is private and may be zero.
+    `lot_size` is the expected number; the realised lot size is private and may be zero.
 
     >>> from tacit.accounting import Gaussian
     >>> Poisson(lot_size=256, population=60_000).amplify(Gaussian(1.1))  # doctest: +ELLIPSIS
@@ -42,22 +42,18 @@ class Poisson:
 
     @property
     def assumption(self) -> Assumption:
-        """What the guarantee takes for granted about the lots."""
         return Assumption(
             "poisson_lots",
             f"Lots are Poisson samples at rate {self.rate:.6g}, and which examples they held stays secret.",
         )
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
-        """Toss a coin for each of the `n` examples."""
         return rng.coins(n, self.rate)
 
     def amplify(self, event: Event) -> Event:
-        """The event on a Poisson lot."""
         return event.sampled(self.rate)
 
     def total(self, events: list[Event]) -> Event:
-        """All of them."""
         return add_up(events)
 
 
@@ -68,7 +64,7 @@ class FullBatch:
     population: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "population", _validate.count("population", self.population))
+        _validate.check_fields(self, count="population")
 
     @property
     def lot_size(self) -> float:
@@ -77,31 +73,27 @@ class FullBatch:
 
     @property
     def assumption(self) -> Assumption:
-        """What the guarantee takes for granted about the lots."""
         return Assumption("full_batch", "Every example takes part in every step; nothing is gained from sampling.")
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
-        """All `n` examples."""
         return np.arange(n, dtype=np.int64)
 
     def amplify(self, event: Event) -> Event:
-        """The event as it is."""
         return event
 
     def total(self, events: list[Event]) -> Event:
-        """All of them."""
         return add_up(events)
 
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Epochs of lots in shuffled order, as ordinary training has them. No amplification is proven, and none claimed.
+    """Epochs of lots in shuffled order, as in ordinary training. No amplification is proven, and none claimed.
 
-    What is proven: an example is in exactly one lot of an epoch, so an epoch costs one unsampled release.
-    This holds where one example is replaced by another (a sum of clipped gradients moves by up to twice the clip
-    norm, so the multiplier counts half). It does not hold where an example is removed, for then all later lots
-    change. The number of examples is public here, and must be the declared population. The order
-    is no secret: the statement holds for every order, so that of `order_seed` will do.
+    Proven: an example is in exactly one lot of an epoch, so an epoch costs one unsampled release. This holds if one
+    example is replaced by another (a sum of clipped gradients moves by up to twice the clip norm, so the multiplier
+    counts half). It does not hold if an example is removed, because then all later lots change. The number of examples
+    is public here, and must be the declared population. The order need not be secret, because the statement holds for
+    every order; `order_seed` determines it.
     """
 
     lot_size: float
@@ -120,7 +112,6 @@ class Shuffled:
 
     @property
     def assumption(self) -> Assumption:
-        """What the guarantee takes for granted about the lots."""
         return Assumption(
             "shuffled_lots",
             "Lots are consecutive pieces of shuffled epochs, which no proof amplifies: every epoch is charged as one "
@@ -143,16 +134,16 @@ class Shuffled:
         """The event for one example replaced by another, without sampling."""
         if not isinstance(event, Gaussian) or event.adjacency is not Adjacency.ADD_REMOVE:
             raise NotAccountable(
-                f"What {type(event).__name__} noise costs when an example is replaced is known for Gaussian noise "
-                "only. Use Poisson sampling, or Gaussian noise."
+                f"Shuffled lots replace an example, and the cost of that is known for Gaussian noise only. Got "
+                f"{type(event).__name__}. Use Poisson sampling, or Gaussian noise."
             )
         return Gaussian(event.multiplier / 2, Adjacency.REPLACE_ONE)
 
     def total(self, events: list[Event]) -> Event:
-        """One release for each epoch begun: the dearest of its lots, as any of them may hold the example."""
+        """One release per epoch begun: the most expensive of its lots, because any of them may hold the example."""
         epochs = range(0, len(events), self.steps_per_epoch)
-        dearest = [min(events[start : start + self.steps_per_epoch], key=_multiplier) for start in epochs]
-        return add_up(dearest) if dearest else Repeated(Gaussian(1.0, Adjacency.REPLACE_ONE), 0)
+        worst = [min(events[start : start + self.steps_per_epoch], key=_multiplier) for start in epochs]
+        return add_up(worst) if worst else Repeated(Gaussian(1.0, Adjacency.REPLACE_ONE), 0)
 
 
 def _multiplier(event: Event) -> float:
@@ -161,7 +152,7 @@ def _multiplier(event: Event) -> float:
 
 
 def _check_sizes(sampling: Poisson | Shuffled) -> None:
-    """Refuse what is no sampling rate; store plain numbers."""
+    """Refuse sizes that give no sampling rate; store plain numbers."""
     population = _validate.count("population", sampling.population)
     lot_size = _validate.positive("lot_size", sampling.lot_size)
     if lot_size > population:

@@ -257,7 +257,7 @@ class PrivateRun:
         is_ours = self._gradients is per_example_gradients
         if mechanism.guide is not None:
             self._charge(lot.step)
-            state = mechanism.guided(self._whole_mean(parameters), state, stream)
+            state = mechanism.steer(self._whole_mean(parameters), state, stream)
         with self._peers.by_itself(self._source, lot.step), making(self._source, lot.step):
             part = self._public_sum(lot, mechanism, state, parameters)
         bounded = self._peers.total(part, lot.step)
@@ -265,7 +265,7 @@ class PrivateRun:
             if mechanism.guide is None:
                 self._charge(lot.step)
             release, self._state = self._peers.released(
-                lambda: mechanism.released_mean(bounded, state, stream, lot_size, is_ours=is_ours), bounded
+                lambda: mechanism.release_mean(bounded, state, stream, lot_size, is_ours=is_ours), bounded
             )
         # What the plan has counted, unless the noise says otherwise.
         if release.event is not mechanism.noise.event(self._plan.dimension):

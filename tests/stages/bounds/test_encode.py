@@ -13,7 +13,7 @@ from tacit.errors import InvalidArgument
 from tacit.methods import encoded
 from tacit.randomness import SecureSource, SeededSource, making
 from tacit.stages.bounds import DrawnVectors, Encode, GivenVectors, Profile
-from tacit.stages.bounds.encode import EncodingBox, bucket_means, doubled
+from tacit.stages.bounds.encode import EncodingBox, bucket_means, double_corner
 from tacit.stages.sampling import Poisson
 from tacit.training.run import PrivateRun
 from tacit.types import BoundedSum
@@ -41,7 +41,7 @@ def test_the_worked_example():
     """Its vectors are not of norm 1 in print (0.9695 and 0.9962); ours are scaled, which does not change the choice."""
     row = torch.tensor([[0.5, -0.1, 0.02, -0.9]], dtype=torch.float64)
     norm = math.sqrt(sum(x * x for x in PSI[0]))
-    encoded = Encode(GivenVectors(PSI), norm=norm).encoded(row)
+    encoded = Encode(GivenVectors(PSI), norm=norm).encode(row)
     torch.testing.assert_close(encoded, torch.tensor([[0.5, -0.1, 0.02, -0.8]], dtype=torch.float64))
     assert encode_slowly(row[0].tolist(), np.array(PSI)) == [0.5, -0.1, 0.02, -0.8]
 
@@ -57,13 +57,13 @@ def test_encoding_matches_a_loop_over_coordinates(vectors):
     rows = torch.randn(12, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rows *= torch.logspace(-2, 1, 12, dtype=torch.float64)[:, None]
     expected = [encode_slowly(row.tolist(), vectors.rows(40).astype(float)) for row in rows]
-    torch.testing.assert_close(Encode(vectors).encoded(rows), torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(Encode(vectors).encode(rows), torch.tensor(expected, dtype=torch.float64))
 
 
 @given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=6, max_size=6), st.floats(0.1, 10))
 def test_sorted_sizes_never_leave_the_box(row, norm):
     bound = Encode(DrawnVectors(5), norm)
-    encoded = bound.encoded(torch.tensor([row]))[0]
+    encoded = bound.encode(torch.tensor([row]))[0]
     corner = torch.from_numpy(bound.box.corner(6))
     assert torch.all(encoded.abs().sort().values.double() <= corner * (1 + 1e-6))
 
@@ -77,7 +77,7 @@ def test_many_coordinates_are_ranked_by_counting_and_stay_in_the_box(ties):
         rows = (rows * 4).round() / 4
     rows *= torch.tensor([[1e-3], [1.0], [1e4]])
     bound = Encode(Profile(8))
-    counted = bound.encoded(rows)
+    counted = bound.encode(rows)
     ranked = torch.tensor([encode_slowly(row.tolist(), bound.vectors.rows(5000)) for row in rows])
     assert torch.all(counted.abs().sort(dim=1).values <= ranked.abs().sort(dim=1).values * (1 + 1e-6))
     corner = torch.from_numpy(bound.box.corner(5000)).float()
@@ -92,7 +92,7 @@ def test_what_is_below_the_lowest_level_is_left_as_it_is(norm):
     rows = torch.randn(9, 5003, generator=torch.Generator().manual_seed(2))
     rows *= norm * torch.logspace(-5, 0, 9)[:, None]
     bound = Encode(Profile(8), norm)
-    encoded, lowest = bound.encoded(rows), norm * float(bound.vectors.rows(5003)[0, 0])
+    encoded, lowest = bound.encode(rows), norm * float(bound.vectors.rows(5003)[0, 0])
     small = rows.abs() < lowest
     assert 0.1 < float(small.double().mean()) < 0.9
     assert torch.equal(encoded[small], rows[small])
@@ -104,7 +104,7 @@ def test_what_is_below_the_lowest_level_is_left_as_it_is(norm):
 def test_sizes_beyond_single_precision_are_ranked_too(size):
     rows = torch.full((2, 5000), size, dtype=torch.float64)
     rows[1, ::2] = 1.0
-    encoded = Encode(Profile(8)).encoded(rows)
+    encoded = Encode(Profile(8)).encode(rows)
     assert bool(torch.isfinite(encoded).all())
     assert float(encoded.norm(dim=1).max()) <= 1 + 1e-9
 
@@ -113,9 +113,9 @@ def test_parameters_that_a_lot_does_not_use_take_the_lowest_ranks():
     rows = torch.randn(4, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     bound = Encode(DrawnVectors(7))
     padded = torch.cat([rows, torch.zeros(4, 5, dtype=torch.float64)], dim=1)
-    torch.testing.assert_close(bound.encoded(rows, 15), bound.encoded(padded, 15)[:, :10])
+    torch.testing.assert_close(bound.encode(rows, 15), bound.encode(padded, 15)[:, :10])
     values = bound.sum(gradients(rows), {"dimension": torch.tensor(15)}).values
-    torch.testing.assert_close(values["weight"], bound.encoded(rows, 15).sum(0))
+    torch.testing.assert_close(values["weight"], bound.encode(rows, 15).sum(0))
 
 
 def test_vectors_are_sorted_non_negative_and_of_norm_one():
@@ -167,7 +167,7 @@ def test_what_are_no_vectors_is_refused(wrong):
 def chunked_sum(rows, size, bound):
     """What is refused: lots cut into micro-batches, each encoded by its mean."""
     pieces = [rows[start : start + size].mean(0, keepdim=True) for start in range(0, len(rows), size)]
-    return float(sum(bound.encoded(piece).sum() for piece in pieces))
+    return float(sum(bound.encode(piece).sum() for piece in pieces))
 
 
 def test_chunks_of_a_lot_move_by_nine_vectors_when_one_example_leaves():
@@ -186,10 +186,10 @@ def test_buckets_move_by_two_vectors_at_most():
     assignment = torch.randint(4, (10,), generator=generator)
     corner = torch.from_numpy(bound.box.corner(12))
     longest = 0.0
-    whole = bound.encoded(bucket_means(rows, assignment, 4)).sum(0)
+    whole = bound.encode(bucket_means(rows, assignment, 4)).sum(0)
     for index in range(10):
         kept = torch.arange(10) != index
-        move = whole - bound.encoded(bucket_means(rows[kept], assignment[kept], 4)).sum(0)
+        move = whole - bound.encode(bucket_means(rows[kept], assignment[kept], 4)).sum(0)
         assert float(move.norm()) <= bound.box.sensitivity(12) * (1 + 1e-9)
         assert torch.all(move.abs().sort().values <= corner * (1 + 1e-9))
         longest = max(longest, float(move.norm()))
@@ -199,8 +199,8 @@ def test_buckets_move_by_two_vectors_at_most():
 def test_one_example_can_turn_its_bucket_round():
     bound = Encode(GivenVectors(((0.6, 0.8),)), buckets=1)
     rows = torch.tensor([[10.0, 20.0], [-100.0, -200.0]], dtype=torch.float64)
-    one = bound.encoded(bucket_means(rows[:1], torch.tensor([0]), 1))
-    both = bound.encoded(bucket_means(rows, torch.tensor([0, 0]), 1))
+    one = bound.encode(bucket_means(rows[:1], torch.tensor([0]), 1))
+    both = bound.encode(bucket_means(rows, torch.tensor([0, 0]), 1))
     assert float((one - both).norm()) == pytest.approx(bound.box.sensitivity(2))
 
 
@@ -216,11 +216,11 @@ def test_the_doubled_corner_bounds_every_difference_of_two_encodings(sizes, rand
     random.shuffle(one)
     random.shuffle(other)
     move = np.sort(np.array(one) + np.array(other))
-    assert np.all(move <= doubled(ascending) * (1 + 1e-12))
+    assert np.all(move <= double_corner(ascending) * (1 + 1e-12))
 
 
 def test_the_doubled_corner_by_hand():
-    assert doubled(np.array([1.0, 2.0, 5.0])).tolist() == [4, 7, 10]
+    assert double_corner(np.array([1.0, 2.0, 5.0])).tolist() == [4, 7, 10]
 
 
 def test_buckets_need_the_whole_lot():

@@ -10,7 +10,7 @@ from support.slow_gradients import SlowGradients
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SeededSource
 from tacit.stages.bounds import AdaClip, Clip, ShapedClip, Whiten
-from tacit.stages.bounds.whiten import put, taken, whitening_scale
+from tacit.stages.bounds.whiten import put, select, whitening_scale
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise import GaussianNoise
 from tacit.types import BoundedSum
@@ -123,7 +123,7 @@ def trained(bound, steps=300, multiplier=0.02, size=50):
 def test_scales_follow_the_sizes_of_gradients():
     """Sizes fall by tens, and what matters with them: the scale m^(2/3) w^(-1/3) falls by cube roots of ten."""
     _, state = trained(Whiten(1.0, "l1"), steps=1500)
-    scale = taken("scale", state.bound)["w"]
+    scale = select("scale", state.bound)["w"]
     assert (scale[:-1] / scale[1:]).tolist() == pytest.approx([10 ** (1 / 3)] * 3, rel=0.1)
 
 
@@ -133,7 +133,7 @@ def test_a_typical_gradient_keeps_its_whitened_length(objective, grain):
     """However the scale turns out, gradients of the sizes it was made for have the length `norm` in it."""
     bound = Whiten(0.7, objective, grain)
     _, state = trained(bound)
-    squares, scale = taken("square", state.bound)["w"], taken("scale", state.bound)["w"]
+    squares, scale = select("square", state.bound)["w"], select("scale", state.bound)["w"]
     sizes = squares.clamp_min(0).sqrt().expand(4)
     sizes = sizes.clamp_min(1e-3 * sizes.square().mean().sqrt())
     sizes = sizes * (0.7 / sizes.norm())
@@ -142,8 +142,8 @@ def test_a_typical_gradient_keeps_its_whitened_length(objective, grain):
 
 def test_one_scale_a_parameter_where_that_is_asked_for():
     _, state = trained(Whiten(grain="parameter"))
-    assert taken("scale", state.bound)["w"].shape == ()
-    assert taken("scale", state.bound)["w"].item() == pytest.approx(1.0)
+    assert select("scale", state.bound)["w"].shape == ()
+    assert select("scale", state.bound)["w"].item() == pytest.approx(1.0)
 
 
 def test_noise_is_taken_off_what_the_scale_is_made_of():
@@ -155,11 +155,11 @@ def test_noise_is_taken_off_what_the_scale_is_made_of():
     for step in range(500):
         fixed = MechanismStateWithScale(state, like)
         _, state = mechanism.step(SlowGradients({"w": torch.zeros(5, 1000, dtype=torch.float64)}), fixed, stream(step))
-    squares = taken("square", state.bound)["w"]
+    squares = select("square", state.bound)["w"]
     # The noise has variance 0.01; averaged over 200 steps and 1000 coordinates it is known to 0.1 %.
     assert abs(float(squares.mean())) < 1e-4
-    doubt = float(taken("doubt", state.bound)["w"].mean())
-    assert float(taken("average", state.bound)["w"].square().mean()) == pytest.approx(doubt, rel=0.25)
+    doubt = float(select("doubt", state.bound)["w"].mean())
+    assert float(select("average", state.bound)["w"].square().mean()) == pytest.approx(doubt, rel=0.25)
 
 
 def MechanismStateWithScale(state, like):  # noqa: N802 - stands for a state
@@ -244,8 +244,8 @@ def test_adaclip_adds_its_mean_as_a_constant_and_moves_by_the_published_rule():
     released = mean + b * noisy / 10
     torch.testing.assert_close(values["w"], released * 10)
     variance = ((released - mean) ** 2 - (b * 0.7 / 10) ** 2).clamp(1e-12, 1.0)
-    torch.testing.assert_close(taken("variance", after)["w"], 0.9 * SIZES.square() + 0.1 * variance)
-    torch.testing.assert_close(taken("mean", after)["w"], 0.99 * mean + 0.01 * released)
+    torch.testing.assert_close(select("variance", after)["w"], 0.9 * SIZES.square() + 0.1 * variance)
+    torch.testing.assert_close(select("mean", after)["w"], 0.99 * mean + 0.01 * released)
 
 
 def test_an_absent_example_does_not_bring_the_mean():

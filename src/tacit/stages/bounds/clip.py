@@ -18,9 +18,9 @@ from tacit.types import Bound, BoundedSum, PerExampleGradients, State, Tensors
 
 # No parameter has this name: dots and letters only, in those.
 COUNT = "<count of unclipped examples>"
-# How far the norm may go from where it started: gradients that are all zero would take it below what numbers can hold.
-_FARTHEST = 2.0**40
-# Shorter gradients than this count as this long: their squares, of which a norm is made, vanish in single precision.
+# The norm stays within this factor of its start: gradients that are all zero would shrink it to zero.
+_MOST_FACTOR = 2.0**40
+# Shorter gradients count as this long, because their squares vanish in single precision.
 _LEAST = 1e-18
 
 
@@ -28,18 +28,17 @@ _LEAST = 1e-18
 class Clip:
     """Scale each gradient down to `norm` where it is longer (Abadi et al. 2016).
 
-    With `per_layer`, every layer is clipped on its own, at norm / sqrt(number of layers): together they stay
-    within `norm`. A layer is all parameters of one module. An example whose gradient is not finite counts zero.
+    With `per_layer`, every layer is clipped at norm / sqrt(number of layers), so that all together stay within `norm`.
+    A layer is all parameters of one module. An example whose gradient is not finite counts zero.
     """
 
     norm: float = 1.0
     per_layer: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "norm", _validate.positive("norm", self.norm))
+        _validate.check_fields(self, positive="norm")
 
     def init(self, like: Tensors, lot_size: float) -> State:
-        """Nothing to remember."""
         return {}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
@@ -56,7 +55,6 @@ class Clip:
         return BoundedSum(gradients.weighted_sum_by_layer(weights), self.norm)
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        """The release as it is."""
         return noisy, state
 
 
@@ -64,20 +62,17 @@ class Clip:
 class NormalisedClip:
     """Scale every gradient, short or long, to about `norm`: norm * g / (|g| + gamma).
 
-    This is the automatic clipping of Bu, Wang, Zha, Karypis 2023.
-    No clip norm has to be found: `norm` can be absorbed by the learning rate. `gamma` keeps
-    gradients that are nearly zero from being blown up.
+    This is the automatic clipping of Bu, Wang, Zha, Karypis 2023. It needs no tuned clip norm, because the learning
+    rate can absorb `norm`. `gamma` limits how much gradients that are nearly zero are enlarged.
     """
 
     norm: float = 1.0
     gamma: float = 0.01
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "norm", _validate.positive("norm", self.norm))
-        object.__setattr__(self, "gamma", _validate.positive("gamma", self.gamma))
+        _validate.check_fields(self, positive=("norm", "gamma"))
 
     def init(self, like: Tensors, lot_size: float) -> State:
-        """Nothing to remember."""
         return {}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
@@ -87,7 +82,6 @@ class NormalisedClip:
         return BoundedSum(gradients.weighted_sum(weights), self.norm)
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        """The release as it is."""
         return noisy, state
 
 
@@ -95,9 +89,9 @@ class NormalisedClip:
 class QuantileClip:
     """Clip at a norm that follows a quantile of the gradient norms (Andrew et al. 2021).
 
-    The count below the norm rides along as one more coordinate of the released sum, taking
-    `share` of the squared sensitivity; one Gaussian event therefore covers both. Every example counts
-    +1 or -1, by which side of the norm it is on, so that its part of the sensitivity is 1 and not 2.
+    The number of examples below the norm is released as one more coordinate of the sum, with `share` of the squared
+    sensitivity, so one Gaussian event covers both. Every example counts +1 or -1, depending on its side of the norm, so
+    that its part of the sensitivity is 1 and not 2.
     """
 
     start: float = 1.0
@@ -106,13 +100,10 @@ class QuantileClip:
     learning_rate: float = 0.2
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start", _validate.positive("start", self.start))
-        object.__setattr__(self, "quantile", _validate.unit("quantile", self.quantile))
-        object.__setattr__(self, "share", _validate.open_unit("share", self.share))
-        object.__setattr__(self, "learning_rate", _validate.positive("learning_rate", self.learning_rate))
+        _validate.check_fields(self, positive=("start", "learning_rate"), unit="quantile", open_unit="share")
 
     def init(self, like: Tensors, lot_size: float) -> State:
-        """The norm to start with, and the public number that turns the count into a share."""
+        """The first norm, and the public lot size, which turns the count into a share."""
         return {
             "norm": torch.tensor(self.start, dtype=torch.float64),
             "lot_size": torch.tensor(lot_size, dtype=torch.float64),
@@ -130,12 +121,12 @@ class QuantileClip:
         return BoundedSum(values, norm / math.sqrt(1 - self.share))
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        """Take the noisy count off the release, and move the norm by it."""
+        """Remove the noisy count from the release, and update the norm by it."""
         norm = float(state["norm"])
         difference = float(noisy[COUNT]) / self._weight(norm) / float(state["lot_size"])
         below = min(max((1 + difference) / 2, 0.0), 1.0)
         following = norm * math.exp(-self.learning_rate * (below - self.quantile))
-        following = min(max(following, self.start / _FARTHEST), self.start * _FARTHEST)
+        following = min(max(following, self.start / _MOST_FACTOR), self.start * _MOST_FACTOR)
         values = {name: value for name, value in noisy.items() if name != COUNT}
         return values, {**state, "norm": torch.tensor(following, dtype=torch.float64)}
 
@@ -146,33 +137,30 @@ class QuantileClip:
 
 @dataclass(frozen=True)
 class Counted:
-    """The sum of `inside`, and how many examples came over how many were expected.
+    """The sum of `inside`, and the realised lot size over the expected one.
 
-    The count is private, and the sensitivity does not cover it: only a noise that claims no proof may take it.
+    That number is private, and the sensitivity does not cover it: only a noise without a proof may use it.
     """
 
     inside: Bound
 
     def init(self, like: Tensors, lot_size: float) -> State:
-        """What is inside remembers, and the public lot size."""
         return {**self.inside.init(like, lot_size), "lot_size": torch.tensor(lot_size, dtype=torch.float64)}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
-        """The sum, with the count beside it."""
         bounded = self.inside.sum(gradients, state)
         share = torch.tensor([len(gradients) / float(state["lot_size"])], dtype=torch.float64)
         return BoundedSum({**bounded.values, SHARE: share}, bounded.sensitivity)
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        """As inside."""
         return self.inside.receive(noisy, state)
 
 
 def clip_weights(norms: Tensor, norm: float) -> Tensor:
-    """By how much to scale gradients of these norms so that none is longer than `norm`."""
-    # An infinite norm gives 0 by itself, one that is not a number has to be told.
+    """The factors that scale gradients of these norms down to at most `norm`."""
+    # An infinite norm gives 0 by itself; NaN is replaced.
     if norms.is_cpu and norms.dtype in (torch.float32, torch.float64):
-        # In numpy, whose calls cost half of torch's: these are a handful of numbers. Shorter ones give norm / norm.
+        # Numpy's calls cost half of torch's, which matters for few numbers. Shorter gradients give norm / norm.
         weights = norm / np.maximum(norms.numpy(), max(norm, _LEAST))
         if math.isnan(np.dot(weights, weights)):
             weights[np.isnan(weights)] = 0.0
@@ -181,12 +169,12 @@ def clip_weights(norms: Tensor, norm: float) -> Tensor:
 
 
 def at_least_single(norms: Tensor) -> Tensor:
-    """Half-precision norms as single-precision ones: their rounding errors would end up in the sensitivity."""
+    """Half-precision norms in single precision: their rounding errors would enter the sensitivity."""
     return norms.float() if norms.dtype in (torch.float16, torch.bfloat16) else norms
 
 
 def finite_only(norms: Tensor, weights: Tensor) -> Tensor:
-    """Zero where a norm is NaN or infinite: nothing bounds what such an example would do to the sum."""
+    """Zero where a norm is NaN or infinite: nothing bounds the effect of such an example on the sum."""
     return torch.where(torch.isfinite(norms), weights, torch.zeros_like(weights))
 
 

@@ -1,8 +1,9 @@
 """Encoding: every gradient is clamped, coordinate by coordinate, to a vector that was chosen in advance.
 
-One example then moves every coordinate by a known amount at most, and so noise of any law can be accounted for
-(Nasr, Shokri and Houmansadr 2020). The coordinates of a gradient are ranked by size, and the one of rank t is
-clamped to plus or minus the t-th number of the vector that fits best.
+Then one example moves every coordinate by at most a known amount, and noise of any law can be accounted for (Nasr,
+Shokri and Houmansadr 2020). The coordinates of a gradient are ranked by size, and the one of rank t is clamped to plus
+or minus the t-th number of the vector with the smallest angle. The vectors are public and must not depend on the data:
+fitting them to private gradients would be a release that nobody pays for.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
 # Nasr et al. 2020 replace smaller numbers by zero.
 _LEAST = 1e-5
-# Examples that are ranked at a time: the scratch space is some copies of the model for each, and stays in the cache.
+# Examples that are ranked at a time: each needs some copies of the model, which should stay in the cache.
 _EXAMPLES = 8
 # Many coordinates are not ranked one by one if their vector has few levels.
 _FEW_LEVELS, _MANY_COORDINATES = 33, 4096
-# Most sizes of an example are of one kind, and a processor counts one up in a row slowly: counted in turns, by place.
+# Most sizes of an example are of one kind, and incrementing one counter in a row is slow: several counters take turns.
 _TURNS = 4
 # A size in single precision without its last bits: exponent and six more, so within 1.6 per cent.
 _DROPPED_BITS = 17
@@ -50,42 +51,40 @@ class Vectors(Hashable, Protocol):
 
 @dataclass(frozen=True)
 class Profile:
-    """One vector: how sorted sizes of normal numbers are expected to rise, in at most `levels` steps.
+    """One vector: the expected sorted sizes of normal numbers, in at most `levels` steps.
 
-    In high dimensions all vectors that Nasr et al. draw look like this one. That there are few different
-    numbers makes its accounting exact and fast; that most occur a power of two times, faster still.
+    In high dimensions all vectors that Nasr et al. draw look like this one. Its accounting is exact and fast, because
+    it has few different numbers, most of which occur a power of two times.
     """
 
     levels: int = 8
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "levels", _validate.count("levels", self.levels))
+        _validate.check_fields(self, count="levels")
 
     def rows(self, dimension: int) -> Floats:
-        """A single row."""
-        row = _profile(dimension, self.levels)
-        return row[None]
+        return _profile(dimension, self.levels)[None]
 
 
 @dataclass(frozen=True)
 class DrawnVectors:
-    """`count` vectors drawn with a public `seed`, as Nasr et al. 2020 have it: sizes of normal numbers, sorted."""
+    """`count` vectors drawn with a public `seed`, as in Nasr et al. 2020: sorted sizes of normal numbers."""
 
     count: int = 1000
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "count", _validate.count("count", self.count))
+        _validate.check_fields(self, count="count")
         object.__setattr__(self, "seed", _validate.count("seed", self.seed, at_least=0))
 
     def rows(self, dimension: int) -> NDArray[np.float32]:
-        """`count` rows, in single precision: there are many."""
+        """In single precision, because there are many rows."""
         return _drawn(self.count, self.seed, dimension)
 
 
 @dataclass(frozen=True)
 class GivenVectors:
-    """Vectors that were written down, for gradients of their length only. They are sorted and scaled to norm 1."""
+    """Given vectors, for gradients of their length only. They are sorted and scaled to norm 1."""
 
     vectors: tuple[tuple[float, ...], ...]
 
@@ -120,7 +119,7 @@ def _profile(dimension: int, levels: int) -> Floats:
 
 
 def _counts(expected: Floats, levels: int) -> list[int]:
-    """How many numbers are on each level, from the lowest up: cells of equal width, rounded to powers of two."""
+    """The number of coordinates on each level, from the lowest up: cells of equal width, rounded to powers of two."""
     cell = np.minimum((expected / expected[-1] * levels).astype(int), levels - 1)
     sizes = np.bincount(cell, minlength=levels)
     upper = [2 ** round(math.log2(size)) for size in sizes[1:] if size]
@@ -143,8 +142,8 @@ class EncodingBox:
     """How far one example moves a sum of encoded gradients: by one of the `vectors`, scaled to `norm`.
 
     The corner is the largest number of each rank over all vectors. With `is_doubled` a bucket of several examples is
-    encoded, and one of them can turn its encoding round: among any 2j - 1 coordinates of such a move one has both
-    ranks at or below the j-th largest, which bounds the m-th largest coordinate of the move for every m.
+    encoded, and one of them can reverse its encoding: among any 2j - 1 coordinates of such a move one has both ranks at
+    or below the j-th largest, which bounds the m-th largest coordinate of the move for every m.
     """
 
     vectors: Vectors
@@ -153,7 +152,7 @@ class EncodingBox:
 
     @property
     def adds_up(self) -> bool:
-        """Buckets must be filled by the whole lot before they are encoded."""
+        """False with buckets, which need the whole lot before they are encoded."""
         return not self.is_doubled
 
     def corner(self, dimension: int) -> Floats:
@@ -168,7 +167,7 @@ class EncodingBox:
 @lru_cache(maxsize=16)
 def _corner(vectors: Vectors, dimension: int, is_doubled: bool) -> Floats:
     most = vectors.rows(dimension).max(axis=0).astype(np.float64)
-    return doubled(most) if is_doubled else most
+    return double_corner(most) if is_doubled else most
 
 
 @lru_cache(maxsize=16)
@@ -177,8 +176,8 @@ def _longest(vectors: Vectors, dimension: int) -> float:
     return float(max(np.linalg.norm(row.astype(np.float64)) for row in vectors.rows(dimension)))
 
 
-def doubled(ascending: Floats) -> Floats:
-    """The corner of the box that holds every difference of two encodings by `ascending` numbers, ascending itself."""
+def double_corner(ascending: Floats) -> Floats:
+    """The corner of the box of all differences of two encodings by `ascending` numbers, in ascending order."""
     falling = np.append(ascending[::-1], 0.0)
     corner = np.empty(ascending.size)
     corner[0::2] = 2 * falling[: (ascending.size + 1) // 2]
@@ -190,11 +189,11 @@ def doubled(ascending: Floats) -> Floats:
 class Encode:
     """Clamp each gradient to the nearest of the `vectors`, by angle, and sum (Nasr et al. 2020, algorithm 2).
 
-    Every encoding lies in a box with the vector as its corner, whose norm is `norm`. An example whose gradient is not
-    finite counts zero. With `buckets`, examples are dealt at random into so many buckets, the mean gradient of each
-    bucket is encoded, an empty one as zero: one example then changes one bucket, and moves the sum twice as far. Lots
-    cut into chunks of several examples are not offered: without its first example a lot is cut elsewhere
-    throughout, and the sum can move by any multiple of the vector.
+    Every encoding is within a box whose corner is the vector, of norm `norm`. An example whose gradient is not finite
+    counts zero. With `buckets`, examples are dealt at random into so many buckets, and the mean gradient of each bucket
+    is encoded, an empty one as zero: one example then changes one bucket and moves the sum twice as far. Consecutive
+    chunks of several examples are not offered: without its first example a lot is cut elsewhere throughout, and the sum
+    can move by any multiple of the vector.
     """
 
     vectors: Vectors = Profile()
@@ -202,60 +201,57 @@ class Encode:
     buckets: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "norm", _validate.positive("norm", self.norm))
+        _validate.check_fields(self, positive="norm", count="buckets")
         if isinstance(self.vectors, type) or not isinstance(self.vectors, Vectors):
             raise InvalidArgument(
                 f"vectors must be Profile(), DrawnVectors() or GivenVectors(((0.6, 0.8),)). Got {self.vectors!r}."
             )
-        if self.buckets is not None:
-            object.__setattr__(self, "buckets", _validate.count("buckets", self.buckets))
 
     @property
     def box(self) -> EncodingBox:
-        """Where the contribution of one example lies."""
+        """Contains the contribution of one example."""
         return EncodingBox(self.vectors, self.norm, self.buckets is not None)
 
     def init(self, like: Tensors, lot_size: float) -> State:
-        """How many coordinates there are, those that a lot does not use included."""
+        """The number of coordinates, including those that a lot does not use."""
         return {"dimension": torch.tensor(sum(value.numel() for value in like.values()))}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
-        """The sum of encoded gradients, or of encoded buckets."""
         dimension, dense = int(state["dimension"]), gradients.dense()
         pieces: Iterable[Tensor] = dense_rows(dense, _EXAMPLES)
         if self.buckets is not None:
-            pieces = [bucket_means(torch.cat(list(pieces)), _coins(len(gradients), self.buckets), self.buckets)]
-        total = reduce(operator.add, (self.encoded(rows, dimension).sum(0) for rows in pieces))
+            pieces = [bucket_means(torch.cat(list(pieces)), _draw_buckets(len(gradients), self.buckets), self.buckets)]
+        total = reduce(operator.add, (self.encode(rows, dimension).sum(0) for rows in pieces))
         shapes = {name: rows.shape[1:] for name, rows in dense.items()}
         return BoundedSum(unflatten(total, shapes), self.box.sensitivity(dimension), self.box)
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        """The release as it is; `InvalidArgument` where some coordinates are missing, whose box is another one."""
+        """The release unchanged; `InvalidArgument` if coordinates are missing, because the box would be another one."""
         numbers, dimension = sum(value.numel() for value in noisy.values()), int(state["dimension"])
         if numbers != dimension:
             raise InvalidArgument(
                 f"{numbers} numbers would be released, but gradients were encoded for {dimension}: parameters were "
-                "frozen since the run began. The box of fewer numbers is no part of the larger one, so such a release "
-                "would not cost what was accounted for. Freeze parameters before PrivateRun is made."
+                "frozen since the run began. The box of fewer numbers is not part of the larger one, so the release "
+                "could cost more than was accounted for. Freeze parameters before PrivateRun is made."
             )
         return noisy, state
 
-    def encoded(self, rows: Tensor, dimension: int | None = None) -> Tensor:
-        """Each row, clamped. Coordinates beyond those of the rows count as zeros, and take the lowest ranks."""
+    def encode(self, rows: Tensor, dimension: int | None = None) -> Tensor:
+        """Each row, clamped. Missing coordinates count as zeros, and take the lowest ranks."""
         table = self.vectors.rows(dimension or rows.shape[1])[:, -rows.shape[1] :]
         starts = _starts(self.vectors, dimension or rows.shape[1], rows.shape[1])
-        return _clamped(rows, table, starts, self.norm) if len(rows) else rows
+        return _clamp(rows, table, starts, self.norm) if len(rows) else rows
 
 
 @lru_cache(maxsize=16)
 def _starts(vectors: Vectors, dimension: int, numbers: int) -> NDArray[np.intp]:
-    """Where the levels of a single vector begin, above its lowest."""
+    """The ranks at which the levels of a single vector begin, above its lowest."""
     table = vectors.rows(dimension)
     return np.flatnonzero(np.diff(table[0, -numbers:])) + 1
 
 
-def _clamped(rows: Tensor, table: NDArray[Any], starts: NDArray[np.intp], norm: float) -> Tensor:
-    """Each row as close as the nearest vector lets it come."""
+def _clamp(rows: Tensor, table: NDArray[Any], starts: NDArray[np.intp], norm: float) -> Tensor:
+    """Each row, clamped to the nearest vector."""
     sizes = rows.abs()
     if len(table) == 1 and starts.size < _FEW_LEVELS and rows.shape[1] >= _MANY_COORDINATES:
         limits = _stepwise(sizes, table[0], starts, norm)
@@ -267,18 +263,18 @@ def _clamped(rows: Tensor, table: NDArray[Any], starts: NDArray[np.intp], norm: 
 
 
 def _nearest(ascending: Tensor, table: NDArray[Any]) -> Tensor:
-    """Which vector has the smallest angle with each row; for a row of zeros the first."""
+    """The index of the vector with the smallest angle to each row; the first for a row of zeros."""
     vectors = torch.from_numpy(table).to(ascending)
     cosines: Tensor = ascending @ vectors.T / torch.linalg.vector_norm(vectors, dim=1)
     return cosines.argmax(dim=1)
 
 
 def _stepwise(sizes: Tensor, row: NDArray[Any], starts: NDArray[np.intp], norm: float) -> Tensor:
-    """The limit of each coordinate by its rank, by counting sizes, not by sorting, which takes many times as long.
+    """The limit of each coordinate by its rank, by counting sizes: sorting takes many times as long.
 
     Sizes that agree in exponent and first bits count as equal, and equal sizes all have the lowest rank among them. So
-    no level is given to more coordinates than the vector has there, and the encoding stays in its box. What is below
-    the lowest level is left as it is whatever its rank, and counts as equal too.
+    no level is given to more coordinates than the vector has there, and the encoding stays in its box. Sizes below the
+    lowest level are not changed at any rank, and count as equal too.
     """
     first = max(_kind(norm * row[0]) - 1, 0)
     just_below = float(np.int32(((first + 1) << _DROPPED_BITS) - 1).view(np.float32))
@@ -315,10 +311,10 @@ def bucket_means(rows: Tensor, assignment: Tensor, buckets: int) -> Tensor:
     return totals / sizes.to(rows)[:, None]
 
 
-def _coins(examples: int, buckets: int) -> Tensor:
-    """A bucket for each example, on its own and unknown to anyone; with a run's seed, the same again.
+def _draw_buckets(examples: int, buckets: int) -> Tensor:
+    """An independent, secret bucket for each example; the same again with a run's seed.
 
-    Both matter: the others must stay where they are when one leaves, and nobody may know a bucket by its place.
+    The proof needs both: other examples must keep their buckets when one leaves, and no bucket may be predictable.
     """
     bits = np.empty(examples, dtype=np.uint64)
     bound_stream().fill(bits)
@@ -326,20 +322,20 @@ def _coins(examples: int, buckets: int) -> Tensor:
 
 
 def dense_rows(dense: Mapping[str, Tensor], examples: int) -> Iterator[Tensor]:
-    """So many rows at a time, one an example, over all parameters; at least one piece, which may have no row.
+    """Gradients as rows over all parameters, so many `examples` at a time; at least one piece, which may be empty.
 
-    `dense` is what PerExampleGradients.dense gives. Rows come in at least single precision, and as zeros for an example
-    that is not finite.
+    `dense` comes from PerExampleGradients.dense. Rows are in at least single precision, and zero for an example that is
+    not finite.
     """
     count = max((len(rows) for rows in dense.values()), default=0)
     for start in range(0, max(count, 1), examples):
         parts = [rows[start : start + examples] for rows in dense.values()]
         whole = torch.cat([part.reshape(len(part), math.prod(part.shape[1:])) for part in parts], dim=1)
-        yield _finite(at_least_single(whole))
+        yield _zero_unless_finite(at_least_single(whole))
 
 
-def _finite(rows: Tensor) -> Tensor:
-    # A sum of finite numbers can overflow, so what looks bad is looked at closely.
+def _zero_unless_finite(rows: Tensor) -> Tensor:
+    # A sum of finite numbers can overflow, so an infinite sum is checked row by row.
     if bool(torch.isfinite(rows.sum())):
         return rows
     return rows.masked_fill(~torch.isfinite(rows).all(dim=1, keepdim=True), 0.0)

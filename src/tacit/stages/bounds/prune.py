@@ -1,8 +1,8 @@
-"""Pruning before the noise: by a mask that past releases chose, or, as published, with an error fed back.
+"""Pruning before the noise: by a mask from past releases, or, as published, with error feedback.
 
-The first is proven: which coordinates are looked at is public before a lot is drawn. The second adds to every
-gradient what earlier steps left out, un-noised: within one step nothing is wrong with its sensitivity, but
-what it remembers is private, and one example of the past reaches every gradient of the present.
+The first is proven: the mask is public before a lot is drawn. The second adds to every gradient what earlier steps left
+out, without noise. Within one step its sensitivity is right, but its state is private, and one example of a past lot
+affects every later gradient.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _MASK, _MEAN = "<mask> ", "<mean> "
 
 @dataclass(frozen=True)
 class MaskedClip:
-    """Clip what a mask leaves of each gradient; the mask is where past releases were largest.
+    """Clip the coordinates of each gradient in which past releases were largest, and drop the others.
 
-    A share `keep` of the coordinates is looked at, and only these carry noise. Every `refresh`-th step, the first
-    included, looks at all of them, or what was left out once would never come back. Past releases are
-    averaged exponentially with `memory`.
+    A share `keep` of the coordinates is used, and only these carry noise. Every `refresh`-th step, the first included,
+    uses all of them; otherwise a coordinate that was left out once would never return. `memory` is that of the
+    exponential average of past releases.
     """
 
     norm: float = 1.0
@@ -37,13 +37,9 @@ class MaskedClip:
     memory: float = 0.9
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "norm", _validate.positive("norm", self.norm))
-        object.__setattr__(self, "keep", _validate.rate("keep", self.keep))
-        object.__setattr__(self, "refresh", _validate.count("refresh", self.refresh))
-        object.__setattr__(self, "memory", _validate.unit("memory", self.memory))
+        _validate.check_fields(self, positive="norm", rate="keep", count="refresh", unit="memory")
 
     def init(self, like: Tensors, lot_size: float) -> State:
-        """All coordinates at first."""
         return {
             "step": torch.tensor(0),
             **{_MASK + name: torch.ones_like(value) for name, value in like.items()},
@@ -51,19 +47,18 @@ class MaskedClip:
         }
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
-        """The sum of masked and clipped gradients."""
-        mask = _under(_MASK, state)
+        mask = _select(_MASK, state)
         norms = at_least_single(gradients.scaled_norms(mask))
-        # An example that is not finite where nobody looks counts zero all the same.
+        # An example that is not finite outside the mask counts zero too.
         weights = finite_only(gradients.norms(), clip_weights(norms, self.norm))
         sums = gradients.weighted_sum(weights)
         return BoundedSum({name: value * mask[name].to(value.dtype) for name, value in sums.items()}, self.norm)
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        """Take the noise off where nothing was looked at, and choose where to look next."""
-        mask, mean = _under(_MASK, state), _under(_MEAN, state)
+        """Remove the noise outside the mask, and choose the next mask."""
+        mask, mean = _select(_MASK, state), _select(_MEAN, state)
         values = {name: value * mask[name].to(value.dtype) for name, value in noisy.items()}
-        seen = {name: torch.where(mask[name] > 0, self._averaged(values[name], old), old) for name, old in mean.items()}
+        seen = {name: torch.where(mask[name] > 0, self._average(values[name], old), old) for name, old in mean.items()}
         step = int(state["step"]) + 1
         chosen = (
             mark_largest(seen, self.keep) if step % self.refresh else {n: torch.ones_like(m) for n, m in mask.items()}
@@ -74,7 +69,7 @@ class MaskedClip:
             **{_MEAN + name: value for name, value in seen.items()},
         }
 
-    def _averaged(self, value: Tensor, old: Tensor) -> Tensor:
+    def _average(self, value: Tensor, old: Tensor) -> Tensor:
         return self.memory * old + (1 - self.memory) * value.to(old.dtype)
 
 
@@ -82,23 +77,21 @@ class MaskedClip:
 class FeedbackClip:
     """Add to every gradient what earlier steps left out, then clip (Xiang et al. 2023, as published).
 
-    Its state is fed by the published noise (`stages.noise.PrunedNoise`), which hands over the residual as it is.
-    Nothing is proven about what comes of it.
+    `stages.noise.PrunedNoise` returns the residual without noise, and it becomes the state. Nothing is proven.
     """
 
     norm: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "norm", _validate.positive("norm", self.norm))
+        _validate.check_fields(self, positive="norm")
 
     def init(self, like: Tensors, lot_size: float) -> State:
-        """Nothing was left out yet."""
         lot = {"lot_size": torch.tensor(lot_size, dtype=torch.float64)}
         return {**lot, **{RESIDUAL + name: torch.zeros_like(value) for name, value in like.items()}}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
-        """The sum of clipped (gradient + residual), without forming one of them."""
-        residual = _under(RESIDUAL, state)
+        """The sum of clipped (gradient + residual), computed without the individual gradients."""
+        residual = _select(RESIDUAL, state)
         own = at_least_single(gradients.norms())
         length = sum(float(value.double().square().sum()) for value in residual.values())
         squares = own.square() + 2 * gradients.products(residual).to(own.dtype) + length
@@ -108,11 +101,11 @@ class FeedbackClip:
         return BoundedSum(values, self.norm)
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        """Take the residual off what came, in the units of one average gradient."""
+        """Remove the residual from the release, in units of one average gradient."""
         left = {name: value for name, value in noisy.items() if name.startswith(RESIDUAL)}
         values = {name: value for name, value in noisy.items() if not name.startswith(RESIDUAL)}
         return values, {**state, **{name: value / float(state["lot_size"]) for name, value in left.items()}}
 
 
-def _under(prefix: str, state: State) -> dict[str, Tensor]:
+def _select(prefix: str, state: State) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -54,17 +54,17 @@ class GaussianNoise:
         return Release(self.add(bounded, rng), self.event(bounded.dimension))
 
     def mean_in_place(self, bounded: BoundedSum, rng: Stream, lot_size: float) -> Tensors:
-        """The sum with noise over the public lot size. The sum is overwritten: large models are bound by memory."""
+        """The sum with noise over the public lot size. Overwrites the sum, because large models are bound by memory."""
         std = self._require_multiplier() * bounded.sensitivity
         if not _LEAST < std < _MOST:
             raise InvalidArgument(
-                f"The noise would have a standard deviation of {std:g}, which single precision does not hold. Choose a "
-                "clip norm nearer to 1; the learning rate makes up for it."
+                f"The noise would have a standard deviation of {std:g}, out of the range of single precision. Choose a "
+                "clip norm nearer to 1, and scale the learning rate accordingly."
             )
         values = bounded.values
         if not values:
             return {}
-        # In units of the grid, a power of two, nothing is rounded but where it should be.
+        # The grid is a power of two, so values in units of it are rounded only by `rint` below.
         grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
         is_wide = torch.float64 in [value.dtype for value in values.values()]
         kind = torch.float64 if is_wide else torch.float32
@@ -75,11 +75,11 @@ class GaussianNoise:
             _add(noisy.values(), pieces, real(1 / grid), real(grid / lot_size))
         else:
             flat = rng.normal(bounded.dimension, wide=kind == torch.float64, scale=std / grid)
-            _add_there(list(noisy.values()), flat, 1 / grid, grid / lot_size)
+            _add_on_device(list(noisy.values()), flat, 1 / grid, grid / lot_size)
         return noisy
 
     def event(self, dimension: int) -> Gaussian:
-        """One Gaussian release, whatever its dimension."""
+        """One Gaussian release, for every dimension."""
         return _event(self._require_multiplier())
 
     def _require_multiplier(self) -> float:
@@ -91,14 +91,14 @@ class GaussianNoise:
 
 
 def _plain(value: Tensor, kind: torch.dtype) -> Tensor:
-    """The same numbers in a row and in this precision: itself if it has both."""
+    """The same numbers, contiguous and in this precision; without a copy if possible."""
     return value if value.dtype is kind and value.is_contiguous() else value.to(kind).contiguous()
 
 
 def _add(values: Iterable[Tensor], noise: Iterator[NDArray[Any]], unit: np.floating, back: np.floating) -> None:
-    """Add noise to the values in units of the grid, round, and scale back: piece by piece, while noise is in the cache.
+    """Add noise to the values in units of the grid, round, and scale back: in pieces that stay in the cache.
 
-    In numpy, as small models are bound by calls.
+    In numpy, because small models are bound by the cost of calls.
     """
     drawn = _NOTHING
     for value in values:
@@ -115,8 +115,8 @@ def _add(values: Iterable[Tensor], noise: Iterator[NDArray[Any]], unit: np.float
             drawn = drawn[count:]
 
 
-def _add_there(values: list[Tensor], noise: NDArray[Any], unit: float, back: float) -> None:
-    """The same where the values are, on another device."""
+def _add_on_device(values: list[Tensor], noise: NDArray[Any], unit: float, back: float) -> None:
+    """The same on another device."""
     pieces = torch.from_numpy(noise).to(values[0].device).split_with_sizes([value.numel() for value in values])
     torch._foreach_mul_(values, unit)
     torch._foreach_add_(values, [piece.view(value.shape) for piece, value in zip(pieces, values, strict=True)])
