@@ -11,8 +11,8 @@ import numpy as np
 from experiments.library import Order
 from numpy.typing import NDArray
 
-from tacit.datasets import data_folder, load_words
-from tacit.recipes.run import features_for
+from tacit.datasets import find_data_folder, load_words
+from tacit.recipes.run import choose_features
 
 Labels = NDArray[np.int64]
 _PIECE = 1_000
@@ -41,7 +41,7 @@ def read(order: Order, name: str) -> Featured:
 def _rows(order: Order, about: dict[str, Any], most: int) -> Featured:
     data = order.load(about["data"])
     shape = tuple(about["shape"]) if "shape" in about else None
-    features = features_for(about["kind"], shape, about.get("numbers", 0))
+    features = choose_features(about["kind"], shape, about.get("numbers", 0))
     parts = [(inputs[:most], labels[:most]) for inputs, labels in (data.train, data.test)]
     made = [(kept(about["data"], features, inputs), labels) for inputs, labels in parts]
     return Featured(made[0], made[1], data.classes, min(data.population, most))
@@ -55,7 +55,7 @@ def kept(name: str, features: Any, inputs: NDArray[Any]) -> NDArray[np.float32]:
     about = (
         f"{inputs.shape}".encode() + np.ascontiguousarray(flat[:100]).tobytes() + features.transform(flat[:8]).tobytes()
     )
-    path = data_folder() / "features" / f"{name}-{hashlib.sha256(about).hexdigest()[:16]}.npy"
+    path = find_data_folder() / "features" / f"{name}-{hashlib.sha256(about).hexdigest()[:16]}.npy"
     if not path.is_file():
         pieces = [features.transform(flat[start : start + _PIECE]) for start in range(0, len(flat), _PIECE)]
         _write(path, np.concatenate(pieces))
@@ -71,7 +71,7 @@ def _write(path: Path, rows: NDArray[np.float32]) -> None:
 
 
 def _words(about: dict[str, Any], most: int) -> Featured:
-    features = features_for("text", None, 0)
+    features = choose_features("text", None, 0)
     # Reviews come sorted by label: every other one keeps both kinds, where not all are taken.
     parts = []
     for texts, labels in load_words(about["data"]):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tacit.features import PrivateCentring
-from tacit.recipes.run import Prepared
+from tacit.recipes.run import PreparedInputs
 
 from .data import Featured
 
@@ -23,7 +23,7 @@ def accuracy_without_noise(data: Featured) -> dict[str, Any]:
     is_text = not isinstance(rows, np.ndarray)
     is_image = not is_text and rows.shape[1] > 1_000
     mean = PrivateCentring(_NO_NOISE, len(rows), random_state=0).fit(rows) if is_image else None
-    prepared = Prepared("text" if is_text else "image", None, mean)
+    prepared = PreparedInputs("text" if is_text else "image", None, mean)
     inputs, targets = prepared.of_features(rows), torch.from_numpy(labels)
     model = prepared.model(rows.shape[1], data.classes)
     optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM)

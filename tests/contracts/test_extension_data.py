@@ -136,7 +136,7 @@ def centroid(tmp_path):
 
 
 def test_a_data_set_of_one_file_is_listed_and_loaded_by_name(toyset):
-    assert "toyset" in datasets.names()
+    assert "toyset" in datasets.list_names()
     data = datasets.load("toyset")
     assert (data.name, data.population, data.source) == ("toyset", 800, "https://example.org/toyset")
     assert data.defaults == toyset.DATASET.defaults
@@ -168,7 +168,7 @@ def test_an_installed_package_adds_a_data_set_to_every_process(tmp_path):
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "from tacit import datasets\n"
-        "assert 'toyset' in datasets.names() and 'toyset' not in sys.modules\n"
+        "assert 'toyset' in datasets.list_names() and 'toyset' not in sys.modules\n"
         "assert datasets.load('toyset').population == 800"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -11,7 +11,7 @@ import pytest
 from sklearn import datasets as sklearn_datasets
 
 from tacit import datasets
-from tacit.datasets import SHIPPED, TrainingDefaults, adult, is_kept, load, names
+from tacit.datasets import SHIPPED, TrainingDefaults, adult, is_kept, list_names, load
 from tacit.errors import InvalidArgument
 
 # Few rows are enough to tell how files are read; that they are too few is tested where it is said.
@@ -217,7 +217,7 @@ def test_missing_tables_are_refused_with_every_name_looked_for(tmp_path):
 
 def test_an_unknown_name_is_refused_with_all_known_ones():
     message = refusal("mnsit")
-    for name in names():
+    for name in list_names():
         assert name in message
     assert message.endswith("Did you mean mnist?")
 

@@ -17,7 +17,7 @@ from tacit.estimators import PrivateClassifier
 from tacit.features import Knots
 from tacit.ledger import Ledger
 from tacit.recipes.recipe import CONSTANT, auto
-from tacit.recipes.run import Prepared, WordScores, features_for, list_released, prepare, restore_prepared
+from tacit.recipes.run import PreparedInputs, WordScores, choose_features, list_released, prepare, restore_prepared
 
 GOOD, BAD = "wonderful film superb cast moving story", "dull film clumsy cast empty story"
 
@@ -138,7 +138,7 @@ def test_a_preparation_is_restored_from_what_it_released(kind):
         "image": images()[0][:300],
         "handwriting": images()[0][:300],
     }[kind]
-    features = features_for(kind, (16, 16), 4)
+    features = choose_features(kind, (16, 16), 4)
     recipe = auto(kind, population=300, epsilon=50.0, delta=1e-5)
     multiplier = recipe.preparation_multiplier(50.0, 1e-5)
     prepared, _ = prepare(recipe, x, features, multiplier, 0)
@@ -188,7 +188,7 @@ def test_words_stored_in_parts_take_one_place_each():
     rng = np.random.default_rng(0)
     columns = np.concatenate([rng.permutation(300), rng.permutation(300)])
     x = sparse.csr_matrix((rng.uniform(size=600), columns, [0, 600]), (1, 300))
-    found, dense = (Prepared("text", None, None).of_features(each) for each in (x, x.toarray()))
+    found, dense = (PreparedInputs("text", None, None).of_features(each) for each in (x, x.toarray()))
     assert torch.allclose(found, dense, atol=1e-6)
     scores = WordScores(302, 1)
     torch.nn.init.normal_(scores.scores.weight)

@@ -40,14 +40,14 @@ __all__ = [
     "Remote",
     "Source",
     "TrainingDefaults",
-    "data_folder",
     "encode",
+    "find_data_folder",
     "is_kept",
     "is_table",
+    "list_names",
     "load",
     "load_table",
     "load_words",
-    "names",
     "read_from",
     "register",
     "scale_to_unit",
@@ -151,7 +151,7 @@ def register(dataset: DataSet) -> DataSet:
     return dataset
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     """The names that `load` takes: those of this package, those registered, and those of installed packages."""
     return tuple(sorted({*SHIPPED, *_registered, *entry_points(group=_GROUP).names}))
 
@@ -175,7 +175,9 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Data:
     dataset = _find(name) or _find_edition(name, where)
     data = replace(_load(dataset, where), source=dataset.source.page, defaults=dataset.defaults)
     if not len(data.train[0]) + len(data.test[0]):
-        raise InvalidArgument(f"The files of {name} in {where or data_folder()} hold no examples. Fetch them again.")
+        raise InvalidArgument(
+            f"The files of {name} in {where or find_data_folder()} hold no examples. Fetch them again."
+        )
     data.warn_if_size_differs(is_declared=False)
     return data
 
@@ -206,7 +208,7 @@ def is_table(name: str) -> bool:
     return name.lower().endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".npz"))
 
 
-def data_folder() -> Path:
+def find_data_folder() -> Path:
     """The folder in which data sets are kept, each in a subfolder with its name."""
     chosen = os.environ.get(VARIABLE)
     if chosen:
@@ -221,7 +223,7 @@ def read_from(name: str, where: Path | None, read: Callable[[Path], _READ | None
     dataset = _find(name)
     if dataset is None:
         raise _unknown(name)
-    folder = data_folder() / name if where is None else where
+    folder = find_data_folder() / name if where is None else where
     found = _read_first(dataset, where, read)
     if found is None and where is None and dataset.source.remotes:
         from tacit.datasets._download import fetch
@@ -264,7 +266,7 @@ def _find_edition(name: str, where: Path | None) -> DataSet:
     there = [one for one in editions if one.is_there and any(map(one.is_there, _list_places(one, where)))]
     if len(there) > 1:
         choices = " or ".join(one.name for one in there)
-        raise InvalidArgument(f"{where or data_folder()} holds several editions of {name}. Choose {choices}.")
+        raise InvalidArgument(f"{where or find_data_folder()} holds several editions of {name}. Choose {choices}.")
     if not there and where is not None:
         searched = " ".join(_describe_search(one, where) for one in editions)
         raise InvalidArgument(f"There is no edition of {name} in {where}. {searched}")
@@ -272,14 +274,14 @@ def _find_edition(name: str, where: Path | None) -> DataSet:
 
 
 def _unknown(name: str) -> InvalidArgument:
-    close = difflib.get_close_matches(name, names(), n=1)
+    close = difflib.get_close_matches(name, list_names(), n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
-    return InvalidArgument(f"There is no data set {name!r}. Known are {', '.join(names())}.{hint}")
+    return InvalidArgument(f"There is no data set {name!r}. Known are {', '.join(list_names())}.{hint}")
 
 
 def _read_first(dataset: DataSet, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ | None:
     """Read from the first place that has the files, or else from the only file with a known ending."""
-    folder = data_folder() / dataset.name if where is None else where
+    folder = find_data_folder() / dataset.name if where is None else where
     try:
         for place in _list_places(dataset, where):
             found = read(place)
@@ -296,8 +298,8 @@ def _list_places(dataset: DataSet, where: Path | None) -> list[Path]:
     inside = (dataset.name, dataset.name.replace("-", "_"), *dataset.folders)
     if where is not None:
         return [where, *_list_folders(where, inside)]
-    kept = data_folder() / dataset.name
-    return [kept, *_list_folders(kept, inside), *_list_folders(data_folder(), inside)]
+    kept = find_data_folder() / dataset.name
+    return [kept, *_list_folders(kept, inside), *_list_folders(find_data_folder(), inside)]
 
 
 def _list_folders(where: Path, inside: tuple[str, ...]) -> Iterator[Path]:

@@ -28,21 +28,21 @@ def fetch(name: str, source: Source, into: Path, searched: str) -> None:
         if (into / remote.file).is_file():
             continue
         try:
-            with _folder_for(into):
+            with _make_folder(into):
                 _download(remote, into)
         # Whatever goes wrong with the network, the remedy is the same.
         except Exception as error:
             reason = _explain(error, remote.url)
             raise DataMissing(
                 f"{name} is not on this machine, and could not be downloaded ({reason}). {searched} "
-                f"{_how_to_get(source, into)}",
+                f"{_describe_source(source, into)}",
                 f"Or give the path of your copy: --data-path PATH on the command line, load({name!r}, path) in Python, "
                 f"or {VARIABLE} for the folder that holds copies, each in a subfolder with its name.",
             ) from error
 
 
 @contextmanager
-def _folder_for(into: Path) -> Iterator[None]:
+def _make_folder(into: Path) -> Iterator[None]:
     """Make the folder; if the download fails, remove it and the parents that were made for it."""
     made = [folder for folder in (into, *into.parents) if not folder.exists()]
     try:
@@ -62,7 +62,7 @@ def _download(remote: Remote, into: Path) -> None:
 
     # Pooch announces every file on standard error, where our own progress bar is.
     pooch.get_logger().setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(dir=into, prefix=".unfinished-") as scratch, _progress(remote.file) as shown:
+    with tempfile.TemporaryDirectory(dir=into, prefix=".unfinished-") as scratch, _show_progress(remote.file) as shown:
         downloader = pooch.HTTPDownloader(progressbar=shown, timeout=_SECONDS)
         served = None if remote.inside is not None else f"sha256:{remote.sha256}"
         arrived = Path(
@@ -86,7 +86,7 @@ def _check_inside(arrived: Path, remote: Remote) -> None:
         raise ValueError(f"its SHA-256 is {found} instead of {remote.sha256}")
 
 
-def _how_to_get(source: Source, into: Path) -> str:
+def _describe_source(source: Source, into: Path) -> str:
     files = ", ".join(remote.file for remote in source.remotes)
     addresses = " ".join(remote.url for remote in source.remotes)
     return f"Put {files} into {into} (from {addresses}); {source.page} describes the data."
@@ -105,7 +105,7 @@ def _explain(error: Exception, url: str) -> str:
 
 
 @contextmanager
-def _progress(file: str) -> Iterator[Any]:
+def _show_progress(file: str) -> Iterator[Any]:
     """The progress bar that pooch reports to: on standard error, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn

@@ -49,7 +49,7 @@ class File(NamedTuple):
     content: bytes
 
 
-def forms(name: str) -> tuple[str, str]:
+def list_forms(name: str) -> tuple[str, str]:
     """The names that a file may have: plain and gzipped."""
     return name, f"{name}.gz"
 
@@ -63,7 +63,7 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(_ARCHIVES)
 
 
-def content(file: Path) -> bytes:
+def read_content(file: Path) -> bytes:
     """The content of a file, unpacked if its name ends in .gz. A saved web page is refused."""
     raw = file.read_bytes()
     if raw[:_PAGE_SEEN].removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_PAGE):
@@ -81,7 +81,7 @@ def find_files(where: Path, names: Sequence[str], archives: Sequence[str] = ()) 
     `where` may also be one of the files, with the others in the same folder, or an archive. In an archive, files may be
     in any folder and in archives of their own.
     """
-    pointed = {name: where for name in names if where.is_file() and where.name in forms(name)}
+    pointed = {name: where for name in names if where.is_file() and where.name in list_forms(name)}
     files = {**_find_named(where.parent if pointed else where, names), **pointed}
     missing = [name for name in names if name not in files]
     if not missing:
@@ -96,7 +96,7 @@ def find_files(where: Path, names: Sequence[str], archives: Sequence[str] = ()) 
 
 def _find_named(folder: Path, names: Sequence[str]) -> dict[str, Path]:
     """Those of the files that are in the folder, plain or gzipped."""
-    files = {name: [folder / form for form in forms(name) if (folder / form).is_file()] for name in names}
+    files = {name: [folder / form for form in list_forms(name) if (folder / form).is_file()] for name in names}
     return {name: found[0] for name, found in files.items() if found}
 
 
@@ -111,7 +111,7 @@ def _search_archives(archives: Sequence[Path], names: Sequence[str]) -> dict[str
 
 
 def _search_archive(archive: Path, names: Sequence[str]) -> dict[str, File] | None:
-    called, found = {form: name for name in names for form in forms(name)}, dict[str, File]()
+    called, found = {form: name for name in names for form in list_forms(name)}, dict[str, File]()
     with explain_errors(archive, f"an archive with {', '.join(names)}"):
         for path, data in list_members(archive, called):
             form = Path(path).name
@@ -143,7 +143,7 @@ def find_one_file(where: Path, names: Sequence[str], archives: Sequence[str] = (
 
 def _read(file: Path) -> File:
     with explain_errors(file, "what its name says"):
-        return File(file, content(file))
+        return File(file, read_content(file))
 
 
 def list_members(archive: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, bytes]]:

@@ -44,7 +44,7 @@ from tacit.datasets._data import (
     to_labels,
     to_numbers,
 )
-from tacit.datasets._files import content, explain_errors, parse_rows, read_npz
+from tacit.datasets._files import explain_errors, parse_rows, read_content, read_npz
 from tacit.errors import InvalidArgument
 
 EXAMPLE = 'rows = 1000, then [columns], age = { low = 0, high = 100 }, smoker = ["no", "yes"]'
@@ -292,7 +292,7 @@ def _read_npz_columns(file: Path, declared: Bounds) -> dict[str, Array]:
 
 def _read_utf8(file: Path) -> bytes:
     """The content of a text file in UTF-8. An error names the line, and nothing of its content."""
-    text = content(file)
+    text = read_content(file)
     try:
         text.decode("utf-8-sig")
     except UnicodeDecodeError as error:

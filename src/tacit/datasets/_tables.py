@@ -70,7 +70,7 @@ class PublishedTable:
             missing = [column for column in (*self.book, self.target) if column not in columns]
             if missing:
                 raise ValueError(f"it has no column {missing[0]!r}")
-            inputs, targets = encode(columns, self.book), self._classes(columns[self.target])
+            inputs, targets = encode(columns, self.book), self._to_classes(columns[self.target])
         train, test = split_rows(inputs, targets)
         return Data(
             self.name,
@@ -83,7 +83,7 @@ class PublishedTable:
             numbers=count_numbers(self.book),
         )
 
-    def _classes(self, values: Array) -> Array:
+    def _to_classes(self, values: Array) -> Array:
         labels = to_labels(values)
         unknown = sorted(set(labels) - set(self.labels))
         if unknown:

@@ -1,9 +1,9 @@
 """Bank marketing: does a client subscribe to a term deposit?"""
 
-from __future__ import annotations
+from functools import partial
 
 from tacit.datasets import Remote, Source, TrainingDefaults
-from tacit.datasets._data import Array, Category, CodeBook, Number
+from tacit.datasets._data import Category, CodeBook, Number
 from tacit.datasets._tables import PublishedTable, parse_with_header
 
 _YES_NO = Category.of("no yes unknown")
@@ -37,10 +37,6 @@ _BOOK: CodeBook = {
 }
 
 
-def _to_columns(text: bytes) -> dict[str, Array]:
-    return parse_with_header(text, ";")
-
-
 _TABLE = PublishedTable(
     "bank",
     files=("bank-additional-full.csv",),
@@ -49,7 +45,7 @@ _TABLE = PublishedTable(
     book=_BOOK,
     target="y",
     labels={"no": 0, "yes": 1},
-    to_columns=_to_columns,
+    to_columns=partial(parse_with_header, delimiter=";"),
     example="client",
 )
 _REMOTE = Remote(

@@ -1,17 +1,9 @@
 """Fashion-MNIST: pictures of clothes, in files as those of MNIST."""
 
-from __future__ import annotations
-
-from pathlib import Path
+from functools import partial
 
 from tacit.datasets import DataSet, Source, TrainingDefaults
-from tacit.datasets._data import Data
 from tacit.datasets._images import list_mnist_files, read_mnist_form
-
-
-def _read(where: Path) -> Data | None:
-    return read_mnist_form("fashion-mnist", where)
-
 
 DATASET = DataSet(
     "fashion-mnist",
@@ -25,7 +17,7 @@ DATASET = DataSet(
             "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
         },
     ),
-    read=_read,
+    read=partial(read_mnist_form, "fashion-mnist"),
     files=list_mnist_files("fashion-mnist.npz", "fashion_mnist.npz"),
     # The folders of torchvision and of the authors' repository.
     folders=("FashionMNIST/raw", "data/fashion"),

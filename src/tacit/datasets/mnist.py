@@ -1,17 +1,9 @@
 """MNIST: handwritten digits."""
 
-from __future__ import annotations
-
-from pathlib import Path
+from functools import partial
 
 from tacit.datasets import DataSet, Source, TrainingDefaults
-from tacit.datasets._data import Data
 from tacit.datasets._images import list_mnist_files, read_mnist_form
-
-
-def _read(where: Path) -> Data | None:
-    return read_mnist_form("mnist", where, is_handwriting=True)
-
 
 DATASET = DataSet(
     "mnist",
@@ -25,7 +17,7 @@ DATASET = DataSet(
             "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
         },
     ),
-    read=_read,
+    read=partial(read_mnist_form, "mnist", is_handwriting=True),
     files=list_mnist_files("mnist.npz"),
     # torchvision's folder. Fashion-MNIST has files of the same names, so only folders of a known name are searched.
     folders=("MNIST/raw",),

@@ -13,7 +13,7 @@ import numpy as np
 
 from tacit.datasets import DataSet, Source, TrainingDefaults
 from tacit.datasets._data import Array, Data, count_training_rows, split_rows
-from tacit.datasets._files import File, content, explain_errors, find_one_file, forms, is_archive
+from tacit.datasets._files import File, explain_errors, find_one_file, is_archive, list_forms, read_content
 
 _STARS = 5.0
 
@@ -75,10 +75,10 @@ class Edition:
         """Whether the ratings of this edition are there. A file of any other name is recognised by its separator."""
         if not where.is_file() or is_archive(where.name):
             return self._find(where) is not None
-        if any(where.name in forms(file) for file in self._files()):
+        if any(where.name in list_forms(file) for file in self._files()):
             return True
         with explain_errors(where, "ratings"):
-            first_line = content(where).partition(b"\n")[0]
+            first_line = read_content(where).partition(b"\n")[0]
         is_of_another = where.name.partition(".gz")[0] in _RESERVED
         return not is_of_another and (b"::" in first_line) == (self.separator == "::")
 

@@ -162,7 +162,7 @@ def complete_guarantee(
                 "added or removed. Declare data_norm, or use mode='rigorous'."
             )
         event = estimate + event
-    about_x = assumptions_about_x(estimator)
+    about_x = list_assumptions(estimator)
     return replace(guarantee, event=event, assumptions=(*guarantee.assumptions, *assumptions, *about_x, ONE_FIT))
 
 
@@ -193,7 +193,7 @@ def _event_for_examples(guarantee: Guarantee) -> Event:
     return Unproven(said, f"{' and '.join(guarantee.unprotected)} have no noise", guarantee.event.adjacency)
 
 
-def assumptions_about_x(estimator: Any) -> tuple[Assumption, ...]:
+def list_assumptions(estimator: Any) -> tuple[Assumption, ...]:
     """The assumptions of a fit about X. Call it within `fit`, as it looks for running pipelines.
 
     There are none for an estimator that scales by declared bounds, unless a transformer was fitted before it.

@@ -36,10 +36,10 @@ from tacit.features.tables import to_sparse_rows
 from tacit.guarantee import Assumption, Guarantee
 from tacit.recipes.recipe import Recipe, auto
 from tacit.recipes.run import (
-    Prepared,
+    PreparedInputs,
     RecipePlan,
     begin_by_recipe,
-    features_for,
+    choose_features,
     list_released,
     recognise_kind,
     restore_prepared,
@@ -97,10 +97,10 @@ def _choose_recipe(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tup
     recipe = auto(kind, population=population, epsilon=estimator.epsilon, delta=estimator.delta)
     columns = np.asarray(x).shape[1] if kind == "table" else 0
     numbers = columns if estimator.numbers is None else _validate.count("numbers", estimator.numbers, at_least=0)
-    return recipe, features_for(kind, estimator.shape, numbers), more
+    return recipe, choose_features(kind, estimator.shape, numbers), more
 
 
-def score_by_recipe(prepared: Prepared, model: torch.nn.Module, x: Any) -> NDArray[np.float64]:
+def score_by_recipe(prepared: PreparedInputs, model: torch.nn.Module, x: Any) -> NDArray[np.float64]:
     """One score per class for every example."""
     x = _to_rows(x)
     with torch.no_grad():
@@ -142,7 +142,7 @@ class SavedModel:
 
     recipe: Recipe
     examples: ExampleForm
-    prepared: Prepared
+    prepared: PreparedInputs
     model: nn.Module
     guarantee: Guarantee
 
@@ -156,7 +156,7 @@ class SavedModel:
 def save_model(
     path: Path,
     model: nn.Module,
-    prepared: Prepared,
+    prepared: PreparedInputs,
     recipe: Recipe,
     examples: ExampleForm,
     guarantee: Guarantee,
@@ -193,7 +193,7 @@ def _rebuild(about: dict[str, str], tensors: dict[str, Tensor]) -> SavedModel:
     guarantee = Guarantee.from_json(about["guarantee"])
     weights = {name: value for name, value in tensors.items() if name.endswith(_WEIGHTS)}
     arrays = {name: value.numpy() for name, value in tensors.items() if name not in weights}
-    features = features_for(recipe.kind, shape, examples.numbers)
+    features = choose_features(recipe.kind, shape, examples.numbers)
     cost = from_json(about[_COST]) if _COST in about else None
     prepared = restore_prepared(recipe, features, json.loads(about["multiplier"]), arrays, cost)
     return SavedModel(recipe, ExampleForm(shape, examples.numbers), prepared, _make_model(prepared, weights), guarantee)
@@ -216,7 +216,7 @@ def _read_file(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return about, tensors
 
 
-def _make_model(prepared: Prepared, weights: dict[str, Tensor]) -> nn.Module:
+def _make_model(prepared: PreparedInputs, weights: dict[str, Tensor]) -> nn.Module:
     """The linear model with these weights."""
     (matrix,) = weights.values()
     is_text = prepared.kind == "text"

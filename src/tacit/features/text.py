@@ -108,12 +108,9 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _keep(self, words: Iterable[str]) -> list[str]:
         """Words of a text without the common ones; negated where they follow a negation."""
-        common = self._common()
+        common = frozenset(self.common)
         kept = [word for word in words if word not in common]
         return _negate(kept) if self.is_negated else kept
-
-    def _common(self) -> frozenset[str]:
-        return self.common if isinstance(self.common, frozenset) else frozenset(self.common)
 
     def _make_lookup(self) -> Any:
         """A function from a word to its column, or -1."""

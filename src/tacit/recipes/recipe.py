@@ -170,7 +170,7 @@ def plan_steps(
 ) -> list[PlanRow]:
     """The recipe and its neighbours with fewer and more steps, by number of steps. No data are read."""
     recipe = auto(kind, population=population, epsilon=epsilon, delta=delta)
-    each = _seconds_a_plan_row(columns, classes)
+    each = _time_one_row(columns, classes)
     found = []
     for steps in sorted({*_OTHER_STEPS, recipe.steps}):
         other = recipe.with_steps(steps, epsilon, delta)
@@ -194,7 +194,7 @@ def _plan_row(recipe: Recipe, epsilon: float, delta: float, weights: int, each: 
     )
 
 
-def _seconds_a_plan_row(columns: int, classes: int) -> float:
+def _time_one_row(columns: int, classes: int) -> float:
     """Seconds to fetch one row and multiply it twice on this machine: the best of five."""
     rows = np.ones((_TIMED_ROWS, columns), dtype=np.float32)
     weights, errors = np.ones((columns, classes), dtype=np.float32), np.ones((_TIMED_ROWS, classes), dtype=np.float32)

@@ -53,7 +53,7 @@ LOSS = F.cross_entropy
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedInputs:
     """Public features and the released preparation: together a function of one example at a time."""
 
     kind: Kind
@@ -81,10 +81,10 @@ class Prepared:
 
     def model(self, columns: int, outputs: int) -> nn.Module:
         """A linear model of this many features, with weights of zero."""
-        return WordScores(columns + 2, outputs) if self.kind == "text" else _linear(columns + 1, outputs)
+        return WordScores(columns + 2, outputs) if self.kind == "text" else _make_linear(columns + 1, outputs)
 
 
-def _linear(columns: int, outputs: int) -> nn.Module:
+def _make_linear(columns: int, outputs: int) -> nn.Module:
     model = nn.Linear(columns, outputs, bias=False)
     nn.init.zeros_(model.weight)
     return model
@@ -112,7 +112,7 @@ def prepare(
     seed: int | None,
     *,
     shape: tuple[int, ...] | None = None,
-) -> tuple[Prepared, Any]:
+) -> tuple[PreparedInputs, Any]:
     """Release the preparation of the recipe; return it and the features of `x`.
 
     Without `features`, `x` holds them already: for images, those of images of this `shape`.
@@ -121,7 +121,7 @@ def prepare(
     made: Preparation | None = None
     if multiplier is not None:
         made = _make_preparation(recipe, rows.shape[1], features, multiplier, seed, shape).fit(rows)
-    return Prepared(recipe.kind, features, made), rows
+    return PreparedInputs(recipe.kind, features, made), rows
 
 
 def list_released(preparation: Preparation | None) -> dict[str, Tensor]:
@@ -141,20 +141,20 @@ def restore_prepared(
     multiplier: float | None,
     arrays: Mapping[str, NDArray[np.float32]],
     event: Event | None = None,
-) -> Prepared:
+) -> PreparedInputs:
     """Rebuild what `prepare` made from what it released. Nothing is released again.
 
     `event` is the cost that was emitted then. Files of earlier versions do not hold it; the recipe's is used for them.
     """
     if multiplier is None:
-        return Prepared(recipe.kind, features, None)
+        return PreparedInputs(recipe.kind, features, None)
     made: Any = _make_preparation(recipe, len(arrays["mean"]), features, multiplier, None, None)
     for name in sorted(arrays, key=lambda each: (len(each), each)):
         several, _, place = name.partition(" ")
         setattr(made, f"{several}_", [*getattr(made, f"{several}_", []), arrays[name]] if place else arrays[name])
     made.n_features_in_ = len(arrays["mean"])
     made.event_ = recipe.preparation_event(multiplier) if event is None else event
-    return Prepared(recipe.kind, features, made)
+    return PreparedInputs(recipe.kind, features, made)
 
 
 def _make_preparation(
@@ -167,14 +167,14 @@ def _make_preparation(
         return PrivateCentring(multiplier, recipe.population, random_state=seed)
     if recipe.kind == "table":
         return PrivateWhitening(multiplier, recipe.population, axes=(columns,), random_state=seed)
-    layout = features_for(recipe.kind, shape, 0) if features is None else features
+    layout = choose_features(recipe.kind, shape, 0) if features is None else features
     along = (len(layout.axes) - 2,)
     return PrivateWhitening(
         multiplier, recipe.population, axes=layout.axes, along=along, columns=layout.columns, random_state=seed
     )
 
 
-def features_for(kind: Kind, shape: tuple[int, ...] | None, numbers: int) -> Any:
+def choose_features(kind: Kind, shape: tuple[int, ...] | None, numbers: int) -> Any:
     """Public features: scattering for images, ramps for the numbers of a table, hashed words for texts.
 
     Colour images are scenes, where left and right do not matter. Handwriting is set upright.
@@ -269,17 +269,17 @@ class RecipePlan:
         return Course((*prepares, *steps.blocks), is_repeatable)
 
 
-class Trained:
+class TrainedModel:
     """A model, the preparation of its inputs, and the guarantee of both."""
 
-    def __init__(self, model: torch.nn.Module, prepared: Prepared, guarantee: Guarantee) -> None:
+    def __init__(self, model: torch.nn.Module, prepared: PreparedInputs, guarantee: Guarantee) -> None:
         self.model, self.prepared, self.guarantee = model, prepared, guarantee
 
 
 class RecipeRun:
     """A training run by a recipe whose preparation was released: its steps, and one guarantee for both."""
 
-    def __init__(self, prepared: Prepared, run: PrivateRun, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, prepared: PreparedInputs, run: PrivateRun, optimizer: torch.optim.Optimizer) -> None:
         self.prepared, self.run, self.optimizer = prepared, run, optimizer
 
     def step(self, lot: Lot) -> None:
@@ -287,11 +287,11 @@ class RecipeRun:
         self.run.backward(lot)
         self.optimizer.step()
 
-    def finish(self) -> Trained:
+    def finish(self) -> TrainedModel:
         """Make the remaining steps, and return the model."""
         for lot in self.run:
             self.step(lot)
-        return Trained(self.run.model.eval(), self.prepared, self.guarantee())
+        return TrainedModel(self.run.model.eval(), self.prepared, self.guarantee())
 
     def guarantee(self) -> Guarantee:
         """The guarantee of the preparation and all steps so far, from the events that they emitted."""

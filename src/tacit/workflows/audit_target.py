@@ -39,7 +39,7 @@ from tacit.gradients.losses import Loss
 from tacit.guarantee import Guarantee
 from tacit.models import is_own_model
 from tacit.recipes.recipe import Recipe
-from tacit.recipes.run import LOSS, Prepared, RecipePlan, begin_by_recipe, make_optimizer, restore_prepared
+from tacit.recipes.run import LOSS, PreparedInputs, RecipePlan, begin_by_recipe, make_optimizer, restore_prepared
 from tacit.training import checkpoint
 from tacit.training.fit import fit
 from tacit.training.folder import RunFolder
@@ -300,7 +300,7 @@ def _load_recipe(folder: Path, task: RecipeTask, tree: dict[str, Any]) -> AuditT
     )
 
 
-def _repeat_recipe(recipe: Recipe, prepared: Prepared, model: nn.Module, members: Pair, plan: Plan) -> Training:
+def _repeat_recipe(recipe: Recipe, prepared: PreparedInputs, model: nn.Module, members: Pair, plan: Plan) -> Training:
     """The steps again, on rows that are prepared by what was released; that is not released again."""
     mechanism, sampling = plan.mechanism, plan.sampling
     return Training(
@@ -361,7 +361,7 @@ class RecipeShadow:
 class ModelOfRows(nn.Module):
     """A model of examples that are given by their numbers."""
 
-    def __init__(self, model: nn.Module, prepared: Prepared, rows: Any) -> None:
+    def __init__(self, model: nn.Module, prepared: PreparedInputs, rows: Any) -> None:
         super().__init__()
         self.model, self._prepared, self._rows = model, prepared, rows
 

@@ -39,7 +39,7 @@ from tacit.recipes.run import (
     RecipePlan,
     RecipeRun,
     begin_by_recipe,
-    features_for,
+    choose_features,
     list_released,
     make_optimizer,
     restore_prepared,
@@ -225,13 +225,13 @@ def make_task(data: Data, settings: Settings, data_path: Path | None = None) -> 
     assert settings.recipe is not None
     recipe = Recipe(**settings.recipe)
     if recipe.kind == "text":
-        features = features_for("text", None, 0)
+        features = choose_features("text", None, 0)
         train, test = (
             (features.of_words(words), labels)
             for words, labels in datasets.load_words(data.name, data_path or settings.data_path)
         )
         return RecipeTask(data, settings, recipe, None, train, test)
-    features = features_for(recipe.kind, _image_shape(data), data.numbers)
+    features = choose_features(recipe.kind, _image_shape(data), data.numbers)
     return RecipeTask(data, settings, recipe, features, _flatten(data.train), _flatten(data.test))
 
 

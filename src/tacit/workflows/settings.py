@@ -211,8 +211,8 @@ def load_data(source: Any, options: TrainOptions) -> tuple[Data, Table | None]:
         return _load_named(str(source), options)
     if source is None:
         raise InvalidArgument(
-            f"Which data? Give the name of a data set ({', '.join(datasets.names())}), a table of your own such as "
-            "patients.csv, or resume a saved run with --resume FOLDER."
+            f"Which data? Give the name of a data set ({', '.join(datasets.list_names())}), a table of your own such "
+            "as patients.csv, or resume a saved run with --resume FOLDER."
         )
     if isinstance(source, tuple):
         return _take_arrays(source, options), None
@@ -273,7 +273,7 @@ def _refuse_unknown_classes() -> NoReturn:
 
 def _refuse_unless_named(name: str, *, has_table_options: bool) -> None:
     """Raise `InvalidArgument` for a table in an unknown format, or table options beside the name of a data set."""
-    if has_table_options and name in datasets.names():
+    if has_table_options and name in datasets.list_names():
         raise InvalidArgument(f"--target and --bounds are for a table of your own, such as patients.csv. Got {name}.")
     if has_table_options or Path(name).suffix or Path(name).name != name:
         raise InvalidArgument(
