@@ -37,13 +37,13 @@ def mixed(directions):
 
 def test_directions_have_norm_one_and_hardly_overlap(directions):
     flat = torch.stack(
-        [torch.cat([v.flatten() for v in directions.spread(p, w).values()]) for p, w in rows_of(directions)]
+        [torch.cat([v.flatten() for v in directions.scatter(p, w).values()]) for p, w in rows_of(directions)]
     )
     products = flat @ flat.T
     torch.testing.assert_close(products.diag(), torch.ones(30))
     # 2047 parameters: an inner product of two random directions has a standard deviation of 0.022.
     assert products.fill_diagonal_(0).abs().max() < 0.12
-    torch.testing.assert_close(directions.project(directions.spread(*next(rows_of(directions))))[0], torch.tensor(1.0))
+    torch.testing.assert_close(directions.project(directions.scatter(*next(rows_of(directions))))[0], torch.tensor(1.0))
 
 
 def rows_of(directions):
@@ -104,7 +104,7 @@ def watched_run(model, game, **settings):
         F.cross_entropy,
         data=game.data,
         gradients=game.gradients,
-        mechanism=game.watched(dpsgd(1.0, 1.0)),
+        mechanism=game.record_bound(dpsgd(1.0, 1.0)),
         sampling=Poisson(30, 60),
         **settings,
     )
@@ -167,8 +167,8 @@ def test_micro_batches_change_nothing_but_rounding():
 
 def test_a_method_that_looks_at_all_the_data_is_refused():
     _, _, game = small_game()
-    with pytest.raises(InvalidArgument, match="steers"):
-        game.watched(directional(mode="paper", multiplier=1.0))
+    with pytest.raises(InvalidArgument, match="directional"):
+        game.record_bound(directional(mode="paper", multiplier=1.0))
 
 
 def test_input_canaries_have_wrong_targets_and_half_of_them_join():

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from tacit.audit import LowerBound
-from tacit.audit.claims import put_to_test, report_from, report_json
-from tacit.audit.evidence import Finding, Kind
+from tacit.audit.claims import read_report, report_json, run_fixtures
+from tacit.audit.evidence import AuditReport, Finding, Kind
 from tacit.audit.fixtures import Fixture, all_fixtures, gradient
 from tacit.audit.fixtures.nasr import FIXTURES as QUICK
-from tacit.audit.reports import AuditReport
 from tacit.audit.runs import progress
 from tacit.guarantee import Claim
 
@@ -32,20 +31,20 @@ def counted(name, calls, fails=False):
 def test_a_stopped_audit_goes_on_where_it_was(tmp_path):
     calls = []
     with pytest.raises(KeyboardInterrupt):
-        put_to_test([counted("one", calls), counted("two", calls, fails=True)], tmp_path)
-    reports = put_to_test([counted("one", calls), counted("two", calls)], tmp_path)
+        run_fixtures([counted("one", calls), counted("two", calls, fails=True)], tmp_path)
+    reports = run_fixtures([counted("one", calls), counted("two", calls)], tmp_path)
     assert calls == ["one", "two", "two"]
     assert [one.finding.bound.epsilon for one in reports] == [2.0, 2.0]
 
 
 def test_what_another_program_found_is_not_taken_for_this_one_s(tmp_path, monkeypatch):
     calls = []
-    put_to_test([counted("one", calls)], tmp_path)
-    put_to_test([counted("one", calls)], tmp_path)
+    run_fixtures([counted("one", calls)], tmp_path)
+    run_fixtures([counted("one", calls)], tmp_path)
     assert calls == ["one"]
-    monkeypatch.setattr("tacit.audit.claims._program", lambda: "another")
-    put_to_test([counted("one", calls)], tmp_path)
-    put_to_test([counted("another", calls)], tmp_path)
+    monkeypatch.setattr("tacit.audit.claims._fingerprint_program", lambda: "another")
+    run_fixtures([counted("one", calls)], tmp_path)
+    run_fixtures([counted("another", calls)], tmp_path)
     assert calls == ["one", "one", "another"]
 
 
@@ -54,7 +53,7 @@ def test_every_fixture_can_be_sent_to_another_process():
 
 
 def test_what_is_read_back_is_what_was_found(tmp_path):
-    assert put_to_test(QUICK, tmp_path) == [fixture.run() for fixture in QUICK]
+    assert run_fixtures(QUICK, tmp_path) == [fixture.run() for fixture in QUICK]
 
 
 @pytest.mark.parametrize("proven", [3.0, math.inf])
@@ -63,7 +62,7 @@ def test_a_report_survives_json(proven):
     measured = LowerBound(1.5, 1e-5, 0.99, Kind.SIMULATED, assuming="something")
     finding = Finding("an attack", bound, measured, False, ((0.1, 0.8), (0.2, 0.6)), ("a note",))
     report = AuditReport(finding, 1.0, proven, source="somebody")
-    assert report_from(json.loads(json.dumps(report_json(report)))) == report
+    assert read_report(json.loads(json.dumps(report_json(report)))) == report
 
 
 def test_runs_within_runs_show_one_bar(monkeypatch):
@@ -92,7 +91,7 @@ def test_runs_within_runs_show_one_bar(monkeypatch):
 
 
 def test_results_are_arrays_of_bytes(tmp_path):
-    put_to_test(QUICK[:1], tmp_path)
+    run_fixtures(QUICK[:1], tmp_path)
     [path] = tmp_path.glob("claims-*.npy")
     assert json.loads(np.load(path).tobytes())["verdict"] == "claim broken"
 

@@ -258,7 +258,7 @@ def test_a_run_by_recipe_is_audited_like_any_other(tacit, by_recipe, tmp_path):
         "119 trained on against 31 others",
     ):
         assert word in done.out
-    assert "is a release of its own, which this attack does not look at" in " ".join(done.out.split())
+    assert "not the releases that prepared the features" in " ".join(done.out.split())
     said = json.loads((tmp_path / "by-recipe" / "audit" / "audit.json").read_text())
     guarantee = Guarantee.from_json((tmp_path / "by-recipe" / "guarantee.json").read_text())
     # What is proven is about the preparation and the steps together: what the guarantee says.

@@ -1,7 +1,7 @@
-"""Audits: attacks on trained models and on mechanisms, with honest statistics about what they show.
+"""Audits: attacks on trained models and on mechanisms, and the statistics of their results.
 
-An attack gives a lower bound on epsilon, an accountant an upper one; a proven guarantee keeps them in this order.
-Names load when they are first used: the statistics need numpy and scipy only, the attacks torch.
+An attack gives a lower bound on epsilon, an accountant an upper bound. Names load when they are first used: the
+statistics need only numpy and scipy, the attacks torch.
 """
 
 from typing import TYPE_CHECKING
@@ -29,37 +29,33 @@ __all__ = [
     "judge",
     "neighbour_test",
     "one_run",
-    "recorded",
+    "record_audit",
     "roc",
     "train_shadows",
 ]
 
 # A module-level __getattr__ would make every misspelt name pass the type checker, so it sees plain imports.
 if TYPE_CHECKING:
-    from tacit.audit.attacks import Canaries, ManyRuns
-    from tacit.audit.audits import audit, recorded
+    from tacit.audit.attacks import Canaries, ManyRuns, audit, record_audit
     from tacit.audit.canaries import CanaryGame
-    from tacit.audit.evidence import Finding, Kind, LowerBound, Verdict, judge
+    from tacit.audit.evidence import AuditReport, Finding, Kind, LowerBound, Verdict, judge
     from tacit.audit.fixtures import Fixture, all_fixtures
     from tacit.audit.guessing import one_run
     from tacit.audit.membership import Shadows, infer_membership, train_shadows
     from tacit.audit.neighbours import NeighbourTest, neighbour_test
-    from tacit.audit.reports import AuditReport
     from tacit.audit.runs import Runs
     from tacit.audit.separation import Roc, roc
     from tacit.audit.statistics import distinguish
     from tacit.audit.white_box import Training, audit_training
 else:
     _HOMES = {
-        "attacks": ("Canaries", "ManyRuns"),
-        "audits": ("audit", "recorded"),
+        "attacks": ("Canaries", "ManyRuns", "audit", "record_audit"),
         "canaries": ("CanaryGame",),
-        "evidence": ("Finding", "Kind", "LowerBound", "Verdict", "judge"),
+        "evidence": ("AuditReport", "Finding", "Kind", "LowerBound", "Verdict", "judge"),
         "fixtures": ("Fixture", "all_fixtures"),
         "guessing": ("one_run",),
         "membership": ("Shadows", "infer_membership", "train_shadows"),
         "neighbours": ("NeighbourTest", "neighbour_test"),
-        "reports": ("AuditReport",),
         "runs": ("Runs",),
         "separation": ("Roc", "roc"),
         "statistics": ("distinguish",),

@@ -1,8 +1,8 @@
-"""The two attacks on a training function of which nothing is known.
+"""`audit`: attack any training function, and compare the result with a claim and with what is proven.
 
-`Canaries` puts many odd examples into the data, each by the toss of a coin, trains once and guesses the coins.
-`ManyRuns` trains again and again on two data sets that differ in one example, and tells them apart. The first
-is cheap; the second sees all that is released, and finds what the first is blind to.
+Two attacks need to know nothing about the function. `Canaries` adds many unusual examples to the data, each by a coin
+toss, trains once and guesses the coins. `ManyRuns` trains many times on two data sets that differ in one example, and
+tells them apart. The first is cheap; the second sees all releases, and finds leaks that the first cannot.
 """
 
 from __future__ import annotations
@@ -18,26 +18,30 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tacit import _validate
 from tacit._files import write_atomic
 from tacit.accounting.curve import PrivacyCurve
+from tacit.accounting.curve import curve as curve_of
 from tacit.accounting.events import Adjacency
 from tacit.audit.canaries import InputCanaries
-from tacit.audit.evidence import Finding
+from tacit.audit.evidence import AuditReport, Finding, Verdict
 from tacit.audit.guessing import one_run
-from tacit.audit.released import minus_loss, released_numbers
-from tacit.audit.runs import each, load, runs_in
+from tacit.audit.runs import iterate_results, load_results, runs_in
 from tacit.audit.statistics import Discriminant, distinguish, error_points
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, NotProven
+from tacit.guarantee import AUDIT, Guarantee
 
 Data = tuple[NDArray[Any], NDArray[Any]]
 Train = Callable[[Any], Any]
 
 
 class Attack(Protocol):
-    """Whatever can be done with a training function and data."""
+    """An attack on a training function and its data."""
 
     def attack(
         self, train: Train, data: Data, *, delta: float, confidence: float, proven: PrivacyCurve | None
@@ -46,10 +50,10 @@ class Attack(Protocol):
 
 @dataclass(frozen=True)
 class Canaries:
-    """One run, with `count` examples that have other examples' targets, each in the data by the toss of a coin.
+    """One run with `count` examples that have other examples' targets, each included by a coin toss.
 
-    `score(released, inputs, targets)` gives one number per canary, larger where it seems to have been trained on; by
-    default minus the loss of the model that `train` returns. `share` of the canaries are guessed.
+    `score(released, inputs, targets)` gives one number per canary, larger if it seems to be included; by default minus
+    the loss of the model that `train` returns. `share` of the canaries are guessed.
     """
 
     count: int = 1000
@@ -60,7 +64,7 @@ class Canaries:
     def attack(
         self, train: Train, data: Data, *, delta: float, confidence: float, proven: PrivacyCurve | None
     ) -> Finding:
-        """Train once; guess the coins."""
+        """Train once and guess the coins."""
         rng = np.random.default_rng(self.seed)
         canaries = InputCanaries.draw(*data, count=_validate.count("count", self.count, at_least=2), rng=rng)
         released = train(canaries.join(*data))
@@ -81,13 +85,12 @@ class Canaries:
 
 @dataclass(frozen=True)
 class ManyRuns:
-    """`runs` runs on the data, and as many with one `example` more: a quarter fits, a quarter chooses, half judge.
+    """`runs` runs on the data, and as many with one more `example`: a quarter fits, a quarter chooses, half judge.
 
     `example` is (input, target); by default the longest input of the data with a target that is not its own.
-    `features(released)` gives a vector: by default all weights, buffers or numbers released, and the log of their root
-    mean square, which shows a scale that should not have changed. Return all that the training shows, every step's
-    release if need be: only what is returned can be attacked. Under `Adjacency.REPLACE_ONE` the example replaces the
-    first.
+    `features(released)` gives a vector: by default all released weights, buffers or numbers, and the log of their root
+    mean square, which shows a change of scale. `train` must return everything that is released, every step if need be:
+    the attack sees nothing else. Under `Adjacency.REPLACE_ONE` the example replaces the first.
     """
 
     runs: int = 200
@@ -101,16 +104,16 @@ class ManyRuns:
     def attack(
         self, train: Train, data: Data, *, delta: float, confidence: float, proven: PrivacyCurve | None
     ) -> Finding:
-        """Train until there are enough runs; tell the two data sets apart."""
+        """Train on both data sets, and tell them apart."""
         count = _validate.count("runs", self.runs, at_least=16)
         worlds = self._worlds(data)
         vector = self.features or released_numbers
         with runs_in(self.folder, self.workers, self.seed) as runs:
             _keep_settings(runs.folder, {"runs": count, "seed": self.seed}, worlds)
             fitting = runs.results("fit", Alternating(train, worlds, vector), 2 * (count // 4))
-            score = Discriminant.fit(each(fitting[::2]), each(fitting[1::2]))
+            score = Discriminant.fit(iterate_results(fitting[::2]), iterate_results(fitting[1::2]))
             judged = count - count // 4
-            scored = load(runs.results("judge", Alternating(train, worlds, Scored(vector, score)), 2 * judged))
+            scored = load_results(runs.results("judge", Alternating(train, worlds, Scored(vector, score)), 2 * judged))
         members, others = scored[::2], scored[1::2]
         result = distinguish(members, others, delta=delta, confidence=confidence, proven=proven)
         return Finding(
@@ -124,7 +127,7 @@ class ManyRuns:
 
     def _worlds(self, data: Data) -> tuple[Data, Data]:
         """With the example, and without it."""
-        one = _odd_one(data) if self.example is None else self.example
+        one = _unusual_example(data) if self.example is None else self.example
         more = tuple(
             np.concatenate([np.asarray(value, dtype=whole.dtype)[None], whole])
             for value, whole in zip(one, data, strict=True)
@@ -136,7 +139,7 @@ class ManyRuns:
 
 @dataclass(frozen=True, eq=False)
 class Alternating:
-    """Runs in turn on two data sets; `keep` says what is kept of each. Importable, so that processes can run it."""
+    """Runs on two data sets in turn; `keep` selects the result to keep. Importable, so that processes can run it."""
 
     train: Train
     worlds: tuple[Data, Data]
@@ -148,7 +151,7 @@ class Alternating:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """The scores of what was released, in place of all of it."""
+    """Keeps the scores of a release instead of the release."""
 
     vector: Callable[[Any], Any]
     score: Discriminant
@@ -157,8 +160,8 @@ class Scored:
         return self.score(np.asarray(self.vector(released), dtype=np.float64))
 
 
-def _print_of(data: Data, secret: str) -> str:
-    """A fingerprint of a data set, keyed with a secret: without it, nobody can check a guess of the data."""
+def _fingerprint(data: Data, secret: str) -> str:
+    """A fingerprint of a data set, keyed with a secret: without the secret, nobody can check a guess of the data."""
     found = hmac.new(bytes.fromhex(secret), digestmod="sha256")
     for part in data:
         found.update(f"{part.shape} {part.dtype}".encode())
@@ -167,32 +170,166 @@ def _print_of(data: Data, secret: str) -> str:
 
 
 def _keep_settings(folder: Path, settings: Mapping[str, Any], worlds: tuple[Data, Data]) -> None:
-    """Runs of another audit must not be taken for this one's. The file is for its owner alone."""
+    """Refuse a folder with the runs of another audit. Only the owner can read the file."""
     path = folder / "audit.json"
     folder.mkdir(parents=True, exist_ok=True)
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     secret = secrets.token_hex(32) if known is None else str(known.get("secret", ""))
-    told = {**settings, "secret": secret, "worlds": [_print_of(one, secret) for one in worlds]}
+    about = {**settings, "secret": secret, "worlds": [_fingerprint(one, secret) for one in worlds]}
     if known is None:
-        write_atomic(path, json.dumps(told).encode(), is_private=True)
-    elif known != told:
+        write_atomic(path, json.dumps(about).encode(), is_private=True)
+    elif known != about:
         raise InvalidArgument(f"{folder} holds the runs of another audit. Choose another folder, or empty this one.")
 
 
 def _many_notes(scores: tuple[NDArray[np.float64], ...], judged: int, confidence: float) -> tuple[str, ...]:
     most = math.log(judged / -math.log((1 - confidence) / 2))
-    notes = [f"With {judged:,} judged runs a side, no epsilon above {most:.2f} can be shown without assuming a shape."]
+    notes = [f"{judged:,} judged runs per data set can show no epsilon above {most:.2f} without assuming a shape."]
     if any(not np.ptp(side, axis=0).any() for side in scores):
         notes.append(
-            "All runs on one of the data sets gave the same result: there is no noise, or its seed is fixed, which is "
-            "as bad for whoever releases it."
+            "All runs on one of the data sets gave the same result: there is no noise, or its seed is fixed. Neither "
+            "protects a release."
         )
     return tuple(notes)
 
 
-def _odd_one(data: Data) -> tuple[Any, Any]:
-    """The longest input, with a target that is not its own."""
+def _unusual_example(data: Data) -> tuple[Any, Any]:
+    """The longest input with another example's target."""
     inputs, targets = data
     longest = int(np.argmax(np.linalg.norm(inputs.reshape(len(inputs), -1).astype(np.float64), axis=1)))
     others = [row for row in range(len(targets)) if not np.array_equal(targets[row], targets[longest])]
     return inputs[longest], targets[others[0] if others else longest]
+
+
+_HUGE = 1e30
+
+
+def released_numbers(released: Any) -> NDArray[np.float64]:
+    """All released numbers as one vector, followed by the log of their root mean square.
+
+    Numbers that are not finite become huge: a training that diverged is visible to an attacker, too.
+    """
+    flat = np.concatenate([np.zeros(0), *(np.ravel(part) for part in _arrays(released))]).astype(np.float64)
+    if flat.size == 0:
+        raise InvalidArgument(f"train returned {type(released).__name__}, which holds no numbers. Give features=.")
+    flat = np.nan_to_num(flat, nan=_HUGE, posinf=_HUGE, neginf=-_HUGE)
+    return np.append(flat, 0.5 * math.log(float(np.mean(flat**2)) + 1e-300))
+
+
+def _arrays(released: Any) -> list[NDArray[Any]]:
+    if isinstance(released, nn.Module):
+        # Buffers too: running statistics are released like weights, and have no noise.
+        return _arrays(released.state_dict())
+    if isinstance(released, Tensor):
+        # Numpy has no bfloat16.
+        values = released.detach().cpu()
+        return [(values.double() if values.is_floating_point() else values).numpy()]
+    if isinstance(released, Mapping):
+        return [part for value in released.values() for part in _arrays(value)]
+    if isinstance(released, (list, tuple)):
+        return [part for value in released for part in _arrays(value)]
+    if isinstance(released, (np.ndarray, float, int, np.generic)):
+        return [np.asarray(released)]
+    fitted = [getattr(released, name) for name in ("coef_", "intercept_") if hasattr(released, name)]
+    return [np.asarray(one) for one in fitted]
+
+
+def minus_loss(released: Any, inputs: Any, targets: Any) -> NDArray[np.float64]:
+    """Minus the loss of a torch module or of a scikit-learn estimator on each example."""
+    if isinstance(released, nn.Module):
+        return _minus_module_loss(released, inputs, targets)
+    if hasattr(released, "predict_proba"):
+        places = np.searchsorted(released.classes_, targets).clip(max=len(released.classes_) - 1)
+        share = released.predict_proba(inputs)[np.arange(len(targets)), places]
+        # A class without training examples has probability 0.
+        known = np.asarray(released.classes_)[places] == np.asarray(targets)
+        return np.asarray(np.log(np.maximum(np.where(known, share, 0.0), 1e-300)))
+    if hasattr(released, "predict"):
+        missed: NDArray[np.float64] = np.asarray(released.predict(inputs), dtype=np.float64) - targets
+        return -np.square(missed)
+    raise InvalidArgument(
+        f"Canaries cannot be scored by {type(released).__name__}. Give score=, a function of what train returned, "
+        "inputs and targets."
+    )
+
+
+def _minus_module_loss(model: nn.Module, inputs: Any, targets: Any) -> NDArray[np.float64]:
+    first = next(model.parameters())
+    rows = torch.as_tensor(inputs)
+    rows = (rows.to(first.dtype) if rows.is_floating_point() else rows).to(first.device)
+    wanted = torch.as_tensor(targets).to(first.device)
+    model.eval()
+    with torch.no_grad():
+        outputs = model(rows)
+        if outputs.dim() == 2 and outputs.shape[1] > 1 and not wanted.is_floating_point():
+            losses = F.cross_entropy(outputs, wanted, reduction="none")
+        else:
+            losses = (outputs.reshape(len(rows), -1) - wanted.reshape(len(rows), -1)).square().mean(1)
+    found: NDArray[np.float64] = -losses.double().cpu().numpy()
+    return found
+
+
+def audit(
+    train: Train,
+    data: Any,
+    *,
+    delta: float,
+    attack: Attack | None = None,
+    claim: float | None = None,
+    proven: Guarantee | PrivacyCurve | None = None,
+    confidence: float = 0.99,
+) -> AuditReport:
+    """Attack a training function: `train(data)` returns everything that is released. It need not use tacit.
+
+    `data` is a pair (inputs, targets) of arrays or tensors; `train` gets a pair of arrays. `claim` is a claimed epsilon
+    at `delta`; `proven` is a guarantee or curve to compare with the attack. The default attack is `Canaries()`. The
+    result was measured on private data, and is not for release.
+
+    >>> from tacit.audit import ManyRuns
+    >>> def train(data):
+    ...     inputs, targets = data
+    ...     return inputs.T @ targets + np.random.normal(size=2)
+    >>> rng = np.random.default_rng(0)
+    >>> data = (rng.normal(size=(20, 2)), np.ones(20))
+    >>> report = audit(train, data, delta=1e-5, claim=0.1, attack=ManyRuns(400, example=([5.0, 0.0], 1.0), seed=0))
+    >>> str(report.verdict), report.finding.bound.epsilon > 2
+    ('claim broken', True)
+    """
+    inputs, targets = (np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in _pair(data))
+    delta, confidence = _validate.open_unit("delta", delta), _validate.open_unit("confidence", confidence)
+    claimed = None if claim is None else _validate.non_negative("claim", claim)
+    curve = _curve(proven)
+    found = (attack or Canaries()).attack(train, (inputs, targets), delta=delta, confidence=confidence, proven=curve)
+    return AuditReport(found, claimed, math.inf if curve is None else curve.epsilon(delta), curve)
+
+
+def record_audit(guarantee: Guarantee, report: AuditReport) -> Guarantee:
+    """The guarantee with the verdict as a note, or as an error if it contradicts the proof.
+
+    A measured bound is sometimes wrong, so it does not withdraw a proven number. It replaces the verdict of an earlier
+    audit.
+    """
+    said = f"Audited ({report.finding.attack}): {report.finding.bound}; {report.verdict}."
+    if report.verdict is not Verdict.CONFLICT:
+        return guarantee.with_finding(AUDIT, said)
+    # Two tests, of the bound and of the proven curve, each with this error probability.
+    luck = f"{200 * (1 - report.finding.bound.confidence):.2g} %"
+    doubt = f"Either the program does not do what is proven, or this is chance (at most {luck}). Audit again."
+    return guarantee.with_finding(AUDIT, f"{said} {doubt}", is_error=True)
+
+
+def _pair(data: Any) -> tuple[Any, Any]:
+    if not isinstance(data, (tuple, list)) or len(data) != 2 or len(data[0]) != len(data[1]):
+        raise InvalidArgument(
+            "data must be a pair (inputs, targets) of arrays or tensors with the same number of rows."
+        )
+    return data[0], data[1]
+
+
+def _curve(proven: Guarantee | PrivacyCurve | None) -> PrivacyCurve | None:
+    if not isinstance(proven, Guarantee):
+        return proven
+    try:
+        return curve_of(proven.event)
+    except NotProven:
+        return None

@@ -1,9 +1,9 @@
-"""Canaries: examples made to be noticed, each put into the data by the toss of a fair coin.
+"""Canaries: unusual examples, each included in the data by the toss of a fair coin.
 
-A gradient canary is an example of which nothing exists but its gradient: a random direction, longer than the clip norm.
-It is drawn into lots like any other example, by the sampling that is audited, and goes through the bound and
-the noise that are audited. The attacker sees every release, and knows the directions and what the real examples
-added to each lot, but not the coins. The guarantee allows for that: it holds whatever is known of other examples.
+A gradient canary is given by its gradient only: a random direction, longer than the clip norm. The audited sampling
+draws it into lots like any other example, and the audited bound and noise process it. The attacker sees every release,
+and knows the directions and the sum of the real examples of each lot, but not the coins. The guarantee allows this: it
+holds for attackers who know all other examples.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ from tacit.gradients.losses import Loss
 from tacit.stages.mechanism import Mechanism
 from tacit.training.lots import Examples, NoGradients, examples_from, on_device
 from tacit.training.run import PrivateRun
-from tacit.types import Bound, BoundedSum, PerExampleGradients, State, Tensors
+from tacit.types import Bound, BoundedSum, PerExampleGradients, State, Tensors, sum_pieces
 
-# Coordinates in which a direction is not zero: enough that two directions hardly overlap, few enough to keep thousands.
+# Nonzero coordinates of a direction: enough that directions hardly overlap, few enough to store thousands.
 _SUPPORT = 1024
-# Two measures of one width, from a thousand directions, differ by less than this but for heavy tails.
+# Two estimates of the width of the noise differ by less than this, unless tails are heavy.
 _ALIKE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """Random unit directions among the parameters of a model: the places and values of their entries.
+    """Random unit directions in the parameters of a model: the places and values of their nonzero entries.
 
-    In models of more than a thousand parameters each has a thousand entries that are not zero, in random places. Two of
-    them are then as nearly orthogonal as if all entries were random: their inner product is about
-    1/sqrt(number of parameters).
+    In models of more than a thousand parameters each has 1,024 nonzero entries, in random places. Two of them are as
+    nearly orthogonal as if all entries were random: their inner product is about 1/sqrt(number of parameters).
     """
 
     like: Tensors
@@ -48,7 +47,7 @@ class Directions:
 
     @staticmethod
     def draw(like: Tensors, count: int, rng: np.random.Generator) -> Directions:
-        """`count` directions among parameters of these shapes."""
+        """`count` directions in parameters of these shapes."""
         size = sum(value.numel() for value in like.values())
         support = min(size, _SUPPORT)
         places = np.stack([rng.choice(size, support, replace=False, shuffle=False) for _ in range(count)])
@@ -70,11 +69,11 @@ class Directions:
         return sizes.cumsum(0)
 
     def owners(self, rows: Tensor) -> Tensor:
-        """Which parameter each entry belongs to, by its number."""
+        """The number of the parameter that each entry belongs to."""
         return torch.searchsorted(self._ends, self.places[rows], right=True)
 
-    def spread(self, places: Tensor, values: Tensor) -> dict[str, Tensor]:
-        """Entries added up into tensors of the parameters' shapes."""
+    def scatter(self, places: Tensor, values: Tensor) -> dict[str, Tensor]:
+        """The sum of entries as tensors of the parameters' shapes."""
         flat = torch.zeros(int(self._ends[-1]), dtype=values.dtype, device=values.device)
         flat.index_add_(0, places.reshape(-1), values.reshape(-1))
         pieces = flat.split_with_sizes([value.numel() for value in self.like.values()])
@@ -82,17 +81,17 @@ class Directions:
 
     def project(self, values: Tensors) -> Tensor:
         """The inner product of each direction with a value of the parameters' shapes."""
-        return (self.gathered(values) * self.values).sum(1)
+        return (self.gather(values) * self.values).sum(1)
 
-    def gathered(self, values: Tensors) -> Tensor:
-        """What stands in the places of each direction."""
+    def gather(self, values: Tensors) -> Tensor:
+        """The values at the places of each direction."""
         flat = torch.cat([values[name].reshape(-1) for name in self.like])
         return flat[self.places]
 
 
 @dataclass(frozen=True, eq=False)
 class WithCanaries:
-    """The gradients of a lot, and after them those of the canaries in it, which are `length` long. Private."""
+    """The gradients of a lot, followed by those of its canaries, which have norm `length`. Private."""
 
     real: PerExampleGradients
     directions: Directions
@@ -103,12 +102,12 @@ class WithCanaries:
         return len(self.real) + len(self.rows)
 
     def norms(self) -> Tensor:
-        """Those of the examples, then those of the canaries."""
+        """The norms of the examples, then of the canaries."""
         norms = self.real.norms()
         return torch.cat([norms, norms.new_full((len(self.rows),), self.length)])
 
     def layer_norms(self) -> dict[str, Tensor]:
-        """The same for each parameter by itself."""
+        """The norms for each parameter."""
         owners = self.directions.owners(self.rows)
         squares = (self.directions.values[self.rows] * self.length).square()
         return {
@@ -117,9 +116,9 @@ class WithCanaries:
         }
 
     def scaled_norms(self, scale: Tensors) -> Tensor:
-        """The norms of gradients whose every coordinate is multiplied by its scale."""
+        """The norms after every coordinate is multiplied by its scale."""
         whole = {name: factor.expand(self.directions.like[name].shape) for name, factor in scale.items()}
-        norms = (self.directions.values * self.directions.gathered(whole))[self.rows].norm(dim=1) * self.length
+        norms = (self.directions.values * self.directions.gather(whole))[self.rows].norm(dim=1) * self.length
         real = self.real.scaled_norms(scale)
         return torch.cat([real, norms.to(real.dtype)])
 
@@ -132,58 +131,59 @@ class WithCanaries:
         """Sum over examples and canaries of weight times gradient."""
         count = len(self.real)
         scaled = self.directions.values[self.rows] * (self.length * weights[count:, None])
-        return self._joined(self.real.weighted_sum(weights[:count]), scaled)
+        return self._add_canaries(self.real.weighted_sum(weights[:count]), scaled)
 
     def weighted_sum_by_layer(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The same with weights for each parameter by itself."""
+        """The same with separate weights for each parameter."""
         count = len(self.real)
         real = self.real.weighted_sum_by_layer({name: weight[:count] for name, weight in weights.items()})
         each = torch.stack([weights[name][count:] for name in self.directions.like], dim=1)
         scaled = self.directions.values[self.rows] * self.length * each.gather(1, self.directions.owners(self.rows))
-        return self._joined(real, scaled)
+        return self._add_canaries(real, scaled)
 
-    def _joined(self, real: Tensors, scaled: Tensor) -> dict[str, Tensor]:
-        canaries = self.directions.spread(self.directions.places[self.rows], scaled)
+    def _add_canaries(self, real: Tensors, scaled: Tensor) -> dict[str, Tensor]:
+        canaries = self.directions.scatter(self.directions.places[self.rows], scaled)
         return {name: value + canaries[name] for name, value in real.items()}
 
     def dense(self) -> dict[str, Tensor]:
-        """[B, ...] for each parameter: as much memory as B copies of the model."""
+        """[B, ...] for each parameter; needs the memory of B copies of the model."""
         dense = self.real.dense()
         places, values = self.directions.places, self.directions.values * self.length
-        single = [self.directions.spread(places[row], values[row]) for row in self.rows.tolist()]
+        single = [self.directions.scatter(places[row], values[row]) for row in self.rows.tolist()]
         return {name: torch.cat([rows, *(one[name][None] for one in single)]) for name, rows in dense.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A bound that sums canaries and other examples apart, and remembers what the others added; the sum is the same.
+    """A bound that sums canaries and real examples separately, and records the real part; the total is the same.
 
-    `added` holds, after each release, one entry: the part of the real examples in it, which the attacker takes off.
-    `pieces` holds the real sums of the lot that is being summed. Lists, so that whoever holds this value sees them.
+    After each release `added` holds one entry: the contribution of the real examples, which the attacker subtracts.
+    `pieces` holds the real sums of the current lot. They are lists, so that every holder of this value sees them.
     """
 
     inside: Bound
-    # Not among the settings, for these are saved with a run, and what real examples added is private.
+    # Not in __init__, because settings are saved with a run, and the contribution of real examples is private.
     pieces: list[Tensors] = field(default_factory=list, init=False)
     added: list[Tensors] = field(default_factory=list, init=False)
 
     def init(self, like: Tensors, lot_size: float) -> State:
-        """That of the bound inside."""
+        """The state of the inner bound."""
         return self.inside.init(like, lot_size)
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
-        """The sum over both kinds, which add up as the pieces of a lot do."""
+        """The sum over both kinds, added like the pieces of a lot."""
         if not isinstance(gradients, WithCanaries):
             return self.inside.sum(gradients, state)
         real = self.inside.sum(gradients.real, state)
         if real.box is not None and not real.box.adds_up:
-            # Summed apart, the two would not be what is released together: nothing is taken off then.
+            # Separate sums would not add up to the release, so nothing is recorded.
             return self.inside.sum(gradients, state)
         self.pieces.append(real.values)
-        return real + self.inside.sum(replace(gradients, real=NoGradients(gradients.directions.like)), state)
+        canaries = self.inside.sum(replace(gradients, real=NoGradients(gradients.directions.like)), state)
+        return cast(BoundedSum, sum_pieces((real, canaries), is_wide=False))
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        """That of the bound inside. What it makes of the real part alone is kept, less what it adds by itself."""
+        """Receive by the inner bound; record its output for the real part alone, less its output for zero."""
         nothing = {name: torch.zeros_like(value) for name, value in noisy.items()}
         total = {name: sum((piece[name] for piece in self.pieces), zero) for name, zero in nothing.items()}
         self.pieces.clear()
@@ -194,11 +194,11 @@ class Recording:
 
 @dataclass(frozen=True, eq=False)
 class CanaryGame:
-    """A data set with gradient canaries in it: what to give to a `PrivateRun`, and how to score its releases.
+    """A data set with gradient canaries: the data for a `PrivateRun`, and the scores of its releases.
 
-    `included` holds the coins. The run's examples are numbers: those of the real examples, and after them those of the
-    canaries whose coin came up heads; `gradients` turns them into gradients. The population that was declared stays:
-    it is a public number, and canaries are examples like all others.
+    `included` holds the coins. The run's examples are indices: of the real examples, followed by the included canaries;
+    `gradients` turns indices into gradients. The declared population does not change: it is a public number, and
+    canaries are ordinary examples.
 
     >>> from tacit.methods import dpsgd
     >>> from tacit.training.run import PrivateRun
@@ -207,7 +207,7 @@ class CanaryGame:
     >>> data = (torch.randn(100, 5), torch.randint(2, (100,)))
     >>> game = CanaryGame.draw(model, data, count=20, length=10.0, seed=0)
     >>> run = PrivateRun(model, torch.nn.functional.cross_entropy, data=game.data, gradients=game.gradients,
-    ...                  mechanism=game.watched(dpsgd(1.0, 1.0)), sampling=Poisson(10, 100), steps=5)
+    ...                  mechanism=game.record_bound(dpsgd(1.0, 1.0)), sampling=Poisson(10, 100), steps=5)
     >>> watch, optimizer = game.watch(run), torch.optim.SGD(model.parameters(), lr=0.1)
     >>> for lot in run:
     ...     run.backward(lot)
@@ -224,10 +224,10 @@ class CanaryGame:
 
     @staticmethod
     def draw(model: nn.Module, data: Any, *, count: int, length: float, seed: int | None = None) -> CanaryGame:
-        """Directions and coins; from the operating system's randomness, unless there is a seed.
+        """Draw directions and coins; without a seed, from the operating system's randomness.
 
-        `length` should be well above the clip norm: what the bound makes of it is then as long as one example can be,
-        and a bound that does not clip is found out.
+        `length` should be well above the clip norm, so that a clipped canary is as long as an example can be, and a
+        bound that does not clip is detected.
         """
         rng = np.random.default_rng(seed)
         like = {name: value for name, value in model.named_parameters() if value.requires_grad}
@@ -239,7 +239,7 @@ class CanaryGame:
 
     @property
     def data(self) -> tuple[Tensor, Tensor]:
-        """Numbers of examples, as inputs and as targets."""
+        """Indices of examples, as inputs and as targets."""
         numbers = torch.arange(len(self.examples) + int(self.included.sum()))
         return numbers, numbers
 
@@ -248,7 +248,7 @@ class CanaryGame:
         return torch.from_numpy(np.flatnonzero(self.included))
 
     def gradients(self, model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> PerExampleGradients:
-        """The gradients of the examples with these numbers, and of these canaries."""
+        """The gradients of the examples and canaries with these indices."""
         device = inputs.device
         numbers, count = inputs.cpu(), len(self.examples)
         rows = self._inside[numbers[numbers >= count] - count].to(device)
@@ -259,20 +259,20 @@ class CanaryGame:
             real = per_example_gradients(model, loss, *on_device(piece, device))
         return WithCanaries(real, self.directions, rows, self.length)
 
-    def watched(self, mechanism: Mechanism) -> Mechanism:
-        """The mechanism to run: its bound and noise, watched. What came after is left out: it can hide, not leak."""
+    def record_bound(self, mechanism: Mechanism) -> Mechanism:
+        """The mechanism to run: its recorded bound and its noise. Post-processing is left out: it cannot leak."""
         if mechanism.guide is not None:
             raise InvalidArgument(
-                f"{mechanism.method.name} steers its bound by a release on all the data, which canaries cannot follow. "
-                "Nothing is proven of it anyway: see tacit audit --claims for what breaks it."
+                f"{mechanism.method.name} guides its bound by a release on all the data, which canaries cannot model. "
+                "It has no proof anyway: tacit audit --claims shows an attack."
             )
         return replace(mechanism, bound=Recording(mechanism.bound), post=())
 
     def watch(self, run: PrivateRun) -> Watch:
-        """The attacker who will see every release of this run."""
+        """The attacker who sees every release of this run."""
         bound, lot_size = run.mechanism.bound, run.sampling.lot_size
         if not isinstance(bound, Recording):
-            raise InvalidArgument("The run to watch needs mechanism=game.watched(mechanism).")
+            raise InvalidArgument("The run needs mechanism=game.record_bound(mechanism).")
         like = self.directions.like
         one = WithCanaries(NoGradients(like), self.directions, torch.tensor([0]), self.length)
         sum_of_one = bound.inside.sum(one, bound.inside.init(like, lot_size)).values
@@ -282,10 +282,10 @@ class CanaryGame:
 
 @dataclass(eq=False)
 class Watch:
-    """Scores of all canaries, step by step: the log of how much likelier the releases are with the canary than without.
+    """The attacker: scores all canaries, step by step, by the log-likelihood ratio of the releases.
 
-    A release shows, along a canary's direction, noise with or without the `reach` of a canary that was drawn into
-    the lot. How wide the noise is, is measured at every step, so nothing is taken on trust.
+    Along a canary's direction a release shows noise, plus `reach` if the canary was in the lot. The width of the noise
+    is measured at every step, so the attack does not trust the stated noise.
     """
 
     directions: Directions
@@ -295,7 +295,7 @@ class Watch:
     scores: NDArray[np.float64]
 
     def see(self) -> None:
-        """Take in the release of the step just made: what stands in p.grad, less what the real examples put there."""
+        """Update the scores by the release of this step: p.grad less the contribution of the real examples."""
         sampling = self.run.sampling
         parameters = dict(self.run.model.named_parameters())
         release = {name: cast(Tensor, parameters[name].grad) * sampling.lot_size for name in self.directions.like}
@@ -311,11 +311,11 @@ class Watch:
 
 
 def _width(seen: NDArray[np.float64], rest: Tensors) -> float:
-    """The standard deviation of noise along a random direction.
+    """The standard deviation of the noise along a random direction.
 
-    That is the root mean square over all parameters, of which there are many. The median over the canaries' directions
-    errs by a few per cent a step, which adds up over thousands of them; but it minds neither heavy tails, with which
-    the root mean square says nothing, nor the few canaries in a lot. It is taken where the two disagree.
+    Estimated by the root mean square over all parameters. The median over the canaries' directions has an error of a
+    few per cent per step, which adds up over thousands of steps, but it is robust to heavy tails and to the few
+    canaries in a lot. It is used if the two disagree.
     """
     middle = 1.4826 * float(np.median(np.abs(seen - np.median(seen))))
     squares = sum(float(value.double().square().sum()) for value in rest.values())
@@ -325,10 +325,10 @@ def _width(seen: NDArray[np.float64], rest: Tensors) -> float:
 
 @dataclass(frozen=True, eq=False)
 class InputCanaries:
-    """Examples with targets that are not theirs, and the data with those of them in it whose coin came up heads.
+    """Examples with wrong targets, each included in the data by a coin toss.
 
-    Inputs are those of random rows of the data, targets those of other random rows: of the right kind, but
-    unlikely, so that a model which predicts them has seen them.
+    Inputs come from random rows of the data, and targets from other random rows: plausible but unlikely, so a model
+    that predicts them was trained on them.
     """
 
     inputs: NDArray[Any]
@@ -340,7 +340,7 @@ class InputCanaries:
         """`count` canaries made from the data, and their coins."""
         rows = rng.choice(len(inputs), count, replace=len(inputs) < count)
         others = rng.integers(0, len(targets), count)
-        # Where chance gave the right target, another one is taken if there is one.
+        # Redraw targets that happen to be right.
         for _ in range(20):
             same = np.flatnonzero([np.array_equal(targets[a], targets[b]) for a, b in zip(rows, others, strict=True)])
             if same.size == 0:
@@ -349,7 +349,7 @@ class InputCanaries:
         return InputCanaries(inputs[rows], targets[others], rng.integers(0, 2, count).astype(bool))
 
     def join(self, inputs: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The data with the included canaries after it."""
+        """The data followed by the included canaries."""
         return (
             np.concatenate([inputs, self.inputs[self.included]]),
             np.concatenate([targets, self.targets[self.included]]),

@@ -1,4 +1,4 @@
-"""Every claim put to the test: all fixtures, in as many processes as there are cores, each result kept as it comes."""
+"""Test every claim: run all fixtures in several processes, and save each result when it is ready."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tacit
-from tacit.audit.evidence import Finding, Kind, LowerBound
+from tacit.audit.evidence import AuditReport, Finding, Kind, LowerBound
 from tacit.audit.fixtures import Fixture
-from tacit.audit.reports import AuditReport
 from tacit.audit.runs import Runs
 
 _RESULTS = "claims"
 
 
-def put_to_test(fixtures: Sequence[Fixture], folder: Path, workers: int = 1) -> list[AuditReport]:
-    """What every fixture shows, in order. Those in the folder are read: an interrupted call goes on where it was.
+def run_fixtures(fixtures: Sequence[Fixture], folder: Path, workers: int = 1) -> list[AuditReport]:
+    """The report of every fixture, in order. Results in the folder are reused, so an interrupted call can resume.
 
-    Fixtures fix their own seeds, so results are always the same; those of another version of the program, or of
-    other fixtures, are not taken for this one's, but made again.
+    Fixtures have fixed seeds, so results are always the same. Results of another version of the program, or of other
+    fixtures, are made again.
     """
-    _forget_others(folder, {"program": _program(), "fixtures": [f"{one}: {one.name}" for one in fixtures]})
+    _remove_others(folder, {"program": _fingerprint_program(), "fixtures": [f"{one}: {one.name}" for one in fixtures]})
     runs = Runs(folder, workers, seed=0)
-    paths = runs.results(_RESULTS, _Attacked(tuple(fixtures)), len(fixtures))
-    return [report_from(json.loads(np.load(path).tobytes())) for path in paths]
+    paths = runs.results(_RESULTS, _FixtureJob(tuple(fixtures)), len(fixtures))
+    return [read_report(json.loads(np.load(path).tobytes())) for path in paths]
 
 
 @dataclass(frozen=True)
-class _Attacked:
-    """One fixture after the other, each as the bytes of its report. Importable, so that processes can run it."""
+class _FixtureJob:
+    """Runs one fixture, and returns the bytes of its report. Importable, so that processes can run it."""
 
     fixtures: tuple[Fixture, ...]
 
@@ -44,7 +43,7 @@ class _Attacked:
         return np.frombuffer(json.dumps(report_json(self.fixtures[index].run())).encode(), dtype=np.uint8)
 
 
-def _forget_others(folder: Path, about: dict[str, Any]) -> None:
+def _remove_others(folder: Path, about: dict[str, Any]) -> None:
     path = folder / "claims.json"
     folder.mkdir(parents=True, exist_ok=True)
     if path.exists() and json.loads(path.read_text(encoding="utf-8")) == about:
@@ -54,8 +53,8 @@ def _forget_others(folder: Path, about: dict[str, Any]) -> None:
     path.write_text(json.dumps(about), encoding="utf-8")
 
 
-def _program() -> str:
-    """A fingerprint of this version of tacit: what another one found says nothing of this one."""
+def _fingerprint_program() -> str:
+    """A fingerprint of this version of tacit."""
     found = hashlib.sha256()
     root = Path(tacit.__file__).parent
     for path in sorted(root.rglob("*.py")):
@@ -65,7 +64,7 @@ def _program() -> str:
 
 
 def report_json(report: AuditReport) -> dict[str, Any]:
-    """An audit for machines; null where nothing is claimed or proven."""
+    """An audit as JSON values; null if nothing is claimed or proven."""
     finding = report.finding
     return {
         "attack": finding.attack,
@@ -81,23 +80,23 @@ def report_json(report: AuditReport) -> dict[str, Any]:
     }
 
 
-def report_from(said: dict[str, Any]) -> AuditReport:
-    """An audit read back; its proven curve is no part of what was written."""
+def read_report(written: dict[str, Any]) -> AuditReport:
+    """The audit of `report_json`, without its proven curve."""
     finding = Finding(
-        said["attack"],
-        _bound_from(said["bound"]),
-        _bound_from(said["gaussian"]),
-        said["contradicts"],
-        tuple((alarms, missed) for alarms, missed in said["points"]),
-        tuple(said["notes"]),
+        written["attack"],
+        _read_bound(written["bound"]),
+        _read_bound(written["gaussian"]),
+        written["contradicts"],
+        tuple((alarms, missed) for alarms, missed in written["points"]),
+        tuple(written["notes"]),
     )
-    proven = math.inf if said["proven"] is None else said["proven"]
-    return AuditReport(finding, said["claimed"], proven, source=said["source"])
+    proven = math.inf if written["proven"] is None else written["proven"]
+    return AuditReport(finding, written["claimed"], proven, source=written["source"])
 
 
 def _bound_json(bound: LowerBound) -> dict[str, Any]:
     return {**asdict(bound), "kind": str(bound.kind)}
 
 
-def _bound_from(said: dict[str, Any]) -> LowerBound:
-    return LowerBound(**{**said, "kind": Kind(said["kind"])})
+def _read_bound(written: dict[str, Any]) -> LowerBound:
+    return LowerBound(**{**written, "kind": Kind(written["kind"])})

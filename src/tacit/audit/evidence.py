@@ -1,18 +1,19 @@
-"""What an attack has shown: a lower bound on epsilon, how certain it is, and what that does to a claim."""
+"""What an attack shows: a lower bound on epsilon, how certain it is, and whether it breaks a claim. No torch."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
 from tacit import _validate
 from tacit.accounting import gdp
+from tacit.accounting.curve import PrivacyCurve
 
 
 class Kind(Enum):
-    """How a lower bound came about. Only the last one can be wrong, with probability 1 - confidence."""
+    """How a lower bound was found. Only the last kind can be wrong, with probability 1 - confidence."""
 
     EXACT = "exact"
     PROBABILITY_GAP = "probability gap"
@@ -26,11 +27,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class LowerBound:
-    """Whatever was attacked is not (e, `delta`)-private for any e below `epsilon`.
+    """The attacked mechanism is not (e, `delta`)-private for any e below `epsilon`.
 
-    `confidence` is 1 where it was computed and below 1 where it was measured. `gap` is the part of delta
-    that no epsilon covers: outcomes that one of the two worlds never shows. `assuming` says what must
-    hold beside; an estimate that assumes something can refute nothing.
+    `confidence` is 1 if the bound was computed, and below 1 if it was measured. `gap` is the part of delta that no
+    epsilon covers: outcomes that are impossible with one of the two data sets. `assuming` states a further assumption;
+    a bound with an assumption refutes nothing.
 
     >>> print(LowerBound(2.25, 1e-5, 0.99, Kind.SIMULATED))
     epsilon at least 2.25 at delta 1e-05 (simulated, confidence 99 %)
@@ -51,7 +52,7 @@ class LowerBound:
 
     @classmethod
     def of_gap(cls, gap: float, delta: float) -> Self:
-        """Outcomes of probability `gap` in one world are impossible in the other: no epsilon helps above delta.
+        """Outcomes of probability `gap` with one data set never occur with the other: above delta, epsilon is infinite.
 
         >>> LowerBound.of_gap(0.1, delta=1e-5).epsilon
         inf
@@ -62,7 +63,7 @@ class LowerBound:
 
     @classmethod
     def of_shift(cls, mu: float, delta: float) -> Self:
-        """One world shows N(0, 1) and the other N(mu, 1): the closed form.
+        """The closed form for N(0, 1) with one data set and N(mu, 1) with the other.
 
         >>> round(LowerBound.of_shift(1.0, delta=1e-5).epsilon, 4)
         4.3772
@@ -71,23 +72,23 @@ class LowerBound:
 
     @property
     def is_certain(self) -> bool:
-        """Whether it was computed, and not measured."""
+        """Whether it was computed rather than measured."""
         return self.confidence == 1
 
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
-            shown = "no finite epsilon"
+            text = "no finite epsilon"
         else:
-            shown = f"epsilon at least {math.floor(self.epsilon * 1e4) / 1e4:.5g}"
-        gap = "" if self.gap is None else f"; delta at least {self.gap:.4g} whatever epsilon is"
+            text = f"epsilon at least {math.floor(self.epsilon * 1e4) / 1e4:.5g}"
+        gap = "" if self.gap is None else f"; delta at least {self.gap:.4g} for every epsilon"
         sure = "" if self.is_certain else f", confidence {100 * self.confidence:g} %"
         if self.assuming:
             sure += f", assuming {self.assuming}"
-        return f"{shown} at delta {self.delta:g} ({self.kind}{sure}{gap})"
+        return f"{text} at delta {self.delta:g} ({self.kind}{sure}{gap})"
 
 
 class Verdict(Enum):
-    """What a lower bound says about a claim and about what is proven."""
+    """What a lower bound says about a claim and about a proof."""
 
     BROKEN = "claim broken"
     STANDS = "not contradicted"
@@ -100,7 +101,7 @@ class Verdict(Enum):
 def judge(bound: LowerBound, claimed: float | None, proven: float) -> Verdict:
     """Compare a lower bound with a claimed and with the proven epsilon at the same delta.
 
-    A conflict with what is proven means a wrong proof, a wrong program or, where the bound was measured, bad luck.
+    A conflict with the proof means a wrong proof, a wrong program or, if the bound was measured, chance.
 
     >>> judge(LowerBound(3.0, 1e-5), claimed=0.25, proven=math.inf)
     <Verdict.BROKEN: 'claim broken'>
@@ -114,10 +115,10 @@ def judge(bound: LowerBound, claimed: float | None, proven: float) -> Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """What an attack shows, before anyone says what it should have shown.
+    """The result of an attack.
 
-    `contradicts` says whether a proven curve was refuted; None if none was given. `points` are (false alarms, members
-    missed) as counted: what to draw beside a trade-off curve.
+    `contradicts` says whether a proven curve was refuted; None if none was given. `points` are the empirical (false
+    alarms, members missed), to be drawn beside a trade-off curve.
     """
 
     attack: str
@@ -126,3 +127,36 @@ class Finding:
     contradicts: bool | None
     points: tuple[tuple[float, float], ...] = ()
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """The claim (by `source`), the proof, the result of the attack and the verdict. Prints as sentences.
+
+    A measured bound is wrong with probability at most 1 - confidence, and a verdict uses two such tests, so a person
+    must resolve a conflict.
+    """
+
+    finding: Finding
+    claimed: float | None = None
+    proven: float = math.inf
+    curve: PrivacyCurve | None = field(default=None, repr=False)
+    source: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the finding says about claim and proof."""
+        if self.finding.contradicts:
+            return Verdict.CONFLICT
+        return judge(self.finding.bound, self.claimed, self.proven)
+
+    def __str__(self) -> str:
+        bound, gaussian = self.finding.bound, self.finding.gaussian
+        said = [f"claimed {self.claimed:.4g}"] if self.claimed is not None else []
+        said += [f"proven {self.proven:.4g}"] if math.isfinite(self.proven) else ["nothing proven"]
+        lines = [
+            f"Audit ({self.finding.attack}): {bound}.",
+            f"Tighter estimate: {gaussian}.",
+            f"Compared with: {', '.join(said)}. Verdict: {self.verdict}.",
+        ]
+        return "\n".join([*lines, *self.finding.notes])

@@ -1,4 +1,4 @@
-"""Gradients that are written down: what fixtures and audits put through the very stages that training uses."""
+"""Given gradients: fixtures and audits run them through the same stages as training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = "weights"
 
 @dataclass(frozen=True, eq=False)
 class GivenGradients:
-    """Rows of numbers, one an example, as gradients of a single parameter."""
+    """Rows of numbers, one per example, as gradients of a single parameter."""
 
     rows: Tensor
 
@@ -65,18 +65,18 @@ class GivenGradients:
         return {NAME: self.rows}
 
 
-def summed(bound: Bound, rows: Sequence[Sequence[float]], dimension: int, state: State | None = None) -> BoundedSum:
-    """What the bound makes of these gradients: the stage itself, as training uses it."""
+def sum_rows(bound: Bound, rows: Sequence[Sequence[float]], dimension: int, state: State | None = None) -> BoundedSum:
+    """The bounded sum of these gradients, by the stage that training uses."""
     like = {NAME: torch.zeros(dimension, dtype=torch.float64)}
     return bound.sum(GivenGradients.of(rows, dimension), bound.init(like, 1.0) if state is None else state)
 
 
 @dataclass(frozen=True, eq=False)
 class Releases:
-    """A mechanism on its own as a training function: the inputs of the data are gradients, one row an example.
+    """A mechanism as a training function: the inputs of the data are gradients, one row per example.
 
-    Returns the releases of all steps, each over the lot size. Noise and lots come from a seed that torch's generator
-    gives, so that a seeded audit can be repeated. `event` is what the mechanism says that this costs.
+    Returns the releases of all steps, each divided by the lot size. The seed of noise and lots comes from torch's
+    generator, so a seeded audit can be repeated. `event` is the cost that the mechanism states.
 
     >>> from tacit.accounting import Gaussian
     >>> from tacit.methods import dpsgd
@@ -104,11 +104,11 @@ class Releases:
         return torch.stack(released)
 
     def dimension(self, size: int) -> int:
-        """How many numbers each step releases, of gradients with so many."""
+        """The number of values that each step releases, for gradients of this size."""
         state = self.mechanism.init({NAME: torch.zeros(size, dtype=torch.float64)}, self.sampling.lot_size)
         return self.mechanism.sum(GivenGradients.of([], size), state).dimension
 
     def event(self, size: int) -> Event:
-        """All steps, as the noise and the sampling account for them."""
+        """The event of all steps, as stated by the noise and the sampling."""
         each = self.sampling.amplify(self.mechanism.noise.event(self.dimension(size)))
         return self.sampling.total([each] * self.steps)

@@ -1,7 +1,7 @@
-"""Membership inference: is an example among those that a trained model has seen?
+"""Membership inference: was a model trained on an example?
 
-Scores read off one model (loss, entropy, norm of the gradient), and the likelihood-ratio attack of Carlini et al. 2022,
-which calibrates each example by shadow models that have, or have not, seen it. Larger scores speak for membership.
+Scores from one model (loss, entropy, gradient norm), and the likelihood-ratio attack of Carlini et al. 2022, which
+calibrates each example by shadow models trained with and without it. Larger scores indicate members.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tacit import _validate
-from tacit.audit.runs import Runs, load
+from tacit.audit.runs import Runs, load_results
 from tacit.audit.separation import Roc, roc
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
@@ -28,17 +28,17 @@ from tacit.training.lots import examples_from, on_device
 Floats = NDArray[np.float64]
 ScoreName = Literal["loss", "entropy", "confidence", "gradient norm"]
 SCORES: tuple[ScoreName, ...] = ("loss", "entropy", "confidence", "gradient norm")
-# With fewer shadows than this on a side, an example's own variance is too uncertain, and all share one.
+# With fewer shadows with or without an example, its own variance is too uncertain, and all examples share one.
 _OWN_VARIANCE = 32
 _PIECE = 1_000
 
 
 def scores(model: nn.Module, loss: Loss, data: Any, name: ScoreName = "loss") -> Floats:
-    """One number per example of `data`, larger where the model is likelier to have seen it.
+    """One number per example of `data`, larger if it is more likely a member.
 
     "loss": minus the loss. "entropy": minus the entropy of the predicted classes. "confidence": log p / (1 - p) of the
-    right class, which is nearly normal over models. "gradient norm": minus the norm of the example's gradient. The two
-    in the middle need a model that gives one logit per class.
+    right class, which is nearly normal over models. "gradient norm": minus the norm of the example's gradient. Entropy
+    and confidence need a model with one logit per class.
     """
     if name not in SCORES:
         raise InvalidArgument(f"A score is one of {', '.join(map(repr, SCORES))}. Got {name!r}.")
@@ -63,7 +63,7 @@ def _piece_scores(model: nn.Module, loss: Loss, inputs: Any, targets: Any, name:
         with torch.no_grad():
             outputs = model(inputs)
             if name == "loss" and loss is F.cross_entropy and outputs.is_floating_point():
-                # In single precision the loss of all that is surely right is the same: zero.
+                # In single precision the loss of every confident prediction is rounded to zero.
                 return _numbers(-F.cross_entropy(outputs.double(), targets, reduction="none"))
             if name == "loss":
                 return _numbers(-per_example_losses(loss, outputs, targets, len(targets)))
@@ -84,7 +84,7 @@ def _class_scores(outputs: Tensor, targets: Tensor, name: ScoreName) -> Floats:
 
 
 def _numbers(values: Tensor) -> Floats:
-    # An example for which a number is not finite cannot be called a member with any right.
+    # A score that is not finite does not indicate a member.
     numbers: Floats = values.detach().double().cpu().numpy()
     return np.nan_to_num(numbers, nan=-1e30, posinf=1e30, neginf=-1e30)
 
@@ -92,10 +92,10 @@ def _numbers(values: Tensor) -> Floats:
 def infer_membership(
     model: nn.Module, loss: Loss, *, members: Any, others: Any, confidence: float = 0.95
 ) -> dict[str, Roc]:
-    """The ROC of every score that this model allows, for examples it was trained on and others.
+    """The ROC curve of every score that this model supports, for members and other examples.
 
-    The others must come from where the members come from. If they do not, the difference is measured too, and a model
-    that has memorised nothing looks as if it had.
+    The others must come from the same distribution as the members. Otherwise the difference of the distributions is
+    measured too, and a model that has memorised nothing seems to leak.
     """
     found: dict[str, Roc] = {}
     for name in SCORES:
@@ -111,7 +111,7 @@ def infer_membership(
 
 @dataclass(frozen=True, eq=False)
 class Shadows:
-    """Scores of the same examples under many models: `scores[model, example]`, and whether it was trained on it."""
+    """Scores of the same examples by many models: `scores[model, example]`, and whether each was trained on it."""
 
     scores: Floats
     inside: NDArray[np.bool_]
@@ -119,26 +119,26 @@ class Shadows:
     def __post_init__(self) -> None:
         if self.scores.shape != self.inside.shape or self.scores.ndim != 2:
             raise InvalidArgument(
-                "Shadows need scores and inside of one shape, a row per model and a column per example. Got "
+                "Shadows need scores and inside of the same shape, a row per model and a column per example. Got "
                 f"{self.scores.shape} and {self.inside.shape}."
             )
 
     def ratio(self, target: Any) -> Floats:
-        """How much likelier the target model's score of each example is if it was a member, in logs.
+        """The log-likelihood ratio of each example's score by the target model: member against not.
 
-        Normal distributions are fitted to each example's scores with and without it. An example that was on one side
-        only of every model has a ratio of 0: nothing is known of it.
+        Normal distributions are fitted to each example's scores with and without it. An example that was in all shadow
+        models, or in none, has ratio 0.
         """
         target = _validate.reals("target", target).ravel()
         (inside, wide_inside), (outside, wide_outside) = (
-            _fitted(self.scores, side) for side in (self.inside, ~self.inside)
+            _fit_normal(self.scores, side) for side in (self.inside, ~self.inside)
         )
         ratio = _log_normal(target, inside, wide_inside) - _log_normal(target, outside, wide_outside)
         return np.nan_to_num(ratio, nan=0.0)
 
 
-def _fitted(values: Floats, chosen: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each column over the chosen rows; one deviation for all where rows are few."""
+def _fit_normal(values: Floats, chosen: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each column over the chosen rows; a shared deviation if rows are few."""
     count = chosen.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(chosen, values, 0.0).sum(axis=0) / count
@@ -155,7 +155,7 @@ def _log_normal(values: Floats, mean: Floats, deviation: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _ShadowJob:
-    """Train on a random half of the examples, score all of them."""
+    """Trains on a random half of the examples, and scores all of them."""
 
     train: Callable[[Any], nn.Module]
     loss: Loss
@@ -180,13 +180,13 @@ def train_shadows(
 ) -> Shadows:
     """`count` models, each trained on a random half of `data`; every example is in half of them.
 
-    Coins come in pairs of opposite ones, so that every example is inside as often as outside. Results are kept in
-    the folder of `runs`, coins included: an interrupted call goes on with the same ones.
+    Halves come in complementary pairs, so every example is a member as often as not. The folder of `runs` keeps the
+    results and the halves: an interrupted call resumes with the same ones.
     """
     count = _validate.count("count", count, at_least=2)
     coins = _coins(runs, count, len(data[1]))
     paths = runs.results("shadow-models", _ShadowJob(train, loss, data, coins, name), count)
-    return Shadows(load(paths), coins)
+    return Shadows(load_results(paths), coins)
 
 
 def _coins(runs: Runs, count: int, examples: int) -> NDArray[np.bool_]:

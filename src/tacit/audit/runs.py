@@ -1,8 +1,8 @@
-"""Many independent runs: on all cores, resumable, with a bar for whoever watches; only small results are kept.
+"""Many independent runs: on all cores, resumable, with a progress bar; only small results are kept.
 
-Each run's result is an array that is written to a file of its own as soon as it is there, so that an audit that was
-stopped goes on where it was. Before each run the generators of Python, numpy and torch are seeded afresh: two runs
-that share their randomness say nothing about privacy.
+Each run's result is an array in its own file, written when the run ends, so an audit that was stopped can resume.
+Before each run the generators of Python, numpy and torch are seeded: runs that share their randomness say nothing
+about privacy.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Job = Callable[[int], Any]
 
 @dataclass(frozen=True)
 class Runs:
-    """Where results go, how many processes there are, and what the runs' randomness is derived from.
+    """The folder of the results, the number of processes, and the seed of the runs' randomness.
 
-    Without a `seed` it comes from the operating system. `workers` above 1 start fresh processes, so what they run must
-    be importable: a function at the top level of a module, or a frozen dataclass with `__call__`.
+    Without a `seed` randomness comes from the operating system. `workers` above 1 start fresh processes, so the job
+    must be importable: a function at the top level of a module, or a frozen dataclass with `__call__`.
     """
 
     folder: Path
@@ -48,7 +48,7 @@ class Runs:
     seed: int | None = None
 
     def results(self, name: str, job: Job, count: int) -> list[Path]:
-        """Files with `job(index)` for every index below `count`; those that are there already are not made again."""
+        """Files with `job(index)` for every index below `count`; existing ones are not made again."""
         self.folder.mkdir(parents=True, exist_ok=True)
         paths = [self.folder / f"{name}-{index:06d}.npy" for index in range(count)]
         missing = [index for index, path in enumerate(paths) if not path.exists()]
@@ -71,7 +71,7 @@ class Runs:
             waiting = iter(tasks)
             begun = {pool.submit(_run, task) for task in islice(waiting, self.workers)}
             try:
-                # No more are handed over than are being made: what a process holds is finished, whatever happens.
+                # Each process gets one task at a time, so that only tasks under way must finish after an interrupt.
                 while begun:
                     done, begun = wait(begun, return_when=FIRST_COMPLETED)
                     begun |= {pool.submit(_run, task) for task in islice(waiting, len(done))}
@@ -79,8 +79,8 @@ class Runs:
                         yield one.result()
             except KeyboardInterrupt:
                 count = len(begun)
-                words = "a run that has begun is" if count == 1 else f"{count} runs that have begun are"
-                Console(stderr=True, highlight=False).print(f"Stopping: {words} finished and kept.", soft_wrap=True)
+                words = "1 run" if count == 1 else f"{count} runs"
+                Console(stderr=True, highlight=False).print(f"Stopping after {words} under way.", soft_wrap=True)
                 raise
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -88,32 +88,23 @@ class Runs:
 
 @dataclass(frozen=True)
 class _Task:
-    """One run, from its seeds to its file."""
+    """One run: its seeds and its file."""
 
     index: int
     path: Path
     seeds: tuple[int, ...]
 
     def run(self, job: Job) -> None:
-        import torch
-
-        words = np.random.SeedSequence(self.seeds).generate_state(4)
-        random.seed(int(words[0]))
-        np.random.seed(int(words[1]))  # noqa: NPY002 - the user's function may draw from numpy's global generator
-        seed = int(words[2]) << 31 | int(words[3])
-        # torch.manual_seed formats the stack each time, which takes longer than many a run.
-        torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_available():
-            torch.cuda.manual_seed_all(seed)
+        seed_generators(*self.seeds)
         result = np.asarray(job(self.index))
         content = BytesIO()
         np.save(content, result)
         write_atomic(self.path, content.getvalue(), is_private=True)
 
 
-# Whether a progress bar is shown already.
-_IS_WATCHED: ContextVar[bool] = ContextVar("_IS_WATCHED", default=False)
-# What a worker process runs: sent once to each, as it may hold the data.
+# Whether a progress bar is already shown.
+_HAS_BAR: ContextVar[bool] = ContextVar("_HAS_BAR", default=False)
+# The job of a worker process: sent once to each, because it may hold the data.
 _PREPARED: list[Job] = []
 
 
@@ -121,10 +112,10 @@ def _prepare(job: Job) -> None:
     import torch
 
     _PREPARED.append(job)
-    # Ctrl-C is for the process that waits; and so is the progress bar.
+    # Only the parent handles Ctrl-C and shows a progress bar.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _IS_WATCHED.set(True)
-    # Each process has a core of its own.
+    _HAS_BAR.set(True)
+    # One core per process.
     torch.set_num_threads(1)
 
 
@@ -132,26 +123,53 @@ def _run(task: _Task) -> None:
     task.run(_PREPARED[0])
 
 
-def load(paths: list[Path]) -> NDArray[np.float64]:
-    """The results, one row a run."""
-    return np.stack(list(each(paths)))
+def load_results(paths: list[Path]) -> NDArray[np.float64]:
+    """The results, one row per run."""
+    return np.stack(list(iterate_results(paths)))
 
 
-def each(paths: list[Path]) -> Iterator[NDArray[np.float64]]:
-    """The results, one after the other: no more than one is in memory."""
+def iterate_results(paths: list[Path]) -> Iterator[NDArray[np.float64]]:
+    """The results one by one: only one is in memory at a time."""
     for path in paths:
         yield np.load(path).astype(np.float64)
 
 
 @contextmanager
 def runs_in(folder: str | os.PathLike[str] | None, workers: int, seed: int | None) -> Iterator[Runs]:
-    """`Runs` in this folder, or in one that is gone afterwards."""
+    """`Runs` in this folder, or in a temporary one."""
     workers = _validate.count("workers", workers)
     if folder is not None:
         yield Runs(Path(folder), workers, seed)
         return
     with TemporaryDirectory(prefix="tacit-audit-") as passing:
         yield Runs(Path(passing), workers, seed)
+
+
+def seed_generators(*words: int) -> None:
+    """Seed the generators of Python, numpy and torch from these words."""
+    import torch
+
+    first, second, third, fourth = (int(word) for word in np.random.SeedSequence(words).generate_state(4))
+    random.seed(first)
+    np.random.seed(second)  # noqa: NPY002 - the user's function may draw from numpy's global generator
+    # torch.manual_seed formats the stack on every call, which takes longer than many runs.
+    torch.default_generator.manual_seed(third << 31 | fourth)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(third << 31 | fourth)
+
+
+@contextmanager
+def restore_generators() -> Iterator[None]:
+    """Restore the generators of Python, numpy and torch's processor at the end."""
+    import torch
+
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        torch.set_rng_state(before[2])
 
 
 def _seed(seed: int | None, name: str, index: int) -> tuple[int, ...]:
@@ -164,24 +182,24 @@ def _refuse_unless_picklable(job: Job) -> None:
         pickle.dumps(job)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InvalidArgument(
-            f"workers above 1 run in processes of their own, and this cannot be sent there: {error}. Define the "
-            "training function at the top level of a module, or use workers=1."
+            f"workers above 1 run in separate processes, and this cannot be sent there: {error}. Define the training "
+            "function at the top level of a module, or use workers=1."
         ) from error
 
 
 @contextmanager
 def progress(name: str, total: int, done: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error, if someone is watching; call what comes back whenever one more is done.
+    """A progress bar on standard error, if it is a terminal; call the result to advance it.
 
-    Runs within runs show the outer bar only.
+    Nested runs show the outer bar only.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
-    is_hidden = _IS_WATCHED.get() or not console.is_terminal
-    outer = _IS_WATCHED.set(True)
+    is_hidden = _HAS_BAR.get() or not console.is_terminal
+    outer = _HAS_BAR.set(True)
     try:
         with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
             task = bar.add_task(name.replace("-", " ").capitalize(), total=total, completed=done)
             yield lambda: bar.advance(task)
     finally:
-        _IS_WATCHED.reset(outer)
+        _HAS_BAR.reset(outer)

@@ -1,7 +1,7 @@
-"""How well scores tell members from others: the ROC curve and what is read off it, each with a confidence interval.
+"""How well scores separate members from others: the ROC curve and its summaries, each with a confidence interval.
 
-These intervals are about examples drawn afresh, for the one model at hand. They are no statement about epsilon, which
-is about runs drawn afresh: for that there are canaries and repeated runs. Numpy and scipy only.
+The intervals are over examples, for one model. They do not bound epsilon, which is about the randomness of training:
+use canaries or repeated runs for that. Numpy and scipy only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FEW_ALARMS = (0.001, 0.01)
 
 @dataclass(frozen=True)
 class Interval:
-    """A measured value, and the ends between which the true one lies with the stated confidence."""
+    """A measured value and its confidence interval."""
 
     value: float
     low: float
@@ -33,7 +33,7 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """Members found over false alarms, for scores of which larger ones speak for membership.
+    """Members found over false alarms, for scores that are larger for members.
 
     `found_at` holds the true-positive rate at each of `FEW_ALARMS`, by rate. All intervals are at `confidence`.
     """
@@ -74,14 +74,14 @@ def roc(members: Any, others: Any, *, confidence: float = 0.95) -> Roc:
 
 
 def found_at(members: Floats, others: Floats, rate: float, confidence: float) -> Interval:
-    """The true-positive rate at a false-positive rate; the interval allows for both not being known.
+    """The true-positive rate at a false-positive rate; the interval allows for errors in both.
 
-    Order statistics bracket the threshold at which the true rate of false alarms is `rate`, with half of the
-    allowance; Clopper-Pearson brackets the share of members above either end, with the other half.
+    Order statistics bracket the threshold with a false-positive rate of `rate`, with half of the error probability;
+    Clopper-Pearson brackets the share of members above either end, with the other half.
     """
     part = 1 - (1 - confidence) / 4
     ranked = np.sort(others)[::-1]
-    # The k-th largest has so many false alarms beyond it that Binomial(n, rate) rarely has more, or fewer.
+    # The number of false alarms above the true threshold is Binomial(n, rate).
     beyond = stats.binom.ppf([1 - part, part], others.size, rate).astype(int)
     strict = ranked[max(beyond[0] - 1, 0)] if beyond[0] > 0 else np.inf
     lax = ranked[beyond[1]] if beyond[1] < others.size else -np.inf
@@ -101,7 +101,7 @@ def _area(members: Floats, others: Floats, confidence: float) -> Interval:
     area = float(below.mean())
     error = float(np.sqrt(below.var(ddof=1) / n + above.var(ddof=1) / m))
     if not 0 < area < 1 or error == 0:
-        # Perfect separation: the area misses 1 by no more than a pair that never came would allow.
+        # Perfect separation: the area differs from 1 by at most the share of a pair that was not observed.
         slack = 1 - (1 - confidence) ** (1 / min(n, m))
         return Interval(area, max(area - slack, 0.0), min(area + slack, 1.0))
     reach = float(special.ndtri((1 + confidence) / 2)) * error / (area * (1 - area))

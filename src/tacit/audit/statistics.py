@@ -1,7 +1,7 @@
-"""From an attack's hits and misses to a lower bound on epsilon that is wrong with a stated probability at most.
+"""From the scores of an attack to a lower bound on epsilon that is wrong with at most a stated probability.
 
-Numpy and scipy only. Scores are numbers of which larger ones speak for "the example was there". Whatever is
-chosen by looking (a direction, a threshold) is chosen on one part of the scores and judged on another.
+Numpy and scipy only. Scores are larger if the example was there. Choices that depend on the scores (a direction, a
+threshold) are made on one part of the scores and judged on another.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tacit.errors import InvalidArgument
 Floats = NDArray[np.float64]
 
 GAUSSIAN_SHAPE = "that the trade-off curve has the shape of a Gaussian's"
-# Thresholds that are tried: enough that the best of them is next to the best of all.
+# Thresholds to try: enough to come close to the best.
 _MOST_THRESHOLDS = 400
-# Dimensions up to which a whole covariance is fitted.
+# Up to this many dimensions a full covariance is fitted.
 _FEW = 64
 
 
 def least_share(hits: Any, trials: int, confidence: float) -> Any:
-    """The share that is not below the true one's lower bound: Clopper-Pearson, one-sided.
+    """The one-sided Clopper-Pearson lower bound on a share.
 
     >>> round(float(least_share(0, 100, 0.995)), 4), round(float(least_share(100, 100, 0.995)), 4)
     (0.0, 0.9484)
@@ -43,7 +43,7 @@ def least_share(hits: Any, trials: int, confidence: float) -> Any:
 
 
 def most_share(hits: Any, trials: int, confidence: float) -> Any:
-    """The largest share that so many hits still allow: Clopper-Pearson, one-sided.
+    """The one-sided Clopper-Pearson upper bound on a share.
 
     >>> round(float(most_share(0, 15_000, 0.995)) * 1e4, 2)  # 1 - 0.005^(1 / 15000)
     3.53
@@ -53,9 +53,9 @@ def most_share(hits: Any, trials: int, confidence: float) -> Any:
 
 @dataclass(frozen=True)
 class Rates:
-    """What one test did: how many of `members` trials with the example it called so, and of `others` without.
+    """The results of a test: positives among `members` trials with the example, and among `others` without.
 
-    The bounds hold together with the stated confidence: each is taken at half the allowance.
+    Both bounds together hold with the stated confidence: each gets half of the error probability.
     """
 
     found: int
@@ -72,22 +72,22 @@ class Rates:
         )
 
     def epsilon(self, delta: float, confidence: float) -> float:
-        """ln((TPR - delta) / FPR), both at their bounds; 0 where that says nothing."""
+        """ln((TPR - delta) / FPR), both at their bounds; 0 if that is negative."""
         found, alarms = self.bounds(confidence)
         return math.log((found - delta) / alarms) if found - delta > alarms else 0.0
 
     def mu(self, confidence: float) -> float:
-        """The mu of the Gaussian trade-off curve through the bounds; 0 where that says nothing."""
+        """The mu of the Gaussian trade-off curve through the bounds; 0 if that is negative."""
         found, alarms = self.bounds(confidence)
         return max(float(special.ndtri(found) - special.ndtri(alarms)), 0.0)
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A test: call it "with" if `sign` times the score is above `sign` times the cut; or "without", if `swapped`.
+    """A test: positive if `sign` times the score is above `sign` times the cut.
 
-    A swapped test takes the runs without the example for its positives, so that both ways round are looked at. `column`
-    says which score is looked at, where there are several a run.
+    A `swapped` test takes the runs without the example as its members, so that both directions are tested. `column`
+    selects one of several scores per run.
     """
 
     cut: float
@@ -96,7 +96,7 @@ class Threshold:
     column: int = 0
 
     def rates(self, members: Floats, others: Floats) -> Rates:
-        """What this test does on scores that had no part in choosing it."""
+        """The results on scores that were not used to choose the test."""
         first, second = (others, members) if self.swapped else (members, others)
         found, alarms = (
             int(np.sum(self.sign * side[:, self.column] > self.sign * self.cut)) for side in (first, second)
@@ -108,7 +108,7 @@ Objective = Callable[[Floats, Floats], Floats]
 
 
 def choose(members: Floats, others: Floats, objective: Objective, confidence: float) -> Threshold:
-    """The column, threshold and direction whose bounds (least TPR, largest FPR) do best on scores [runs, columns]."""
+    """The column, threshold and direction with the best objective of (least TPR, largest FPR) on [runs, columns]."""
     columns = range(members.shape[1])
     found = [_choose(members[:, column], others[:, column], objective, confidence, column) for column in columns]
     return max(found, key=lambda one: one[0])[1]
@@ -118,7 +118,7 @@ def _choose(
     members: Floats, others: Floats, objective: Objective, confidence: float, column: int
 ) -> tuple[float, Threshold]:
     both = np.concatenate([members, others])
-    # The tails are where large epsilons hide: thresholds are taken evenly in rank, and densely at both ends.
+    # Large epsilons show in the tails: thresholds are even in rank, and dense at both ends.
     ranks = np.concatenate([np.linspace(0, 1, _MOST_THRESHOLDS // 2), np.geomspace(1 / both.size, 0.5, 100)])
     shares = np.unique(np.concatenate([ranks, 1 - ranks]))
     cuts = np.unique(np.quantile(both, shares))
@@ -136,12 +136,12 @@ def _choose(
 
 
 def _above(scores: Floats, cuts: Floats) -> NDArray[np.int64]:
-    """How many scores lie above each cut."""
+    """The number of scores above each cut."""
     return np.asarray(scores.size - np.searchsorted(np.sort(scores), cuts, side="right"))
 
 
 def log_ratio(delta: float) -> Objective:
-    """What is to be large for epsilon at delta to be large."""
+    """The objective for a large epsilon at delta."""
 
     def objective(found: Floats, alarms: Floats) -> Floats:
         return np.asarray(np.log(np.maximum(found - delta, 1e-300)) - np.log(alarms))
@@ -150,12 +150,12 @@ def log_ratio(delta: float) -> Objective:
 
 
 def gaussian_shift(found: Floats, alarms: Floats) -> Floats:
-    """What is to be large for the Gaussian estimate to be large."""
+    """The objective for a large Gaussian estimate."""
     return np.asarray(special.ndtri(np.clip(found, 1e-300, 1)) - special.ndtri(np.clip(alarms, 0, 1 - 1e-16)))
 
 
 def below_curve(curve: PrivacyCurve) -> Objective:
-    """How far below a proven trade-off curve a point lies: above 0, the curve is contradicted."""
+    """The distance of a point below a proven trade-off curve: above 0, the curve is contradicted."""
 
     def objective(found: Floats, alarms: Floats) -> Floats:
         return np.asarray(curve.tradeoff(np.asarray(alarms))) - (1 - found)
@@ -165,10 +165,10 @@ def below_curve(curve: PrivacyCurve) -> Objective:
 
 @dataclass(frozen=True)
 class Distinguished:
-    """What scores of two neighbouring worlds show.
+    """What the scores of runs on two neighbouring data sets show.
 
-    `bound` assumes nothing. `gaussian` is tighter, and true where the trade-off curve is a Gaussian's. `excess`, if
-    a proven curve was given, is how far below it the attack got, at its confidence bounds: above 0 contradicts it.
+    `bound` assumes nothing. `gaussian` is tighter, and valid if the trade-off curve is a Gaussian's. `excess` is how
+    far the attack got below a proven curve, at its confidence bounds; above 0 contradicts the curve.
     """
 
     bound: LowerBound
@@ -179,7 +179,7 @@ class Distinguished:
 
     @property
     def contradicts(self) -> bool:
-        """Whether the proven curve cannot be true, with the stated confidence."""
+        """Whether the proven curve is refuted, with the stated confidence."""
         return self.excess is not None and self.excess > 0
 
 
@@ -188,10 +188,10 @@ def distinguish(
 ) -> Distinguished:
     """Lower bounds on epsilon from scores with the example (`members`) and without it (`others`).
 
-    One score a run, or several in columns, of which the best is taken. Runs must be independent, and what was fitted
-    to score them must not have seen them. Column, threshold and direction are chosen on the first third of each side
-    and judged on the rest; every statement holds with `confidence` by itself. With m judged runs a side, no epsilon
-    above about ln(m / 5.3) can be shown at 99 %.
+    One score per run, or several in columns, of which the best is used. Runs must be independent of each other and of
+    anything fitted to score them. Column, threshold and direction are chosen on the first third of each side and judged
+    on the rest; each statement holds with `confidence` on its own. m judged runs per side can show no epsilon above
+    about ln(m / 5.3) at 99 %.
     """
     members, others = _scores("members", members), _scores("others", others)
     confidence, delta = _validate.open_unit("confidence", confidence), _validate.open_unit("delta", delta)
@@ -227,14 +227,14 @@ def _scores(name: str, values: Any) -> Floats:
     scores = scores.reshape(len(scores), -1) if scores.ndim else scores.reshape(1, 1)
     if len(scores) < 6:
         raise InvalidArgument(
-            f"{name} must hold the scores of at least 6 runs, of which a third chooses a threshold and the rest judges "
-            f"it. Got {len(scores)}. Add runs."
+            f"{name} must hold the scores of at least 6 runs: a third chooses a threshold, and the rest judges it. "
+            f"Got {len(scores)}. Add runs."
         )
     return scores
 
 
 def error_points(members: Any, others: Any, most: int = 200) -> tuple[tuple[float, float], ...]:
-    """(false alarms, members missed) at up to `most` thresholds, as counted: what to draw beside a trade-off curve."""
+    """Empirical (false alarms, members missed) at up to `most` thresholds, to be drawn beside a trade-off curve."""
     members, others = np.sort(np.asarray(members, dtype=np.float64)), np.sort(np.asarray(others, dtype=np.float64))
     cuts = np.unique(np.concatenate([members, others]))
     alarms = 1 - np.searchsorted(others, cuts, side="right") / others.size
@@ -262,11 +262,11 @@ class Discriminant:
 
     @staticmethod
     def fit(members: Iterable[Floats], others: Iterable[Floats]) -> Discriminant:
-        """From the features of runs with and without the example; one pass, one run in memory at a time."""
+        """Fit to the features of runs with and without the example; one pass, one run in memory at a time."""
         (count, mean, scatter), (other_count, other_mean, other_scatter) = _moments(members), _moments(others)
         pooled = (scatter + other_scatter) / max(count + other_count - 2, 1)
         variance = np.diag(pooled) if pooled.ndim == 2 else pooled
-        # A coordinate without any spread tells the worlds apart for certain, or says nothing: its variance is tiny.
+        # A coordinate without spread separates the data sets perfectly, or not at all: its variance gets a small floor.
         floor = 1e-12 * max(float(variance.max(initial=0.0)), float(np.abs(mean).max(initial=0.0)) ** 2, 1e-300)
         difference, centre = mean - other_mean, (mean + other_mean) / 2
         single = difference / np.maximum(variance, floor)
@@ -295,5 +295,5 @@ def _moments(rows: Iterable[Floats]) -> tuple[int, Floats, Floats]:
         mean = mean + before / count
         scatter = scatter + (np.outer(before, row - mean) if scatter.ndim == 2 else before * (row - mean))
     if count < 2:
-        raise InvalidArgument(f"A discriminant is fitted to at least two runs on each side. Got {count}. Add runs.")
+        raise InvalidArgument(f"A discriminant needs at least two runs on each side. Got {count}. Add runs.")
     return count, mean, scatter

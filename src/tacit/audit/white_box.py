@@ -1,7 +1,6 @@
-"""The strongest audit of one's own training: one run, a thousand gradient canaries, every release seen.
+"""The strongest audit of one's own training: one run with gradient canaries, whose attacker sees every release.
 
-Saved every half minute and resumable: directions and coins come from a seed that is kept beside the run, so an
-audit that was stopped goes on with the same game.
+It is saved every half minute and can resume: directions and coins come from a seed that is stored beside the run.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ from tacit._files import write_atomic
 from tacit.accounting.curve import PrivacyCurve, curve
 from tacit.accounting.events import Event
 from tacit.audit.canaries import CanaryGame, Watch
-from tacit.audit.evidence import Finding
+from tacit.audit.evidence import AuditReport, Finding
 from tacit.audit.guessing import OneRun, one_run
-from tacit.audit.reports import AuditReport
 from tacit.audit.runs import progress
 from tacit.audit.statistics import error_points
 from tacit.errors import CannotResume, InvalidArgument, NotProven
@@ -39,21 +37,20 @@ from tacit.training.plan import Schedule
 from tacit.training.run import PrivateRun
 from tacit.types import Sampling
 
-# So much longer than the sensitivity is a canary: whatever does not clip it is found out.
+# The norm of a canary over the sensitivity: large, to detect a bound that does not clip.
 _LENGTH = 100.0
 _SECONDS_BETWEEN_SAVES = 30.0
 _NOT_ATTACKED = (
-    "Attacked are the steps. What prepared the features before them is a release of its own, which this attack does "
-    "not look at; what is proven is about both together."
+    "The attack covers the steps, but not the releases that prepared the features; the proven epsilon covers both."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """A training to be audited: what a `PrivateRun` needs, and how the optimizer is made.
+    """A training to audit: the arguments of a `PrivateRun`, and a function that makes the optimizer.
 
-    `before` is what was released from the same examples before the first step, such as a preparation of features. It
-    is part of what is proven, and no part of what is attacked.
+    `before` is the event of releases from the same examples before the first step, such as a preparation of features.
+    The proof covers it; the attack does not.
     """
 
     model: nn.Module
@@ -79,17 +76,17 @@ def audit_training(
     seed: int | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> AuditReport:
-    """Train once with `canaries` gradient canaries in the data, and hold what they show against what is proven.
+    """Train once with `canaries` gradient canaries in the data, and compare the result with what is proven.
 
-    The model is trained in place; like the report, it has seen private data with an attacker looking on, and is not for
-    release. With a `folder` the audit can be stopped and called again: `is_stopped` is asked after every step, and
-    once it says so all is saved and `KeyboardInterrupt` raised. A `seed` fixes canaries, lots and noise.
+    The model is trained in place; neither it nor the report is for release. With a `folder` the audit can be stopped
+    and called again: `is_stopped` is called after every step, and if it returns True everything is saved and
+    `KeyboardInterrupt` raised. A `seed` fixes canaries, lots and noise.
     """
     delta = _validate.open_unit("delta", delta)
-    kept = _Kept(folder, canaries, training.steps, seed)
+    kept = _AuditFolder(folder, canaries, training.steps, seed)
     game = CanaryGame.draw(training.model, training.data, count=canaries, length=_length(training), seed=kept.game_seed)
     optimizer = training.optimizer(training.model)
-    run, watch = kept.begun(training, game, optimizer)
+    run, watch = kept.begin(training, game, optimizer)
     _make_steps(run, watch, optimizer, kept, is_stopped)
     proven = _proven(run, training.before)
     settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "share": share, "proven": proven}
@@ -101,29 +98,33 @@ def audit_training(
         result.gaussian,
         result.contradicts,
         error_points(scores[game.included], scores[~game.included]),
-        (*_counted(result), *_crowded(run, canaries), *_unseen(training)),
+        (
+            *_describe_counts(result),
+            *_warn_if_crowded(run, canaries),
+            *(() if training.before is None else (_NOT_ATTACKED,)),
+        ),
     )
     return AuditReport(finding, None, math.inf if proven is None else proven.epsilon(delta), proven)
 
 
-def _counted(result: OneRun) -> tuple[str, ...]:
-    """What the surest guesses show where they are counted and not weighed, by either theorem."""
+def _describe_counts(result: OneRun) -> tuple[str, ...]:
+    """The bounds from counted guesses, by either theorem."""
     guesses = result.guesses
     return (
-        f"Of the {guesses.made} surest guesses {guesses.right} were right. Counted by the theorem of Mahloujifar, "
-        f"Melis and Chaudhuri: {result.counted}.",
-        f"Counted by the theorem of Steinke, Nasr and Jagielski: {result.steinke}.",
+        f"{guesses.right} of the {guesses.made} most certain guesses were right. By the theorem of Mahloujifar, Melis "
+        f"and Chaudhuri: {result.counted}.",
+        f"By the theorem of Steinke, Nasr and Jagielski: {result.steinke}.",
     )
 
 
-def _crowded(run: PrivateRun, canaries: int) -> tuple[str, ...]:
-    """A note where the canaries of a lot, in random directions, hide each other as well as noise would."""
+def _warn_if_crowded(run: PrivateRun, canaries: int) -> tuple[str, ...]:
+    """A note if the canaries of a lot hide each other as much as the noise does."""
     size = sum(value.numel() for value in run.model.parameters() if value.requires_grad)
     rate = run.sampling.lot_size / run.sampling.population
     if math.sqrt(rate * canaries / 2 / size) < run.multiplier / 2:
         return ()
     best = max(2, int(size * run.multiplier**2 / (2 * rate)))
-    return (f"{canaries:,} canaries drown each other in a model of {size:,} parameters: {best:,} or fewer show more.",)
+    return (f"{canaries:,} canaries hide each other in a model of {size:,} parameters: {best:,} or fewer show more.",)
 
 
 def _length(training: Training) -> float:
@@ -131,10 +132,6 @@ def _length(training: Training) -> float:
     mechanism = training.mechanism
     bounded = mechanism.sum(NoGradients(like), mechanism.init(like, training.sampling.lot_size))
     return _LENGTH * (bounded.sensitivity if math.isfinite(bounded.sensitivity) else 1.0)
-
-
-def _unseen(training: Training) -> tuple[str, ...]:
-    return () if training.before is None else (_NOT_ATTACKED,)
 
 
 def _proven(run: PrivateRun, before: Event | None) -> PrivacyCurve | None:
@@ -146,7 +143,7 @@ def _proven(run: PrivateRun, before: Event | None) -> PrivacyCurve | None:
 
 
 def _make_steps(
-    run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer, kept: _Kept, is_stopped: Callable[[], bool]
+    run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer, kept: _AuditFolder, is_stopped: Callable[[], bool]
 ) -> None:
     saved = time.monotonic()
     with progress("training with canaries", run.steps, run.step) as advance:
@@ -165,8 +162,8 @@ def _make_steps(
 
 
 @final
-class _Kept:
-    """What is kept in the folder of an audit: the game's seed, the run, and the scores that belong to it."""
+class _AuditFolder:
+    """The folder of an audit: the game's seed, the run, and its scores. Without a folder nothing is saved."""
 
     def __init__(self, folder: Path | None, canaries: int, steps: int, seed: int | None) -> None:
         self._folder, self._seed = folder, seed
@@ -178,30 +175,30 @@ class _Kept:
         path = folder / "game.json"
         about = {"canaries": canaries, "steps": steps, "seed": seed}
         if path.exists():
-            said = json.loads(path.read_text(encoding="utf-8"))
-            self.game_seed = said.pop("game_seed")
-            if said != about:
+            written = json.loads(path.read_text(encoding="utf-8"))
+            self.game_seed = written.pop("game_seed")
+            if written != about:
                 raise InvalidArgument(
-                    f"{folder} holds another audit ({said}), and this one is {about}. Choose another folder, or empty "
-                    "this one."
+                    f"{folder} holds another audit ({written}), and this one is {about}. Choose another folder, or "
+                    "empty this one."
                 )
         else:
             path.write_text(json.dumps({**about, "game_seed": self.game_seed}), encoding="utf-8")
 
-    def begun(self, training: Training, game: CanaryGame, optimizer: torch.optim.Optimizer) -> tuple[PrivateRun, Watch]:
-        """The saved run with its scores, or a fresh one."""
+    def begin(self, training: Training, game: CanaryGame, optimizer: torch.optim.Optimizer) -> tuple[PrivateRun, Watch]:
+        """The saved run with its scores, or a new one."""
         self._coins = game.included
         if self._folder is not None and (self._folder / "scores.npz").exists():
             try:
-                return self._resumed(self._folder, training, game, optimizer)
+                return self._resume(self._folder, training, game, optimizer)
             except CannotResume:
-                # Stopped between the two files, or damaged: the audit starts over, and nothing was released.
+                # Stopped between the two files, or damaged: the audit starts again, because nothing was released.
                 pass
         run = PrivateRun(
             training.model,
             training.loss,
             data=game.data,
-            mechanism=game.watched(training.mechanism),
+            mechanism=game.record_bound(training.mechanism),
             sampling=training.sampling,
             steps=training.steps,
             schedule=training.schedule,
@@ -211,7 +208,7 @@ class _Kept:
         )
         return run, game.watch(run)
 
-    def _resumed(
+    def _resume(
         self, folder: Path, training: Training, game: CanaryGame, optimizer: torch.optim.Optimizer
     ) -> tuple[PrivateRun, Watch]:
         run = PrivateRun.resume(
@@ -220,20 +217,20 @@ class _Kept:
             training.loss,
             data=game.data,
             optimizer=optimizer,
-            # An audit's releases are seen by the auditor alone, and are none.
+            # Only the auditor sees the releases of an audit.
             nothing_left=True,
             gradients=game.gradients,
         )
         with np.load(folder / "scores.npz") as saved:
             step, scores, coins = int(saved["step"]), saved["scores"], saved["coins"]
         if step != run.step or not np.array_equal(coins, game.included):
-            raise CannotResume(f"The scores in {folder} are those of another step or game than the run beside them.")
+            raise CannotResume(f"The scores in {folder} belong to another step or game than the run beside them.")
         watch = game.watch(run)
         watch.scores[:] = scores
         return run, watch
 
     def save(self, run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer) -> None:
-        """Run first, scores after it: a crash in between is noticed."""
+        """Save the run, then the scores, so that a crash in between is noticed."""
         if self._folder is None:
             return
         run.save(self._folder, optimizer)

@@ -14,8 +14,7 @@ from matplotlib.ticker import FuncFormatter
 from scipy import special
 
 from tacit.accounting import gdp
-from tacit.audit.evidence import Kind, LowerBound, Verdict
-from tacit.audit.reports import AuditReport
+from tacit.audit.evidence import AuditReport, Kind, LowerBound, Verdict
 from tacit.audit.separation import Roc
 from tacit.audit.statistics import Floats
 from tacit.reports.plots import draw_tradeoff

@@ -13,7 +13,7 @@ from tacit import _validate
 from tacit._files import write_atomic
 from tacit.audit import AuditReport, NeighbourTest, Roc, Verdict
 from tacit.audit import fixtures as published
-from tacit.audit.claims import put_to_test, report_json
+from tacit.audit.claims import report_json, run_fixtures
 from tacit.audit.fixtures import Fixture
 from tacit.methods.registry import list_methods
 from tacit.reports.audit_plots import draw_audit, draw_claims, draw_membership
@@ -238,7 +238,7 @@ def audit_claims(
     names = [one.name for one in list_methods()]
     order = {(name, mode): (place, _MODES.index(mode)) for place, name in enumerate(names) for mode in _MODES}
     fixtures = sorted(published.all_fixtures(), key=lambda one: order[one.method, one.mode])
-    pairs = zip(fixtures, put_to_test(fixtures, folder, count), strict=True)
+    pairs = zip(fixtures, run_fixtures(fixtures, folder, count), strict=True)
     picture = picture or folder / "audit.png"
     audit = ClaimsAudit(tuple(ClaimAttack(*pair) for pair in pairs), (picture, folder / "audit.json"))
     write_atomic(folder / "audit.json", _json_bytes(audit.to_json()), is_private=True)

@@ -28,7 +28,7 @@ from tacit.audit import (
     audit_training,
     infer_membership,
     neighbour_test,
-    recorded,
+    record_audit,
     roc,
     train_shadows,
 )
@@ -168,7 +168,7 @@ class AuditTarget:
             said = f"passed (tried {test.tried:,} neighbours)." if test.passed else str(test)
             guarantee = guarantee.with_finding(_NEIGHBOURS, f"Neighbour test: {said}", is_error=not test.passed)
         if report is not None:
-            guarantee = recorded(guarantee, report)
+            guarantee = record_audit(guarantee, report)
         self.folder.write_guarantee(guarantee)
 
 
