@@ -36,6 +36,7 @@ MODELS = {
     "without bias": lambda: nn.Linear(FEATURES, CLASSES, bias=False),
     "relu": deep,
     "tanh": lambda: deep(nn.Tanh),
+    "sigmoid": lambda: deep(nn.Sigmoid),
     "no bias": lambda: deep(bias=False),
     "frozen weight": lambda: frozen("0.weight"),
     "frozen biases": lambda: frozen("0.bias", "4.bias"),

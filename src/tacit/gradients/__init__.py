@@ -25,8 +25,8 @@ __all__ = ["LotGradients", "in_pieces", "per_example_gradients", "replace_batch_
 
 Backend = Literal["auto", "bookkeeping", "vmap"]
 
-# So many numbers of a lot are kept until all norms are known. Parts of fewer examples than this waste time; parts of
-# more would be added up in single precision.
+# The number of values kept until all norms are known; the fewest examples worth a part of their own; and the most whose
+# sum single precision can hold.
 _KEPT, _FEWEST, _MOST = 2**23, 16, 8192
 
 

@@ -37,9 +37,9 @@ from tacit.gradients.trace import (
     map_tensors,
 )
 
-# Gradients are checked on so many examples before a layout is trusted; so many different passes are examined.
+# Gradients are checked on 32 examples before a layout is trusted, and up to three different passes are examined.
 _ENOUGH, _TRIES = 32, 3
-# Examples with norms above so many times the median take no part in the check: their rounding errors would hide others.
+# Examples with norms above this many medians are left out of the check: their rounding errors would hide the others.
 _FARTHEST = 100.0
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -68,12 +68,12 @@ def keep_books(
             except DifferentOperations:
                 # Another path through the model: examined before anything is released from it.
                 layout.doubt = "the model did something else on a later lot"
-                layout = find_layout(model, loss, parameters, inputs, targets, anew=True)
+                layout = find_layout(model, loss, parameters, inputs, targets, again=True)
         raise Unclear("the model does different things for different lots")
 
 
 def _prove(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, layout: Layout) -> None:
-    """Check gradients made by the layout on the first examples of a lot; `Unclear`, for good, if they are wrong.
+    """Check gradients on the first examples of a lot. If they are wrong, the layout is never used again (`Unclear`).
 
     Examples whose gradients are not finite are left out: they prove nothing, and contribute zero later.
     """

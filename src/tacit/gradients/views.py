@@ -40,7 +40,7 @@ _EXAMINED: weakref.WeakSet[Augment] = weakref.WeakSet()
 
 @dataclass(frozen=True)
 class Shifts:
-    """Views of images [B, channels, height, width]: each moved by up to so many pixels along both axes, at random.
+    """Views of images [B, channels, height, width]: each shifted at random by up to `pixels` along both axes.
 
     Pixels that move out are lost, and zeros move in. Draws come from torch's generator and need not be secret: privacy
     comes from the noise on the sum.
@@ -70,7 +70,7 @@ class Views:
     """Gradients for `PrivateRun(gradients=...)`: for each example, the mean over `count` views that `augment` makes.
 
     `augment` takes the inputs of some examples and returns as many, each made of one example alone, with a new draw at
-    every call. Set `micro_batch` of the run: all views of so many examples are held at once.
+    every call. Set `micro_batch` of the run: all views of such a part of the lot are held at once.
 
     >>> import torch
     >>> views = Views(lambda images: images + torch.randn_like(images), count=4)

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import MixesExamples
-from tacit.gradients.checks.examination import CallLayout, Layout, choose_sizes, examine, make_examples, refuse_mixed
+from tacit.gradients.checks.examination import choose_sizes, examine, make_examples, refuse_mixed
 from tacit.gradients.checks.examiner import Examiner
+from tacit.gradients.checks.labels import CallLayout, Layout
 from tacit.gradients.losses import Loss
 from tacit.gradients.models import (
     call_model,
@@ -46,9 +47,9 @@ _KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[Any, tuple[Callable[[], object
 
 
 def find_layout(
-    model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any, *, anew: bool = False
+    model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any, *, again: bool = False
 ) -> Layout:
-    """The layout, remembered per model, loss, mode and shapes (without the lot size); examined `anew` on request.
+    """The layout, remembered per model, loss, mode and shapes (without the lot size); examined `again` on request.
 
     Raises `MixesExamples` if examples influence each other, and `Unclear` if they cannot be followed.
     """
@@ -59,7 +60,7 @@ def find_layout(
         refuse_inference_tensors(inputs)
     known = _KNOWN.setdefault(model, {})
     of, layout = known.get(key, (None, None))
-    if layout is None or of is None or of() is not loss or anew:
+    if layout is None or of is None or of() is not loss or again:
         refuse_mixing(model)
         try:
             layout = examine(model, loss, parameters, inputs, targets)

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +14,17 @@ from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument, MixesExamples
 from tacit.gradients.checks.examiner import Examiner, Step, refuse_different
-from tacit.gradients.checks.labels import POSITIONS, PUBLIC, UNIFORM, Mixed, Rows, find_room, is_private
+from tacit.gradients.checks.labels import (
+    POSITIONS,
+    PUBLIC,
+    UNIFORM,
+    CallLayout,
+    Layout,
+    Mixed,
+    Rows,
+    find_room,
+    is_private,
+)
 from tacit.gradients.losses import Loss, apply_loss
 from tacit.gradients.models import (
     call_model,
@@ -41,74 +51,17 @@ from tacit.gradients.trace import (
     map_tensors,
 )
 
-Places = tuple[Rows | None, ...]
 Make = Callable[[Any, int], Any]
 
-# An examination takes so many examples: a number that divides no other size of the model.
+# Numbers of examples for an examination: one that divides no other size of the model is chosen.
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
-# So many made-up lots are compared with their examples alone.
+# The number of made-up lots that are compared with their examples alone.
 _DRAWS = 4
 # Functions that take values out of torch, or reach into the backward pass.
 _LEAVING = {
     getattr(Tensor, name)
     for name in ("numpy", "tolist", "__array__", "__dlpack__", "untyped_storage", "storage", "register_hook")
 }
-
-
-@dataclass(frozen=True, eq=False)
-class CallLayout:
-    """Where the examples are in each argument and each output of one call; None where there are none."""
-
-    function: Callable[..., Any]
-    shapes: tuple[tuple[int, ...], ...]
-    arguments: Places
-    outputs: Places
-    _sized: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
-
-    def resize(self, size: int) -> list[tuple[int, ...]]:
-        """The shapes of all arguments and outputs for a lot of this size."""
-        found = self._sized.get(size)
-        if found is None:
-            places = zip(self.shapes, self.arguments + self.outputs, strict=True)
-            found = [shape if place is None else place.resize(shape, size) for shape, place in places]
-            # One size is enough to remember: most runs have lots of one size.
-            self._sized.clear()
-            self._sized[size] = found
-        return found
-
-    def fits(self, call: Call, size: int) -> bool:
-        """Whether a call on a lot of this size is the one that the layout is of."""
-        is_same = call.function is self.function and len(call.shapes) == len(self.arguments)
-        return is_same and [*call.shapes, *call.outputs] == self.resize(size)
-
-
-@dataclass(eq=False)
-class Layout:
-    """What an examination found out: one entry a call, and facts about the model and the loss.
-
-    `spread`: the numbers of derived tensors that hold a copy per example. `constants`: for the tensors that parameters
-    met, in order, whether they depend on no example. `forward` and `loss`: the logs of the examined operations.
-    `suspects`: layers that mix examples in one of their modes. `is_chain`: every call is a Linear of a chain, on one
-    row an example. `weight`: how many numbers go in and out of the calls for one example, about what must be kept until
-    all norms are known. `writes`: buffers that a pass writes to, without anything of the examples. `sets_once`:
-    attributes that only the first pass sets. `writes_inputs`: a pass changes its inputs in place. `doubt`: why the
-    examples cannot be followed, or which gradients were wrong. `proofs`: on how many examples gradients were checked.
-    """
-
-    calls: tuple[CallLayout, ...]
-    spread: frozenset[int] = frozenset()
-    constants: tuple[bool, ...] = ()
-    forward: OperationLog = field(default_factory=lambda: OperationLog(1))
-    loss: OperationLog = field(default_factory=lambda: OperationLog(1))
-    suspects: tuple[nn.Module, ...] = ()
-    is_chain: bool = False
-    is_compiled: bool = False
-    weight: int = 0
-    writes: frozenset[str] = frozenset()
-    sets_once: frozenset[str] = frozenset()
-    writes_inputs: bool = False
-    doubt: str = ""
-    proofs: int = 0
 
 
 def examine(model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any) -> Layout:
@@ -385,7 +338,7 @@ def _weigh(calls: tuple[CallLayout, ...], size: int) -> int:
 
 
 def refuse_mixed(label: object) -> None:
-    """Raise `MixesExamples` for what was computed from several examples, `Unclear` if they were only reordered."""
+    """Raise `MixesExamples` for a result of several examples, `Unclear` if they were only picked or reordered."""
     if isinstance(label, Mixed):
         if label.is_order:
             raise Unclear(label.because)

@@ -2,8 +2,9 @@
 
 Each operation is looked up in the list of those that act on each example alone (`operations.py`), and the axis along
 which the examples lie is followed from one tensor to the next. What is computed from several examples is marked, and so
-is everything made of it, whatever the values are: no gate that happens to be closed can hide it. Writing something of
-the examples into a parameter, a buffer or any other tensor that was there before is refused before it happens.
+is everything made of it, independently of the values: a gate that happens to be closed cannot hide it. Writing
+something of the examples into a parameter, a buffer or any other tensor that existed before is refused before it
+happens.
 """
 
 from __future__ import annotations
@@ -33,13 +34,11 @@ from tacit.gradients.checks.labels import (
     is_private,
     locate_rows,
 )
-from tacit.gradients.checks.operations import CONSTANTS, HOST, OPERATIONS, RANDOM
+from tacit.gradients.checks.operations import CONSTANTS, HOST, OPERATIONS, RANDOM, Operation
 from tacit.gradients.trace import Unclear, iter_tensors
 
 # These read values only to check them, and raise if they are not valid.
 _CHECKING = {torch.nn.functional.one_hot}
-# Types of arguments that are numbers, or may be: torch takes a number for a tensor.
-_NUMBERS = frozenset({"number", "float", "Optional[number]", "Optional[float]", "Tensor"})
 # Tensors made from numbers by hand are no longer than the first; tensors longer than the second are not compared.
 _FEW, _MANY = 64, 4096
 _TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parent.parent)
@@ -362,50 +361,6 @@ def _show_line() -> str:
             break
         frame = frame.f_back
     return ""
-
-
-class Operation:
-    """An operation of torch by its schema: its name, its arguments, and which of them it writes to."""
-
-    _known: dict[Any, Operation] = {}  # noqa: RUF012
-
-    def __init__(self, func: Any) -> None:
-        schema = func._schema
-        name = schema.name.removeprefix("aten::")
-        self.written = tuple(
-            argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write
-        )
-        # These change how a tensor lies in its storage, but no value: seen whenever the tensor is used.
-        if torch.Tag.inplace_view in func.tags and name not in ("set_", "resize_"):
-            self.written = ()
-        is_in_place = name.endswith("_") and not name.endswith("__") and self.written == ("self",)
-        self.name = name[:-1] if is_in_place else name
-        self.is_sized_by_values = torch.Tag.dynamic_output_shape in func.tags
-        self.arguments = tuple(argument.name for argument in schema.arguments)
-        # Positions have a label of their own.
-        self._numbers = [a.name for a in schema.arguments if str(a.type) in _NUMBERS and name != "arange"]
-        self.defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-
-    @staticmethod
-    def of(func: Any) -> Operation:
-        """The operation, looked up once."""
-        found = Operation._known.get(func)
-        if found is None:
-            found = Operation._known[func] = Operation(func)
-        return found
-
-    def numbers(self, given: dict[str, Any]) -> list[Any]:
-        """The arguments that take part in the arithmetic, unless they are the defaults."""
-        numbers = ((name, given.get(name)) for name in self._numbers)
-        return [
-            value
-            for name, value in numbers
-            if isinstance(value, (int, float, complex)) and value != self.defaults.get(name)
-        ]
-
-    def name_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """All arguments by their names."""
-        return self.defaults | dict(zip(self.arguments, args, strict=False)) | kwargs
 
 
 def refuse_different(one: list[Step], other: list[Step]) -> None:

@@ -134,19 +134,19 @@ def by_index(operands: Operands) -> Label:
 def indexing(operands: Operands) -> Label:
     """x[i, :, j] with tensors for i and j."""
     x, indices = operands.given["self"], list(operands.given["indices"])
-    told = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    masks = [index for _, index in told if index.dtype in (torch.bool, torch.uint8)]
+    pairs = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    masks = [index for _, index in pairs if index.dtype in (torch.bool, torch.uint8)]
     if operands.has_rows(masks) and operands.name.endswith("index"):
         # Python then knows how many entries there are.
         raise Unclear(f"{operands.name} picks entries by the values of the examples")
     if masks:
         return operands.doubt("picks entries by the values of the examples")
-    width = max(index.dim() for _, index in told)
-    axes = [axis for axis, _ in told]
+    width = max(index.dim() for _, index in pairs)
+    axes = [axis for axis, _ in pairs]
     is_together = axes == list(range(axes[0], axes[-1] + 1))
     start = axes[0] if is_together else 0
     rows = operands.rows(x)
-    by = [index for axis, index in told if rows is None or axis != rows.axis]
+    by = [index for axis, index in pairs if rows is None or axis != rows.axis]
     block = operands.align(by, width) if by else PUBLIC
     if rows is not None and rows.axis in axes:
         index = indices[rows.axis]
@@ -175,7 +175,7 @@ def indexing(operands: Operands) -> Label:
 
 
 def _move_after_indexing(axis: int, axes: list[int], width: int) -> int:
-    """The new place of an axis after these others were indexed with tensors of so many axes."""
+    """The new place of an axis after these others were indexed with tensors of `width` axes."""
     is_together = axes == list(range(axes[0], axes[-1] + 1))
     before = sum(other < axis for other in axes)
     return axis - before + (width if not is_together or axes[0] < axis else 0)
@@ -190,20 +190,20 @@ def index_put(operands: Operands) -> Label:
     """x[i, :, j] = values."""
     given = operands.given
     x, values = given["self"], given["values"]
-    told = {axis: index for axis, index in enumerate(given["indices"]) if index is not None}
+    indices = {axis: index for axis, index in enumerate(given["indices"]) if index is not None}
     rows = operands.rows(x)
     target = indexing(operands)
     if isinstance(target, Mixed):
         return target
     if rows is None:
-        return PUBLIC if operands.is_public(values, *told.values()) else operands.doubt()
-    width = max(index.dim() for index in told.values())
-    if rows.axis not in told:
-        if any(isinstance(label := operands.label(index), Rows) and not label.loose for index in told.values()):
+        return PUBLIC if operands.is_public(values, *indices.values()) else operands.doubt()
+    width = max(index.dim() for index in indices.values())
+    if rows.axis not in indices:
+        if any(isinstance(label := operands.label(index), Rows) and not label.loose for index in indices.values()):
             return operands.mix()
-        target = rows.move_to(_move_after_indexing(rows.axis, list(told), width))
+        target = rows.move_to(_move_after_indexing(rows.axis, list(indices), width))
     written = operands.label(values)
-    dims = x.dim() - len(told) + width
+    dims = x.dim() - len(indices) + width
     if operands.label(x) is UNIFORM and isinstance(written, Rows) and isinstance(target, Rows):
         # The order is that of the values.
         target = Rows(target.axis, written.outer, written.inner, target.loose)

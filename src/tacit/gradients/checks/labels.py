@@ -1,12 +1,14 @@
-"""Labels: what a tensor depends on, and where the examples of a lot lie in it."""
+"""Labels: what a tensor depends on, and where the examples of a lot lie in it; and layouts, made of such places."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
+
+from tacit.gradients.trace import Call, OperationLog
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Rows:
         return replace(self, axis=axis)
 
     def resize(self, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-        """The shape of a tensor that holds so many examples."""
+        """The shape of the same tensor in a lot of this size."""
         return (*shape[: self.axis], self.fold * size, *shape[self.axis + 1 :])
 
     def front(self, value: Tensor) -> Tensor:
@@ -182,7 +184,7 @@ class Operands:
         return Mixed(f"{self.name} {why}", is_order=True)
 
     def align(self, tensors: list[Tensor], dims: int) -> Label:
-        """Where the examples are in what is computed entry by entry from these, broadcast to so many axes."""
+        """Where the examples are in what is computed entry by entry from these, broadcast to `dims` axes."""
         places = []
         for tensor in tensors:
             label = self.label(tensor)
@@ -229,6 +231,65 @@ class Operands:
 
 
 def broadcast_shape(tensors: list[Tensor], dims: int) -> list[int]:
-    """The shape with so many axes to which these are broadcast."""
+    """The shape to which these are broadcast, with `dims` axes."""
     lengths = [[1] * (dims - tensor.dim()) + list(tensor.shape) for tensor in tensors]
     return [max(along) for along in zip(*lengths, strict=True)]
+
+
+Places = tuple[Rows | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CallLayout:
+    """Where the examples are in each argument and each output of one call; None where there are none."""
+
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    arguments: Places
+    outputs: Places
+    _sized: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
+
+    def resize(self, size: int) -> list[tuple[int, ...]]:
+        """The shapes of all arguments and outputs for a lot of this size."""
+        found = self._sized.get(size)
+        if found is None:
+            places = zip(self.shapes, self.arguments + self.outputs, strict=True)
+            found = [shape if place is None else place.resize(shape, size) for shape, place in places]
+            # One size is enough to remember: most runs have lots of one size.
+            self._sized.clear()
+            self._sized[size] = found
+        return found
+
+    def fits(self, call: Call, size: int) -> bool:
+        """Whether a call on a lot of this size is the one that the layout is of."""
+        is_same = call.function is self.function and len(call.shapes) == len(self.arguments)
+        return is_same and [*call.shapes, *call.outputs] == self.resize(size)
+
+
+@dataclass(eq=False)
+class Layout:
+    """What an examination found out: one entry a call, and facts about the model and the loss.
+
+    `spread`: the numbers of derived tensors that hold a copy per example. `constants`: for the tensors that parameters
+    met, in order, whether they depend on no example. `forward` and `loss`: the logs of the examined operations.
+    `suspects`: layers that mix examples in one of their modes. `is_chain`: every call is a Linear of a chain, on one
+    row an example. `weight`: how many numbers go in and out of the calls for one example, about what must be kept until
+    all norms are known. `writes`: buffers that a pass writes to, without anything of the examples. `sets_once`:
+    attributes that only the first pass sets. `writes_inputs`: a pass changes its inputs in place. `doubt`: why the
+    examples cannot be followed, or which gradients were wrong. `proofs`: on how many examples gradients were checked.
+    """
+
+    calls: tuple[CallLayout, ...]
+    spread: frozenset[int] = frozenset()
+    constants: tuple[bool, ...] = ()
+    forward: OperationLog = field(default_factory=lambda: OperationLog(1))
+    loss: OperationLog = field(default_factory=lambda: OperationLog(1))
+    suspects: tuple[nn.Module, ...] = ()
+    is_chain: bool = False
+    is_compiled: bool = False
+    weight: int = 0
+    writes: frozenset[str] = frozenset()
+    sets_once: frozenset[str] = frozenset()
+    writes_inputs: bool = False
+    doubt: str = ""
+    proofs: int = 0

@@ -29,7 +29,7 @@ Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
 
 # Patches of an example with more numbers than this are not unfolded: the library's own kernel is faster.
 _MANY_PATCHES = 50_000
-# So many numbers of patches are copied at a time: few enough to stay in the cache.
+# The number of values of patches that are copied at a time: few enough to stay in the cache.
 _COPIED = 400_000
 # Rows of a kernel as long as this are copied at full speed.
 _LONG_ROW = 8

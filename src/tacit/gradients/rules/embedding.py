@@ -38,7 +38,7 @@ try:
 except ImportError:
     csc_matvecs = None
 
-# So many numbers of token gradients are added up at a time: few enough to stay in the cache.
+# The number of values of token gradients that are added up at a time: few enough to stay in the cache.
 _ADDED = 250_000
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# So many numbers are handled together.
+# The number of values that are handled together.
 _TOGETHER = 2**18
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
