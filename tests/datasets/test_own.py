@@ -263,3 +263,24 @@ def test_a_table_that_is_not_there_is_refused(tmp_path):
 def test_bounds_that_are_not_there_are_refused_with_an_example(tmp_path):
     with pytest.raises(InvalidArgument, match=r"cannot be read.*\[columns\]"):
         load_table(tmp_path / "p.csv", target="outcome", bounds=tmp_path / "b.toml")
+
+
+def test_a_frame_is_the_same_as_its_file(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "age": [30.0, None, 70.0, 20.0] * 5,
+            "smoker": pd.Categorical(["no", "yes", None, "no"] * 5),
+            "ill": [0, 1, 1, 0] * 5,
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    columns = 'age = { low = 0, high = 100 }\nsmoker = ["no", "yes"]\nill = [0, 1]\n'
+    bounds = Bounds.parse(f"rows = 20\n[columns]\n{columns}")
+    read, taken = (load_table(each, target="ill", bounds=bounds) for each in (tmp_path / "t.csv", frame))
+    for one, other in zip((*read.train, *read.test), (*taken.train, *taken.test), strict=True):
+        assert np.array_equal(one, other)
+    assert (read.name, taken.name) == ("t", "table")
+    with pytest.raises(InvalidArgument, match="DataFrame has no column 'smoker'"):
+        load_table(frame[["age", "ill"]], target="ill", bounds=bounds)
+    with pytest.raises(InvalidArgument, match="same name"):
+        load_table(frame.rename(columns={"age": "ill"}), target="ill", bounds=bounds)

@@ -28,7 +28,7 @@ _UNREADABLE = (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, 
 
 
 @contextmanager
-def explain_errors(file: Path, what: str, remedy: str = "Fetch it again.") -> Iterator[None]:
+def explain_errors(file: Path | str, what: str, remedy: str = "Fetch it again.") -> Iterator[None]:
     """Turn any error that a damaged or foreign file causes into an `InvalidArgument` that names the file."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""A user's own table (CSV, TSV, Parquet or npz), scaled by bounds that the user declares in a TOML file:
+"""A user's own table (CSV, TSV, Parquet, npz or a DataFrame), scaled by bounds declared in a TOML file:
 
     rows = 1000                                  # the public number of rows, roughly
     [columns]
@@ -51,6 +51,7 @@ EXAMPLE = 'rows = 1000, then [columns], age = { low = 0, high = 100 }, smoker = 
 _KEYS = ("rows", "held_out", "test", "example", "columns")
 _TABBED = (".tsv", ".tsv.gz")
 _DELIMITERS = (",", ";", "\t")
+_FRAME = "The DataFrame"
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,8 @@ class Bounds:
             )
         return {name: column for name, column in self.columns.items() if name != target}
 
-    def refuse_unless_in(self, names: list[str], file: Path) -> None:
-        """Raise `InvalidArgument` unless the file has every declared column."""
+    def refuse_unless_in(self, names: list[str], file: Path | str) -> None:
+        """Raise `InvalidArgument` unless the table has every declared column."""
         for name in self.columns:
             if name not in names:
                 raise InvalidArgument(
@@ -192,29 +193,31 @@ def _suggest(name: str, known: Collection[str]) -> str:
 
 
 def load_table(
-    path: str | os.PathLike[str], *, target: str, bounds: str | os.PathLike[str] | Bounds, population: int | None = None
+    table: Any, *, target: str, bounds: str | os.PathLike[str] | Bounds, population: int | None = None
 ) -> Data:
-    """Load the table in `path`, to predict the column `target` from the other columns that `bounds` declares.
+    """Load a table, to predict the column `target` from the other columns that `bounds` declares.
 
-    The ending says how the file is read: .npz, .parquet, .tsv with tabs; anything else as CSV in UTF-8, with the
-    delimiter that its first line has most of. A file that ends in .gz is unpacked first.
+    `table` is a pandas DataFrame or the path of a file. The ending says how a file is read: .npz, .parquet, .tsv with
+    tabs; anything else as CSV in UTF-8, with the delimiter that its first line has most of. A file that ends in .gz is
+    unpacked first.
 
     Scaling, classes and population do not depend on the rows. Rows to test on are the public ones of the file that the
     bounds name, or else a share of the table, chosen by a hash of each row alone: so adding or removing a row moves no
     other row from one part to the other. `population` is the public number of rows to train on; by default it follows
     from the declared number of rows. If it is far off, there is a `tacit.errors.Caution`.
     """
-    file = Path(path).expanduser()
+    is_frame = hasattr(table, "columns")
+    file = _FRAME if is_frame else Path(table).expanduser()
     declared = bounds if isinstance(bounds, Bounds) else Bounds.read(bounds)
     size = _choose_population(declared, population)
-    train, shape = _read_examples(file, target, declared)
+    train, shape = _read_examples(table if is_frame else file, target, declared)
     if declared.test_file is not None:
         test, _ = _read_examples(declared.test_file, target, declared)
     else:
         train, test = _hold_out(train, declared.held_out)
     column = declared.columns[target]
     data = Data(
-        file.name.split(".")[0],
+        "table" if isinstance(file, str) else file.name.split(".")[0],
         (train[0].reshape(-1, *shape), train[1]),
         (test[0].reshape(-1, *shape), test[1]),
         classes=len(column.values) if isinstance(column, Category) else None,
@@ -243,16 +246,25 @@ def _choose_population(declared: Bounds, given: int | None) -> int:
     return max(1, round(declared.rows * (1 - declared.held_out)))
 
 
-def _read_examples(file: Path, target: str, declared: Bounds) -> tuple[Examples, tuple[int, ...]]:
+def _read_examples(source: Any, target: str, declared: Bounds) -> tuple[Examples, tuple[int, ...]]:
     """Features as one row of numbers per example, targets, and the shape of an input."""
     features = declared.features(target)
-    with explain_errors(file, "a table", "Save it again."):
-        table = _read_columns(file, declared)
+    with explain_errors(source if isinstance(source, Path) else _FRAME, "a table", "Save it again."):
+        table = _read_columns(source, declared) if isinstance(source, Path) else _take_columns(source, declared)
         inputs, shape = _encode_inputs(table, features)
         targets = _encode_targets(target, table[target], declared)
         if not len(inputs):
             raise ValueError("there are no rows")
     return (inputs, targets), shape
+
+
+def _take_columns(frame: Any, declared: Bounds) -> dict[str, Array]:
+    """The declared columns of a DataFrame."""
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) != len(names):
+        raise ValueError("two of its columns have the same name")
+    declared.refuse_unless_in(names, _FRAME)
+    return {name: np.array(frame[name].tolist(), dtype=object) for name in declared.columns}
 
 
 def _read_columns(file: Path, declared: Bounds) -> dict[str, Array]:
