@@ -8,12 +8,14 @@ import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import tacit
+from tacit.accounting import ACCOUNTANTS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -72,12 +74,14 @@ def test_python_block_runs(block, tmp_path, monkeypatch):
 
 def run_python(block: Block) -> None:
     names = {"__name__": "__main__"}
-    if ">>> " in block.text:
-        example = doctest.DocTestParser().get_doctest(block.text, names, block.place, block.place, 0)
-        options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-        assert doctest.DocTestRunner(optionflags=options).run(example).failed == 0
-    else:
-        exec(compile(block.text, block.place, "exec"), names)
+    # A page may register an accountant of its own; other tests must not see it.
+    with mock.patch.dict(ACCOUNTANTS):
+        if ">>> " in block.text:
+            example = doctest.DocTestParser().get_doctest(block.text, names, block.place, block.place, 0)
+            options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+            assert doctest.DocTestRunner(optionflags=options).run(example).failed == 0
+        else:
+            exec(compile(block.text, block.place, "exec"), names)
 
 
 @pytest.mark.parametrize("block", COMMAND_BLOCKS, ids=str)

@@ -1,4 +1,4 @@
-"""What may be spent on a data set, and by which rule that is held."""
+"""The budget of a data set, and the rule that enforces it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDERS = np.geomspace(1e-2, 1e5, 400)
 
 @dataclass(frozen=True)
 class Budget:
-    """The (epsilon, delta) that training may cost at most.
+    """The largest (epsilon, delta) that training may cost.
 
     >>> Budget(epsilon=3, delta=1e-5)
     Budget(epsilon=3.0, delta=1e-05)
@@ -33,20 +33,19 @@ class Budget:
         object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
 
     def allows(self, event: Event) -> bool:
-        """Whether the event is certified to stay within the budget. `NotProven` where nothing is proven of it."""
+        """Whether the event is certified to stay within the budget; `NotProven` if it has no proof."""
         found = curve(event)
-        # Either one certifies the pair; rounding may keep one of them from seeing it.
+        # Each condition certifies the pair; rounding may make one of them fail.
         return found.delta(self.epsilon) <= self.delta or found.epsilon(self.delta) <= self.epsilon
 
 
 @dataclass(frozen=True)
 class Terms:
-    """A data set's budget, the neighbours that it speaks of, and the rule by which it is held.
+    """A data set's budget, its adjacency, and the rule that enforces it.
 
-    Without an `order`, everything ever released is composed exactly. That takes for granted that nobody chose the
-    noise, the lots or the length of a run by looking at what an earlier one had released. With an `order`, the Rényi
-    filter of that order holds the budget however runs were chosen (Feldman and Zrnic 2021), at the price of some per
-    cent of epsilon.
+    Without an `order`, everything ever released is composed exactly. That assumes that nobody chose the noise, lots or
+    length of a run from earlier releases. With an `order`, the Rényi filter of that order keeps the budget for any such
+    choice (Feldman and Zrnic 2021), at a cost of some per cent of epsilon.
 
     >>> from tacit.accounting import Gaussian
     >>> exact, filtered = Terms(Budget(1, 1e-5)), Terms.adaptive(Budget(1, 1e-5))
@@ -60,9 +59,9 @@ class Terms:
 
     @classmethod
     def adaptive(cls, budget: Budget, adjacency: Adjacency = Adjacency.ADD_REMOVE, like: Event | None = None) -> Self:
-        """Terms held by a filter of the order at which most runs `like` this one fit (or like one of Gaussian noise).
+        """Terms with a filter of the order at which most runs `like` this one fit (by default: Gaussian noise).
 
-        The order is fixed here, before anything is released under these terms, as the theorem asks.
+        The order is fixed here, before any release under these terms, as the theorem requires.
         """
         profile = RenyiProfile.of(like or Gaussian(1.0, adjacency))
 
@@ -73,18 +72,18 @@ class Terms:
         best = max((1 + float(c) for c in _ORDERS), key=runs)
         if runs(best) <= 0:
             raise NotAchievable(
-                f"No order of the filter leaves room for such a run within epsilon {budget.epsilon:g} at delta "
-                f"{budget.delta:g}. Raise the multiplier or the budget, or let the exact rule hold it."
+                f"With no order of the filter does such a run fit into epsilon {budget.epsilon:g} at delta "
+                f"{budget.delta:g}. Raise the multiplier or the budget, or use exact composition."
             )
         return cls(budget, adjacency, best)
 
     def allows(self, event: Event) -> bool:
-        """Whether everything ever released may be this event."""
+        """Whether this event, as the sum of all releases, is within the budget."""
         return self.budget.allows(event) if self.order is None else self._divergence(event) <= self.allowance
 
     @property
     def allowance(self) -> float:
-        """The Rényi divergence that the filter lets through: one that the budget follows from.
+        """The largest Rényi divergence that the filter accepts, from which the budget follows.
 
         Canonne, Kamath and Steinke 2020, proposition 12, solved for the divergence.
         """

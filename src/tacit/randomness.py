@@ -1,9 +1,9 @@
-"""Where noise and lots come from: a keystream that nobody can predict, or, for tests, a fixed seed.
+"""Random numbers for noise and lots: from an unpredictable keystream, or from a fixed seed for tests.
 
 AES-256 in counter mode gives the bits, Box-Muller turns them into normal numbers. A `Source` hands out one
-`Stream` per purpose and step; no stream is ever handed out twice by a secure source, and its key lives in
-memory only. A seeded source gives the same stream for the same purpose and step, so a resumed run can draw
-what the lost one drew; whoever knows the seed can subtract the noise, so what it drew is not for release.
+`Stream` per purpose and step. A secure source never hands out a stream twice and keeps its key in memory
+only. A seeded source gives the same stream for the same purpose and step, so a resumed run repeats the lost
+draws; anyone who knows the seed can subtract the noise, so its results are not for release.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from tacit.errors import OutOfOrder
 
 Indices = NDArray[np.int64]
 
-# Small draws, which come from a stock.
+# Draws up to this size come from a stock.
 _FEW = 4096
-# Pairs of normal numbers drawn at a time: the scratch space stays in the processor's cache.
+# Pairs of normal numbers per piece: the scratch space stays in the processor's cache.
 _PAIRS = 24_576
-# Bytes.
+# Bytes in a line of the processor's cache.
 _LINE = 64
 _ZEROS = memoryview(bytes(2**17))
-# Radius bits below this, one in 32,768 in single precision, get 63 more: it is they that make the tails.
+# Radius bits below this (one in 32,768 in single precision) get 63 more, because they form the tails.
 _RARE = 2**16
 
 _FORKED = (
-    "This run was begun in process {pid} and goes on in process {here}, a copy of it: both would release from one "
-    "budget, with the same noise. Go on in the first process, or save the run and resume it in one other process."
+    "This run began in process {pid} and continues in its fork {here}: both would spend one budget and draw the same "
+    "noise. Continue in the first process, or save the run and resume it in one other process."
 )
 
 
 def refuse_forked(pid: int) -> None:
-    """Raise `OutOfOrder` in a process that was forked from the one that this belongs to."""
+    """Raise `OutOfOrder` in any process other than `pid`, such as a fork of it."""
     if os.getpid() != pid:
         raise OutOfOrder(_FORKED.format(pid=pid, here=os.getpid()))
 
 
 class Purpose(IntEnum):
-    """What a stream is for. Two purposes never share bits."""
+    """The purpose of a stream. Two purposes never share bits."""
 
     LOT = 1
     NOISE = 2
@@ -62,11 +62,11 @@ class Purpose(IntEnum):
 
 
 class Source(Protocol):
-    """Hands out streams; knows whether what they drew may be released."""
+    """Hands out streams, and says whether their draws may be released."""
 
     @property
     def is_secret(self) -> bool:
-        """Whether nobody can draw the same numbers again."""
+        """Whether nobody can repeat the draws."""
 
     def stream(self, purpose: Purpose, step: int) -> Stream:
         """The stream for one purpose at one step."""
@@ -74,7 +74,7 @@ class Source(Protocol):
 
 @final
 class SecureSource:
-    """A fresh key from the operating system, kept in memory only. No two of its streams are alike."""
+    """A fresh key from the operating system, kept in memory only. No stream repeats."""
 
     is_secret = True
 
@@ -88,8 +88,8 @@ class SecureSource:
         self._process = os.getpid()
 
     def stream(self, purpose: Purpose, step: int) -> Stream:
-        """A stream that was never handed out before, whatever the purpose and the step."""
-        # A forked process holds a copy of the key, and must not draw its parent's noise.
+        """A stream that was never handed out before."""
+        # A fork has a copy of the key and must not draw its parent's noise.
         if os.getpid() != self._process:
             self._renew()
         return Stream(self._key, next(self._numbers), self._pool)
@@ -98,7 +98,7 @@ class SecureSource:
         return "SecureSource()"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("A secure source is neither copied nor saved: the same noise, drawn twice, cancels.")
+        raise TypeError("A secure source cannot be copied or saved: the same noise drawn twice would cancel.")
 
 
 @final
@@ -120,16 +120,16 @@ class SeededSource:
 
 
 def source_for(seed: int | None) -> Source:
-    """A secure source, or a seeded one where a seed is given."""
+    """A secure source, or a seeded one if a seed is given."""
     return SecureSource() if seed is None else SeededSource(seed)
 
 
-# The source and the step that is being made, if one is.
+# The source and number of the current step, if there is one.
 _MAKING: ContextVar[tuple[Source, int] | None] = ContextVar("_MAKING", default=None)
 
 
 class making:  # noqa: N801 - read as a function; a generator would take as long as a small sum
-    """While a step is made: what a bound draws by itself comes from where the step's lot and noise come from."""
+    """During a step, let `bound_stream` draw from the source of the step's lot and noise."""
 
     __slots__ = ("_made", "_outer")
 
@@ -144,7 +144,7 @@ class making:  # noqa: N801 - read as a function; a generator would take as long
 
 
 def bound_stream() -> Stream:
-    """For a bound that draws by itself: of the step that is being made, or else one that nobody can draw again."""
+    """A stream for a bound that needs random numbers: of the current step, or else from a new secure source."""
     source, step = _MAKING.get() or (SecureSource(), 0)
     return source.stream(Purpose.BOUND, step)
 
@@ -153,7 +153,7 @@ def bound_stream() -> Stream:
 class Stream:
     """Random bits in order, each used once. `number` selects one of 2^64 streams under one key.
 
-    With a `pool`, small draws of normal numbers come from what it has in stock.
+    With a `pool`, small draws of normal numbers come from its stock.
     """
 
     def __init__(self, key: bytes, number: int, pool: _Pool | None = None) -> None:
@@ -165,7 +165,7 @@ class Stream:
         return Cipher(algorithms.AES(self._key), modes.CTR(start)).encryptor()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("A stream is neither copied nor saved: the same noise, drawn twice, cancels.")
+        raise TypeError("A stream cannot be copied or saved: the same noise drawn twice would cancel.")
 
     def fill(self, out: NDArray[Any]) -> None:
         """Overwrite an array with random bits."""
@@ -175,9 +175,9 @@ class Stream:
             self._keystream.update_into(_ZEROS[: len(piece)], piece)
 
     def coins(self, n: int, rate: float) -> Indices:
-        """The indices below `n` whose coin came up heads: one coin for each, heads with probability `rate`.
+        """The indices below `n` whose own coin shows heads, each with probability `rate`.
 
-        The probability is `rate` rounded down to a multiple of 2^-32, which never costs privacy.
+        The probability is `rate` rounded down to a multiple of 2^-32, which cannot harm privacy.
         """
         if rate >= 1:
             return np.arange(n, dtype=np.int64)
@@ -189,7 +189,7 @@ class Stream:
         """`size` independent normal numbers of standard deviation `scale`, in single or, if `wide`, double precision.
 
         Radius and angle come from 31 and 32 random bits (63 and 64 in double precision), and the long radii from 63
-        more, so the tails reach to 11.4 standard deviations, beyond which lies a probability of 4e-30.
+        more, so the tails reach 11.4 standard deviations; the probability beyond is 4e-30.
         """
         real = np.float64 if wide else np.float32
         out: NDArray[Any] = np.empty(size, dtype=real)
@@ -200,7 +200,7 @@ class Stream:
         return out
 
     def normal_pieces(self, size: int, real: type[np.floating], scale: float) -> Iterator[NDArray[Any]]:
-        """The same numbers, a piece at a time. Each is overwritten by the next, so that all are in the cache.
+        """The same numbers in pieces. Each piece overwrites the one before, so that all stay in the cache.
 
         >>> [len(piece) for piece in Stream(bytes(32), 0).normal_pieces(60_000, np.float32, scale=1.0)]
         [49152, 10848]
@@ -208,13 +208,13 @@ class Stream:
         if self._pool is not None and size <= _FEW and real is np.float32:
             yield self._pool.take(size, self) * np.float32(scale)
             return
-        with _lent(real) as scratch:
+        with _borrow_scratch(real) as scratch:
             for start in range(0, size, 2 * _PAIRS):
                 yield scratch.box_muller(self, min(size - start, 2 * _PAIRS), scale)
 
 
 class _Pool:
-    """Normal numbers drawn ahead, each handed out once: a small draw takes nearly as long as thousands of numbers."""
+    """Normal numbers drawn in advance, each handed out once: a small draw takes nearly as long as a large one."""
 
     def __init__(self) -> None:
         self._lock, self._process = Lock(), os.getpid()
@@ -222,10 +222,10 @@ class _Pool:
         self._next = 0
 
     def take(self, size: int, stream: Stream) -> NDArray[np.float32]:
-        """The next `size` numbers; when they run out, `stream` draws more."""
+        """The next `size` numbers; `stream` draws more when the stock runs out."""
         with self._lock:
             if os.getpid() != self._process:
-                # A forked process holds copies of stock and stream, and must not draw its parent's noise.
+                # A fork has copies of stock and stream and must not draw its parent's noise.
                 stream = Stream(secrets.token_bytes(32), 0)
                 self._stock, self._process = self._stock[:0], os.getpid()
             if self._next + size > len(self._stock):
@@ -235,22 +235,22 @@ class _Pool:
             return self._stock[start : self._next]
 
 
-def _aligned(size: int, kind: type[np.number]) -> NDArray[Any]:
-    """Space that begins with a line of the processor's cache: numpy's sine and cosine take two thirds of the time."""
+def _allocate_aligned(size: int, kind: type[np.number]) -> NDArray[Any]:
+    """Memory aligned to a cache line, with which numpy's sine and cosine take two thirds of the time."""
     width = np.dtype(kind).itemsize
     space = np.empty(size * width + _LINE, dtype=np.uint8)
     start = -space.ctypes.data % _LINE
     return space[start : start + size * width].view(kind)
 
 
-# Spaces that nobody uses just now. Two draws at a time never get the same one: noise would overwrite noise.
+# Scratch spaces not in use. Two concurrent draws never share one: noise would overwrite noise.
 _SPARE: dict[type[np.floating], list[_Scratch]] = {np.float32: [], np.float64: []}
 _KEPT = 4
 
 
 @contextmanager
-def _lent(real: type[np.floating]) -> Iterator[_Scratch]:
-    """Space for as long as a draw takes: new one costs the time that the system takes to map its pages."""
+def _borrow_scratch(real: type[np.floating]) -> Iterator[_Scratch]:
+    """A scratch space for one draw, reused because mapping new pages takes time."""
     spare = _SPARE[real]
     try:
         scratch = spare.pop()
@@ -264,24 +264,24 @@ def _lent(real: type[np.floating]) -> Iterator[_Scratch]:
 
 
 class _Scratch:
-    """Space for one piece of a draw. Numpy, because torch would wake its threads for every small piece."""
+    """Memory for one piece of a draw. Numpy, because torch would start its threads for every small piece."""
 
     def __init__(self, *, wide: bool) -> None:
         real, whole, count = (np.float64, np.int64, 63) if wide else (np.float32, np.int32, 31)
-        self._real, self._bits = real, _aligned(2 * _PAIRS, whole)
-        # Where the bits were, once they have been turned into radii and angles: all is to stay in the cache.
+        self._real, self._bits = real, _allocate_aligned(2 * _PAIRS, whole)
+        # Reuses the memory of the bits once they are radii and angles, to stay in the cache.
         self._out = self._bits.view(real)
-        self._radius, self._angle = _aligned(_PAIRS, real), _aligned(_PAIRS, real)
+        self._radius, self._angle = _allocate_aligned(_PAIRS, real), _allocate_aligned(_PAIRS, real)
         self._positive, self._half, self._fraction = whole(2**count - 1), real(0.5), real(2.0**-count)
         self._turn = real(math.pi * 2.0**-count)
 
     def box_muller(self, stream: Stream, size: int, scale: float) -> NDArray[Any]:
-        """Normal numbers of standard deviation `scale`, in place of those that it gave before."""
+        """Normal numbers of standard deviation `scale`, which overwrite the previous ones."""
         pairs = (size + 1) // 2
         radius, angle, bits = self._radius[:pairs], self._angle[:pairs], self._bits[: 2 * pairs]
         stream.fill(bits)
         self._uniform(stream, bits[:pairs], radius)
-        # -2 log of a number that is even in (0, 1] is the squared radius.
+        # -2 log of a uniform number in (0, 1] is the squared radius.
         np.log(radius, out=radius)
         np.multiply(radius, self._real(-2.0 * scale**2), out=radius)
         np.sqrt(radius, out=radius)
@@ -297,8 +297,8 @@ class _Scratch:
         return out
 
     def _uniform(self, stream: Stream, bits: NDArray[Any], out: NDArray[Any]) -> None:
-        """Fill `out` with (k + 1/2) / 2^31, which lies in (0, 1], for k of 31 bits; 63 bits in double precision."""
-        # Numbers with a sign are turned into floating point five times as fast, so the sign is given up.
+        """Fill `out` with (k + 1/2) / 2^31, in (0, 1], for k of 31 bits; 63 bits in double precision."""
+        # Signed integers convert to floating point five times as fast, so the sign bit is dropped.
         np.bitwise_and(bits, self._positive, out=bits)
         out[:] = bits
         np.add(out, self._half, out=out)

@@ -1,4 +1,4 @@
-"""The least noise, the most steps, the largest lots that a budget allows: never over it, and close to the optimum."""
+"""The least noise, the most steps or the largest lots within a budget: never over it, and nearly optimal."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def calibrate(
     by: str = "pld",
     allow_asymptotic: bool = False,
 ) -> float:
-    """The smallest x for which `event_of(x)` stays within (epsilon, delta), where more x means more privacy.
+    """The smallest x for which `event_of(x)` stays within (epsilon, delta), if more x means more privacy.
 
-    The answer is certified by the accountant's upper bound, and larger than the smallest such x by
-    at most 0.01 % (where the bounds are as tight as for Poisson-sampled Gaussians).
+    Certified by the accountant's upper bound. At most 0.01 % above the optimum where bounds are as tight as for
+    Poisson-sampled Gaussians.
     """
     epsilon = _validate.positive("epsilon", epsilon)
     delta = _validate.open_unit("delta", delta)
@@ -48,14 +48,14 @@ def calibrate(
 
 
 def _by_delta(event_of: Callable[[float], Event], epsilon: float, delta: float, guess: float) -> float | None:
-    """The answer by a secant search on log delta at the wanted epsilon, which needs no search for epsilon.
+    """A secant search on log delta at the wanted epsilon, which avoids searching for epsilon.
 
-    Mostly one direction decides; the answer is then certified in both, by the epsilon that anyone who asks will be
-    told. None where that does not come to an end soon: the slower way always does.
+    It uses one direction, which is usually the worse one; the answer is then certified in both. None if that fails or
+    does not converge soon: the slower search always does.
     """
     steps = LossProfile.of(event_of(guess)).steps
     if steps.adjacency is Adjacency.REPLACE_ONE and steps.counts:
-        # The bound over two hops belongs to no direction, and is the better one on Poisson lots.
+        # The bound over two hops has no direction, and is the better one on Poisson lots.
         return None
     target = math.log(delta)
 
@@ -150,8 +150,8 @@ def steps_for(
         low, high = high, 2 * high
         if high > 10**15:
             raise NotAchievable(
-                f"More than 10^15 steps fit into epsilon {epsilon:g} at delta {delta:g} with multiplier "
-                f"{multiplier:g} and rate {rate:g}: there is no need to count them. Lower the multiplier."
+                f"More than 10^15 steps fit into epsilon {epsilon:g} at delta {delta:g} with multiplier {multiplier:g} "
+                f"and rate {rate:g}. Lower the multiplier."
             )
     return int(_last_within(spent, epsilon, low, high))
 
@@ -205,14 +205,14 @@ def _refuse_asymptotic(by: str, allowed: bool) -> None:
 
 
 def _bracket(spent: Callable[[float], float], epsilon: float, guess: float) -> tuple[float, float]:
-    """(too little, enough) around the answer."""
+    """An x that is too small and one that is enough."""
     low = high = min(max(guess, _LEAST_MULTIPLIER), _MOST_MULTIPLIER)
     factor = 1.05
     while spent(high) > epsilon:
         if high >= _MOST_MULTIPLIER:
             raise NotAchievable(
-                f"No amount of noise brings this event down to epsilon {epsilon:g}: what does not depend on the noise "
-                "already costs more. Raise the budget, or drop the part that is not noised."
+                f"No amount of noise brings this event down to epsilon {epsilon:g}: the part that does not depend on "
+                "the noise already costs more. Raise the budget, or drop that part."
             )
         low, high, factor = high, high * factor, factor**2
     if high > low:
@@ -234,14 +234,14 @@ def _narrow(spent: Callable[[float], float], epsilon: float, low: float, high: f
         if high / low - 1 <= _PRECISION:
             break
         share = over / (over - under) if math.isfinite(over) and math.isfinite(under) else 0.5
-        # Aim a little into the safe side, so that the bracket shrinks from above.
+        # Aim slightly above, so that the bracket shrinks from above.
         position = min(max(share, 0.02), 0.98)
         x = math.exp(math.log(low) + position * math.log(high / low)) * (1 + 0.3 * _PRECISION)
         x = min(max(x, low * (1 + 0.2 * _PRECISION)), high * (1 - 0.2 * _PRECISION))
         gap = _gap(spent, epsilon, x)
         if gap > 0:
             low, over = x, gap
-            # Illinois: an end that stays put loses weight, or the other would creep.
+            # Illinois: halve the weight of an end that stays, or the other end converges slowly.
             under = under / 2
         else:
             high, under = x, gap

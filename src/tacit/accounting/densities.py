@@ -1,8 +1,7 @@
 """Noise densities on the line: symmetric about zero, unimodal, positive everywhere.
 
 For every such density a larger shift is easier to detect (docs/methods/encoded.md has the proof), so the largest
-shift that one example can cause stands for all smaller ones. A density here is frozen data: it
-prints, compares, and goes into an event.
+shift that one example can cause covers all smaller ones. A density is frozen data, so that events can hold it.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ Floats = NDArray[np.float64]
 
 @runtime_checkable
 class Density(Hashable, Protocol):
-    """What an accountant must know of a noise: continuous, positive, even, non-increasing in |x|.
+    """What an accountant needs to know about noise: continuous, positive, even, non-increasing in |x|.
 
     `survival` is P(noise > x), accurate relative to itself for large x. `loss` is
     log z(x - shift) - log z(x), accurate for small shifts. `loss_turns` lists the points where it
     is not smooth or stops rising or falling; none where z is smooth and log-concave. `loss_limit`
     is its value as x goes to +infinity: infinite for Gaussian tails.
-    `typical_scale` sets the resolution of a grid and nothing else.
+    `typical_scale` only sets the resolution of a grid.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""What happened to the data, as frozen values: who draws noise emits one of these; accountants read nothing else.
+"""Events: frozen records of what was released. Code that draws noise emits one; accountants read nothing else.
 
 Events multiply (`event * 100`: the same mechanism a hundred times), add (`a + b`: both were run)
 and can be sampled (`event.sampled(rate)`: on a Poisson lot). An event once published never changes
@@ -34,7 +34,7 @@ class Adjacency(Enum):
 
 
 class Event(ABC):
-    """Base of all events. The family is closed: an accountant refuses what it does not know."""
+    """Base of all events. The set of kinds is closed: an accountant refuses unknown ones."""
 
     @property
     @abstractmethod
@@ -53,7 +53,7 @@ class Event(ABC):
         return Repeated(self, times)
 
     def sampled(self, rate: float) -> Event:
-        """This mechanism on a Poisson lot: each example takes part on its own with probability `rate`."""
+        """This mechanism on a Poisson lot: each example takes part independently with probability `rate`."""
         return Sampled(self, rate)
 
     def walk(self) -> Iterator[Event]:
@@ -74,8 +74,8 @@ class Event(ABC):
 class Gaussian(Event):
     """A value released with Gaussian noise whose standard deviation is `multiplier` times the L2 sensitivity.
 
-    The sensitivity is the one of the stated adjacency: replacing an example moves a sum of clipped
-    gradients by up to twice the clip norm, adding or removing one by the clip norm.
+    The sensitivity is that of the stated adjacency: replacing an example moves a sum of clipped gradients by up to
+    twice the clip norm, adding or removing one by the clip norm.
     """
 
     multiplier: float
@@ -90,8 +90,8 @@ class Gaussian(Event):
 class ProductNoise(Event):
     """Independent noise of one symmetric unimodal `density` on every coordinate.
 
-    One example moves coordinate i by at most shifts[i] (in the units of the density). Every point
-    of that box is dominated by its corner, so the corner is what is accounted for.
+    One example moves coordinate i by at most shifts[i], in the units of the density. The corner of that box dominates
+    all its points, so the corner is accounted for.
     """
 
     density: Density
@@ -142,7 +142,7 @@ class RandomizedResponse(Event):
 @final
 @dataclass(frozen=True)
 class EpsilonDelta(Event):
-    """A mechanism of which only (epsilon, delta)-DP is known."""
+    """A mechanism known only to be (epsilon, delta)-DP."""
 
     epsilon: float
     delta: float = 0.0
@@ -156,7 +156,7 @@ class EpsilonDelta(Event):
 @final
 @dataclass(frozen=True)
 class Unproven(Event):
-    """A release whose claim has no proof. It may stand anywhere in an event; no accountant will sum it up."""
+    """A release whose claim has no proof. Every accountant refuses an event that contains one."""
 
     claim: str
     reason: str
@@ -165,7 +165,7 @@ class Unproven(Event):
 
 @dataclass(frozen=True)
 class _Around(Event):
-    """An event about one other, stated under the same adjacency."""
+    """An event around another one, with the same adjacency."""
 
     inside: Event
 
@@ -183,18 +183,18 @@ class _Around(Event):
 class Adaptive(_Around):
     """A schedule whose privacy parameters were chosen after seeing earlier releases.
 
-    Summing up what happened to be chosen is not a guarantee (each branch may keep a budget that
-    the choice between them exceeds), so accountants refuse it: fix the schedule, or use a filter.
+    The sum of the chosen costs is not a guarantee (each branch may keep a budget that the choice between them exceeds),
+    so accountants refuse it: fix the schedule, or use a filter.
     """
 
 
 @final
 @dataclass(frozen=True)
 class Sampled(_Around):
-    """The mechanism inside, run on a Poisson lot: an example that is not drawn contributes nothing.
+    """The mechanism inside on a Poisson lot: an example that is not drawn contributes nothing.
 
-    Under replace-one this means that each example contributes at most half the sensitivity, as
-    clipping to a norm sees to: replacing one then moves a sum by at most twice that norm.
+    Under replace-one each example must contribute at most half the sensitivity, as with clipping: replacing one then
+    moves a sum by at most twice the clip norm.
     """
 
     rate: float
@@ -206,11 +206,11 @@ class Sampled(_Around):
 @final
 @dataclass(frozen=True)
 class ShuffledReports(_Around):
-    """The mechanism inside, run by each of `population` people on their own example; then the reports are shuffled.
+    """Each of `population` people runs the mechanism inside on their own example; then the reports are shuffled.
 
-    What comes after sees the reports without an order, or is a symmetric function of them. `inside` states what a
-    report guarantees by itself, whatever value its example is replaced by (local privacy), so it is about
-    replace-one; and so is the whole, with `population` public and the same in both worlds.
+    Only the unordered reports, or a symmetric function of them, are released. `inside` is the guarantee of one report
+    by itself (local privacy), so it is about replace-one. So is the whole; `population` is public and the same for
+    both data sets.
     """
 
     population: int
@@ -219,8 +219,8 @@ class ShuffledReports(_Around):
         object.__setattr__(self, "population", _validate.count("population", self.population))
         if self.inside.adjacency is not Adjacency.REPLACE_ONE:
             raise AdjacencyMismatch(
-                "A report is made from one example and compares any two values of it, so what is inside shuffled "
-                f"reports must be stated under replace one example. This is about {self.inside.adjacency}."
+                "A report compares any two values of one example, so the event inside shuffled reports must be stated "
+                f"under replace one example. This one is about {self.inside.adjacency}."
             )
 
 
@@ -238,7 +238,7 @@ class Repeated(_Around):
 @final
 @dataclass(frozen=True)
 class Composed(Event):
-    """Several mechanisms on the same data. Each may depend on earlier releases; their noise levels may not."""
+    """Several mechanisms on the same data. They may depend on earlier releases, but their noise levels may not."""
 
     parts: tuple[Event, ...]
     adjacency: Adjacency = field(init=False, compare=False, default=Adjacency.ADD_REMOVE)
@@ -311,17 +311,17 @@ def from_json(text: str) -> Event:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"This is not a JSON text, so it holds no event: {error}.") from error
+        raise InvalidArgument(f"This is not a JSON text, so it is not an event: {error}.") from error
     version = data.get("version") if isinstance(data, dict) else None
     if version != VERSION:
         raise InvalidArgument(
-            f"An event of version {version!r} is not known here; this tacit reads version {VERSION}. "
-            "Read it with the tacit that wrote it, or a newer one."
+            f"An event of version {version!r} is not known here; this version of tacit reads version {VERSION}. "
+            "Read it with the version of tacit that wrote it, or a newer one."
         )
     try:
         return _read(data)
     except RecursionError as error:
-        raise InvalidArgument("This event is nested too deeply to be read. Write events by Event.to_json().") from error
+        raise InvalidArgument("This event is nested too deeply. Write events with Event.to_json().") from error
 
 
 def _read(data: dict[str, Any]) -> Event:
@@ -351,15 +351,15 @@ def _read_field(name: str, value: Any) -> Any:
 
 
 def add_up(events: Iterable[Event]) -> Event:
-    """Everything that happened, with equal events counted: what an accountant reads in no time.
+    """All events as one, with equal events counted, so that accounting is fast.
 
-    Composition does not care for order, so equal events are counted wherever they stand.
+    The order of composition does not matter, so equal events need not be consecutive.
 
     >>> add_up([Gaussian(1.0)] * 1000) == Gaussian(1.0) * 1000
     True
     """
     counts: dict[Event, int] = {}
-    # A run's steps share one event object: counting those first saves comparing thousands of events.
+    # The steps of a run share one event object; counting by identity first avoids thousands of comparisons.
     for _, same in groupby(events, key=id):
         event, *others = same
         counts[event] = counts.get(event, 0) + 1 + len(others)
@@ -368,7 +368,7 @@ def add_up(events: Iterable[Event]) -> Event:
 
 
 def count_releases(event: Event) -> Counter[Event]:
-    """How often each single release happened: repetitions and compositions taken apart.
+    """How often each single release happened, with repetitions and compositions expanded.
 
     >>> count_releases(Gaussian(1.0) + Gaussian(2.0).sampled(0.1) * 5 + Gaussian(1.0))[Gaussian(1.0)]
     2
@@ -389,7 +389,7 @@ def _count_releases(event: Event, times: int, counts: Counter[Event]) -> None:
 
 
 def covers(whole: Event, part: Event) -> bool:
-    """Whether everything that `part` counts is counted in `whole`, so that `whole` costs at least as much.
+    """Whether `whole` contains every release of `part`, and so costs at least as much.
 
     >>> covers(Gaussian(2.0) + Gaussian(1.0) * 3, Gaussian(1.0) * 2), covers(Gaussian(1.0) * 2, Gaussian(1.0) * 3)
     (True, False)

@@ -21,7 +21,7 @@ from tacit._validate import Array
 from tacit.errors import InvalidArgument
 
 Values = TypeVar("Values", float, Array)
-"""A number, or an array of them: the answer has the shape of the question."""
+"""A number or an array; the result has the same shape."""
 
 _BITS_OF_ONE = np.float64(1.0).view(np.int64)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -386,9 +386,9 @@ def _touch(f: Callable[[Array], Array], across: float | Array, up: float | Array
 
 
 def find_smallest(is_enough: Callable[[Array], NDArray[np.bool_]], shape: tuple[int, ...]) -> Array:
-    """Smallest floats in [0, 1] for which a fact, true from some point on, is true.
+    """The smallest floats in [0, 1] for which a monotone condition holds.
 
-    Floats of one sign are ordered as their bits are: bisecting the bits is as exact for 1e-300 as for 0.5.
+    Positive floats are ordered like their bits: bisecting the bits is as exact for 1e-300 as for 0.5.
     """
     low = np.zeros(shape, dtype=np.int64)
     high = np.full_like(low, _BITS_OF_ONE)
@@ -400,10 +400,10 @@ def find_smallest(is_enough: Callable[[Array], NDArray[np.bool_]], shape: tuple[
 
 
 def find_root(crossing: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function crosses zero, to the last bit."""
+    """The zero of a function, to the last bit."""
     return float(brentq(crossing, low, high, xtol=1e-320, rtol=4 * np.finfo(float).eps, maxiter=2000))
 
 
 def match_shape(values: Array, like: Values) -> Values:
-    """A number where a number was asked for."""
+    """A number if the argument was one."""
     return cast(Values, values if np.ndim(like) else values.item())

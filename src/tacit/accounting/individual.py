@@ -1,10 +1,10 @@
-"""Individual accounting: everyone pays for their own contribution, and is left out when their budget is spent.
+"""Individual accounting: each example is charged for its own contribution, and dropped when its budget is spent.
 
-A filter sees how long each example's contribution is and says by which factor to scale it, so that no example ever
-spends more than the budget. The guarantee of everything released is then the budget itself, whatever the contributions
-were (Feldman and Zrnic 2021 by Rényi divergences; Koskela, Tobaben and Honkela 2023, Smith and Thakurta 2022 for
-unsampled Gaussians, without loss). It is about one example added or removed. What an example has spent is private:
-it may decide nothing but that example's own factors, and belongs in no report.
+A filter sees the norm of each example's contribution and scales it, so that no example spends more than the budget.
+The guarantee of everything released is then the budget itself, for any contributions (Feldman and Zrnic 2021 by Rényi
+divergences; Koskela, Tobaben and Honkela 2023, Smith and Thakurta 2022 for unsampled Gaussians, without loss). It is
+about one example added or removed. What an example has spent is private: it may decide only that example's own
+factors, and belongs in no report.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tacit.errors import InvalidArgument, NotAchievable
 _TABLE_SIZE = 2049
 # Whole orders: closed forms exist, and costs are convex in the square of a norm.
 _ORDERS = (*range(2, 33), *range(34, 65, 2), *range(68, 129, 4), *range(136, 257, 8))
-# Costs are sums of rounded terms, and so is a budget that exactly fits: it may be passed by this, which is charged.
+# Costs are rounded sums, so a budget that fits exactly may be exceeded by this factor, which is charged.
 _OUTWARDS = 1 + 1e-9
 
 
 @final
 class Spent:
-    """What every example has spent so far. Private: for the curator, or for the person whose example it is.
+    """What each example has spent so far. Private: for the curator, or for the person whose example it is.
 
-    Neither shown nor saved by accident; `for_curator` hands out the numbers.
+    It cannot be printed or saved by accident; `for_curator` returns the numbers.
     """
 
     def __init__(self, costs: Array) -> None:
@@ -52,7 +52,7 @@ class Spent:
         )
 
     def for_curator(self) -> Array:
-        """The cost of every example, in the filter's units. Never to be published."""
+        """The cost of every example, in the filter's units. Never publish it."""
         return self._costs.copy()
 
 
@@ -60,8 +60,8 @@ class Spent:
 class GaussianFilter:
     """For sums over all examples with normal noise of deviation `std`: no example spends more than `mu`.
 
-    A contribution of norm r costs (r / std)^2; squares add up to at most mu^2. What would go over is shrunk to what
-    is left, or dropped with `shrink=False`. The transcript is mu-GDP.
+    A contribution of norm r costs (r / std)^2; the costs add up to at most mu^2. A contribution that would exceed that
+    is shrunk to what is left, or dropped with `shrink=False`. The transcript is mu-GDP.
 
     >>> GaussianFilter(mu=0.5, std=10.0).steps(norm=1.0), GaussianFilter(mu=0.5, std=10.0).steps(norm=0.2)
     (25, 625)
@@ -77,26 +77,26 @@ class GaussianFilter:
 
     @property
     def budget(self) -> float:
-        """What an example may spend in all: the square of mu."""
+        """What an example may spend in total: mu^2."""
         return self.mu**2
 
     @property
     def event(self) -> Event:
-        """What the whole transcript costs, however many steps there were."""
+        """The cost of the whole transcript, for any number of steps."""
         return Gaussian(1 / (_OUTWARDS * self.mu), Adjacency.ADD_REMOVE)
 
     def start(self, n: int) -> Spent:
-        """Nobody has spent anything."""
+        """The state before the first step: nothing is spent."""
         return Spent(np.zeros(_validate.count("n", n)))
 
     def cost(self, norms: Array) -> Array:
-        """What contributions of these norms cost in one step."""
+        """The cost of contributions of these norms in one step."""
         return np.asarray((norms / self.std) ** 2)
 
     def admit(self, norms: Array, spent: Spent) -> tuple[Array, Spent]:
-        """By which factors to scale contributions of these norms, and what everyone has spent then.
+        """The factors that scale contributions of these norms, and what each example has spent then.
 
-        A norm that is no number gets factor 0: nothing bounds such a contribution.
+        A norm that is not finite gets factor 0, because nothing bounds such a contribution.
         """
         norms, finite = _check_norms(norms, spent)
         left = np.maximum(self.budget * _OUTWARDS - spent._costs, 0.0)
@@ -104,12 +104,12 @@ class GaussianFilter:
         fits = norms <= longest
         shrunk = longest / np.where(fits, 1.0, norms) if self.shrink else 0.0
         factors = np.where(finite, np.where(fits, 1.0, shrunk), 0.0)
-        # Whoever is shrunk has spent all, and whoever is dropped stays out.
+        # A shrunk example has spent everything, and a dropped one stays out.
         after = np.where(fits, spent._costs + self.cost(norms), self.budget * _OUTWARDS)
         return factors, Spent(after)
 
     def steps(self, norm: float) -> int:
-        """For how many steps an example with contributions of this norm takes part in full."""
+        """The number of steps in which contributions of this norm are not shrunk."""
         return math.floor(_OUTWARDS * self.budget / (_validate.positive("norm", norm) / self.std) ** 2)
 
 
@@ -117,9 +117,9 @@ class GaussianFilter:
 class RenyiFilter:
     """For sums over Poisson lots: no example spends more than a Rényi divergence of `budget` at one whole `order`.
 
-    Every example that still takes part is charged in every step, drawn or not, for the norm that its contribution has
-    or would have, at most `clip_norm`. Charging only those that were drawn would void the proof. An example that
-    cannot pay for its norm is dropped for good.
+    Every active example is charged in every step, drawn or not, for the norm that its contribution has or would have,
+    at most `clip_norm`. Charging only drawn examples would void the proof. An example whose budget does not cover its
+    norm is dropped for good.
     """
 
     epsilon: float
@@ -143,7 +143,7 @@ class RenyiFilter:
 
     @staticmethod
     def best(*, epsilon: float, delta: float, std: float, rate: float, clip_norm: float) -> RenyiFilter:
-        """The filter at the order that lets a contribution of full norm last longest: fixed before anything is seen."""
+        """The filter of the order at which contributions of full norm last longest, fixed before seeing data."""
         found: RenyiFilter | None = None
         for order in _ORDERS:
             if renyi_budget(epsilon, delta, order) <= 0:
@@ -162,17 +162,17 @@ class RenyiFilter:
 
     @property
     def event(self) -> Event:
-        """What the whole transcript costs, however many steps there were."""
+        """The cost of the whole transcript, for any number of steps."""
         return EpsilonDelta(self.epsilon, self.delta, Adjacency.ADD_REMOVE)
 
     @property
     def lasts(self) -> float:
-        """For how many steps a contribution of full norm can pay."""
+        """The number of steps that the budget covers at full norm."""
         cost = float(self.divergence(np.array([self.clip_norm]))[0])
         return self.budget / cost if cost > 0 else math.inf
 
     def start(self, n: int) -> Spent:
-        """Nobody has spent anything."""
+        """The state before the first step: nothing is spent."""
         return Spent(np.zeros(_validate.count("n", n)))
 
     def divergence(self, norms: Array) -> Array:
@@ -186,7 +186,7 @@ class RenyiFilter:
         return np.asarray(np.maximum(logsumexp(log_weights + growth, axis=-1), 0.0) / (order - 1))
 
     def cost(self, norms: Array) -> Array:
-        """An upper bound of `divergence` from a table: in the square of the norm it is convex, so chords lie above."""
+        """An upper bound of `divergence` from a table: it is convex in the squared norm, so chords are above it."""
         squares, costs = self._table
         return np.asarray(np.interp(np.minimum(norms, self.clip_norm) ** 2, squares, costs))
 
@@ -196,9 +196,9 @@ class RenyiFilter:
         return squares, self.divergence(np.sqrt(squares)) * (1 + 1e-10)
 
     def admit(self, norms: Array, spent: Spent) -> tuple[Array, Spent]:
-        """By which factors to scale contributions (1 or 0), and what everyone has spent then.
+        """The factors (1 or 0) of the contributions, and what each example has spent then.
 
-        Contributions longer than `clip_norm` are for the caller to clip first; here they are refused.
+        Clip contributions to `clip_norm` first; longer ones are refused.
         """
         norms, finite = _check_norms(norms, spent)
         if np.any(norms > self.clip_norm * (1 + 1e-9)):
@@ -207,7 +207,7 @@ class RenyiFilter:
             )
         cost = self.cost(norms)
         fits = finite & (spent._costs + cost <= self.budget)
-        # Whoever cannot pay is out for good, and so is whoever is no number.
+        # An example that does not fit, or is not finite, is out for good.
         after = np.where(fits, spent._costs + cost, math.inf)
         return np.where(fits, 1.0, 0.0), Spent(after)
 

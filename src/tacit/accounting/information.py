@@ -1,4 +1,4 @@
-"""What a noisy gradient tells about the true one, in nats; and how far off it must then be.
+"""How much a noisy gradient reveals about the true one, in nats, and the error that follows.
 
 Xiang, Li, Yang, Wang, Li 2023, theorems 2 and 3, with the conditions under which they hold.
 """
@@ -60,7 +60,7 @@ def gaussian_mutual_information_bound(variances: Sequence[float] | Array, stds: 
 
 
 def example_mutual_information_bound(mu: float) -> float:
-    """Bound on what a mu-GDP release tells about one example to someone who knows all others: mu^2 / 2.
+    """Bound on what a mu-GDP release reveals about one example to someone who knows all others: mu^2 / 2.
 
     >>> example_mutual_information_bound(1.0)
     0.5
@@ -71,13 +71,13 @@ def example_mutual_information_bound(mu: float) -> float:
 
 @dataclass(frozen=True)
 class DistortionRate:
-    """The smallest weighted squared error at some rate, and how the coordinates share it."""
+    """The smallest weighted squared error at some rate, and its distribution over the coordinates."""
 
     distortion: float
     water_level: float
     per_coordinate: tuple[float, ...]
     active: tuple[bool, ...]
-    """Whether any of the rate is spent on the coordinate; the others are not told at all."""
+    """Whether the coordinate uses any of the rate; the others are not released at all."""
 
 
 def distortion_rate(
@@ -87,14 +87,14 @@ def distortion_rate(
 
     Proven for independent coordinates with differential `entropies` h(g_i) in nats; -inf (a discrete
     coordinate) and weight 0 add nothing. Reverse water-filling: coordinate i bears min(water_level, beta_i),
-    beta_i = w_i^2 e^(2 h_i) / (2 pi e), its share when it is not told at all. At rate 0 the level is the
+    beta_i = w_i^2 e^(2 h_i) / (2 pi e), its error if it is not released at all. At rate 0 the level is the
     largest beta.
 
     >>> result = distortion_rate([0.0, math.log(2)], weights=[1.0, 1.0], rate=1.0)
     >>> f"{result.distortion:.7f} {result.water_level:.7f} {result.active}"
     '0.0861571 0.0430786 (True, True)'
     """
-    log_beta = _log_untold(entropies, weights)
+    log_beta = _log_beta(entropies, weights)
     level, active = _fill(log_beta, _validate.non_negative("rate (in nats)", rate))
     with np.errstate(over="ignore"):
         shares = np.exp(np.minimum(level, log_beta))
@@ -106,8 +106,8 @@ def distortion_rate(
         )
 
 
-def _log_untold(entropies: Sequence[float] | Array, weights: Sequence[float] | Array) -> Array:
-    """Logarithm of beta, the weighted squared error of a coordinate that is not told at all."""
+def _log_beta(entropies: Sequence[float] | Array, weights: Sequence[float] | Array) -> Array:
+    """Logarithm of beta, the weighted squared error of a coordinate that is not released."""
     entropy = _validate.reals("entropies", entropies, infinite=True)
     weight = _validate.reals("weights", weights)
     _same_shape("entropies", entropy, "weights", weight)
@@ -121,9 +121,9 @@ def _log_untold(entropies: Sequence[float] | Array, weights: Sequence[float] | A
 
 
 def _fill(log_beta: Array, rate: float) -> tuple[float, NDArray[np.bool_]]:
-    """Logarithm of the level at which the active coordinates use up the rate, and which ones those are."""
+    """Logarithm of the level at which the active coordinates use up the rate, and which coordinates these are."""
     falling = np.sort(log_beta[np.isfinite(log_beta)])[::-1]
-    # What it takes to lower the level from the largest beta to each of the others.
+    # The rate needed to lower the level from the largest beta to each of the others.
     cost = np.cumsum(np.arange(falling.size) * -np.diff(falling, prepend=falling[:1])) / 2
     told = falling[cost < rate]
     if told.size == 0:

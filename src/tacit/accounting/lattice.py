@@ -1,10 +1,10 @@
-"""The total loss of many releases on one lot, by fast Fourier transforms on a lattice: a bound on either side.
+"""The total loss of many releases on one lot, by fast Fourier transforms on a lattice: lower and upper bounds.
 
-A lot that is drawn at random sees all its releases at once, so their total loss must be known as a distribution before
-sampling can bend it. Each loss is moved onto a lattice, so that the total is a convolution, and transforms turn that
-into products. Two ways to move a loss between its two neighbours: keep its mass under P and under Q, which spreads the
-likelihood ratio and gives an upper bound; or toss the same coin under both, which is post-processing and gives
-a lower bound. Both err to second order in the lattice's width.
+All releases on a random lot are sampled together, so the distribution of their total loss is needed before sampling.
+Each loss is moved to a lattice, where the total is a convolution, computed by transforms. There are two ways to move a
+loss to its two neighbours: keep its mass under P and under Q, which spreads the likelihood ratio and gives an upper
+bound; or toss the same coin under both, which is post-processing and gives a lower bound. Both errors are of second
+order in the lattice's width.
 """
 
 from __future__ import annotations
@@ -21,31 +21,30 @@ from tacit.accounting.densities import Floats
 from tacit.accounting.losses import Kind, LossAtoms, thin
 
 Counted = Sequence[tuple[LossAtoms, int]]
-# From which lattice point on, how much at each point, and how many times.
+# (first lattice point, mass at each point from there, number of repetitions)
 Masses = Sequence[tuple[int, Floats, int]]
 
-# By how much moving losses onto the lattice may change the variance of the total, relative to it, if it is then cut
-# down to one atom; with more, by as much less.
+# The relative change of the variance of the total that the lattice may cause, divided by the number of atoms.
 _TOLERANCE = 1.2
 _MOST_POINTS = 2**20
-# What may lie beyond the lattice.
+# The mass that may be beyond the lattice.
 _BEYOND = 1e-19
-# Totals are computed several times, each time with losses so many deviations from zero made the likeliest, and taken
-# where they are known best.
+# Totals are computed several times, tilted so that losses this many deviations from zero are likeliest; each point
+# takes the most accurate value.
 _PLACES = (-6.0, -3.0, 0.0, 3.0, 6.0)
 _STEEPER = np.geomspace(1.0, 60.0, 24)
-# Error of one point of a total, per release and in units of the mean modulus of the transform: eight times the largest
-# seen against extended precision.
+# Error of one point of a total per release, in units of the mean modulus of the transform: eight times the largest
+# error found with extended precision.
 _ROUNDING = 2.0**-49
-# An upper bound makes room for points that are known less well than this; a lower bound forgets them sooner.
+# Relative errors above which an upper bound adds mass to a point, and a lower bound drops it.
 _BARELY_KNOWN, _WELL_KNOWN = 1e-3, 1e-7
 
 
 def convolve_all(parts: Counted, kind: Kind, size: int, most_error: float) -> LossAtoms | None:
-    """About `size` atoms of the total loss of all parts, each so many times, on the side of `kind`.
+    """About `size` atoms of the total loss of all counted parts, on the side of `kind`.
 
-    None where an upper bound would have to make room for more than `most_error` because of rounding, or where losses
-    do not fit on a lattice. An estimate is as good as a lower bound.
+    None if rounding adds more than `most_error` to an upper bound, or if the losses do not fit on a lattice. An
+    estimate is computed like a lower bound.
     """
     std = _deviation(parts)
     lattice = _make_lattice(parts, std, _TOLERANCE / size)
@@ -68,7 +67,7 @@ class _Lattice:
         return np.asarray(self.width * np.arange(self.first, self.first + self.points), dtype=np.float64)
 
     def total(self, masses: Masses, tilts: Sequence[float]) -> tuple[Floats, Floats]:
-        """The mass of the total at each point, and by how much it may be wrong."""
+        """The mass of the total at each point, with an error bound."""
         best, error = np.zeros(self.points), np.full(self.points, np.inf)
         relative = _ROUNDING * sum(times for _, _, times in masses)
         for tilt in tilts:
@@ -80,7 +79,7 @@ class _Lattice:
         return best, error
 
     def _tilted_total(self, masses: Masses, tilt: float) -> tuple[Floats, float, float]:
-        """The total of masses times e^{tilt loss}, scaled to 1; the error of each value; and the log of the scale."""
+        """The total of masses times e^{tilt loss}, scaled to 1; its error per value; and the log of the scale."""
         log_scale, log_modulus, count = 0.0, np.zeros(self.points // 2 + 1), 0
         transforms = []
         for start, mass, times in masses:
@@ -114,7 +113,7 @@ def _spread_losses(parts: Counted, lattice: _Lattice, std: float, most_error: fl
         masses.append((*_place(index, p, share), times))
     loss = lattice.losses
     p, error = lattice.total(masses, [place / std - 0.5 for place in _PLACES])
-    # Where a loss is negative it is Q's mass that counts, and that is the larger one.
+    # For a negative loss Q's mass counts, which is larger.
     barely = error * np.exp(np.maximum(-loss, 0.0)) * (error > _BARELY_KNOWN * p)
     if not float(barely.sum()) <= most_error:
         return None
@@ -160,7 +159,7 @@ def _deviation(parts: Counted) -> float:
 
 
 def _make_lattice(parts: Counted, std: float, tolerance: float) -> _Lattice | None:
-    """A lattice that holds all but `_BEYOND` of every total that is computed on it."""
+    """A lattice that holds all but `_BEYOND` of every total computed on it."""
     count = sum(times for _, times in parts)
     if not 0 < std < math.inf:
         return None
@@ -173,7 +172,7 @@ def _make_lattice(parts: Counted, std: float, tolerance: float) -> _Lattice | No
 
 
 def _reach(parts: Counted, std: float) -> float:
-    """A total that is exceeded with probability below `_BEYOND`, tilted as far as it will be; or the largest one."""
+    """A total exceeded with probability below `_BEYOND` under the largest tilt; or the largest total."""
     tilt = _PLACES[-1] / std + 0.5
     orders = np.append(tilt, tilt + _STEEPER / std)
     logs = np.asarray(sum(times * _log_moments(part, orders) for part, times in parts))
@@ -190,5 +189,5 @@ def _log_moments(part: LossAtoms, orders: Floats) -> Floats:
 
 
 def _any(chances: Sequence[tuple[float, int]]) -> float:
-    """The probability that any of many independent things happens, each so many times."""
+    """The probability that at least one of many independent events happens, each repeated `times` times."""
     return -math.expm1(sum(times * math.log1p(-min(chance, 1.0 - 1e-16)) for chance, times in chances))

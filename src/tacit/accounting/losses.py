@@ -1,4 +1,4 @@
-"""Privacy losses as finite lists of atoms that provably dominate, or are dominated by, the true pair.
+"""Privacy losses as finite lists of atoms that provably dominate the true pair, or are dominated by it.
 
 A mechanism's worst pair (P with the example, Q without it) matters only through the likelihood
 ratio. Cut the outcomes into cells. Merging each cell to one outcome is post-processing: a lower
@@ -39,7 +39,7 @@ class LossAtoms:
     only_q: float = 0.0
 
     def reversed(self) -> LossAtoms:
-        """The same pair seen from the other side."""
+        """The same pair in the other direction."""
         return LossAtoms(-self.loss, self.q, self.p, self.only_q, self.only_p)
 
     def tilted(self, c: float, reach: float) -> Tilted:
@@ -52,7 +52,7 @@ class LossAtoms:
         return Tilted(weight / total, self.loss[keep], top + math.log(total), 0.0)
 
     def cut(self, threshold: float) -> tuple[LossAtoms | None, LossAtoms | None]:
-        """The finite losses up to the threshold, and those above it; None where there are none."""
+        """The finite losses up to the threshold, and those above it; None if there are none."""
         real = self.p > 0
         above = self.loss > threshold
         return self._where(real & ~above), self._where(real & above)
@@ -89,7 +89,7 @@ class Cells:
 
 def merge(cells: Cells) -> LossAtoms:
     """One atom a cell: dominated by the true pair."""
-    # Mass whose partner underflowed is left out: a lower bound may forget, never invent.
+    # Mass whose partner underflowed is dropped: a lower bound may lose mass, but never gain it.
     keep = (cells.p > 0) & (cells.q > 0)
     low = np.minimum(cells.ends[:-1], cells.ends[1:])[keep]
     high = np.maximum(cells.ends[:-1], cells.ends[1:])[keep]
@@ -102,12 +102,12 @@ def split(cells: Cells) -> LossAtoms:
     left, right = cells.ends[:-1], cells.ends[1:]
     low, high = np.minimum(left, right), np.maximum(left, right)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # Beyond e^700 by logarithms: where q underflowed, all of p may lie at the upper end.
+        # Beyond e^700 by logarithms: where q underflowed, all of p may be at the upper end.
         least = np.where(low < 700, cells.q * np.exp(np.minimum(low, 700)), np.exp(np.log(cells.q) + low))
         excess = np.maximum(cells.p - least, 0.0)
         up = np.where(high > low, excess / -np.expm1(low - high), 0.0)
         up = np.clip(np.nan_to_num(up), 0.0, cells.p)
-        # Below e^-700 by logarithms too: zero times infinity would be no number.
+        # Below e^-700 by logarithms too: zero times infinity is NaN.
         beyond = np.where(up > 0, np.exp(np.log(up) - high), 0.0)
         q_up = np.where(high > -700, up * np.exp(np.minimum(-high, 700)), beyond)
     p_down, q_down = cells.p - up, np.maximum(cells.q - q_up, 0.0)
@@ -160,7 +160,7 @@ def _sampled_loss(loss: Floats, rate: float) -> Floats:
 
 
 def _either(a: float, b: float) -> float:
-    """The probability that at least one of two independent things happens, accurate for tiny ones."""
+    """The probability of at least one of two independent events, accurate for tiny ones."""
     return a + b - a * b
 
 
@@ -190,7 +190,7 @@ def convolve_power(atoms: LossAtoms, times: int, kind: Kind, size: int) -> LossA
 
 
 def exact_power(atoms: LossAtoms, times: int, kind: Kind, most: int = 4000) -> LossAtoms | None:
-    """`times`-fold composition atom by atom, if it has at most `most` different losses: as for randomized response."""
+    """`times`-fold composition atom by atom if it has at most `most` different losses, as for randomized response."""
     result: LossAtoms | None = None
     while times:
         if times & 1:
@@ -204,7 +204,7 @@ def exact_power(atoms: LossAtoms, times: int, kind: Kind, most: int = 4000) -> L
 
 
 def exact_product(first: LossAtoms, second: LossAtoms, kind: Kind) -> LossAtoms:
-    """All pairs of atoms; losses that differ by rounding only count as one, on the safe side."""
+    """All pairs of atoms; losses that differ only by rounding are merged on the safe side."""
     loss = np.add.outer(first.loss, second.loss).ravel()
     order = np.argsort(loss)
     loss = loss[order]
@@ -225,8 +225,7 @@ def exact_product(first: LossAtoms, second: LossAtoms, kind: Kind) -> LossAtoms:
 def thin(atoms: LossAtoms, kind: Kind, size: int) -> LossAtoms:
     """At most about `size` atoms: neighbours merged (lower, estimate) or spread onto cell ends (upper).
 
-    Cells are narrow where P or Q has mass and wide in the far tails, whose atoms keep the exact
-    mass: nothing is dropped.
+    Cells are narrow where P or Q has mass and wide in the far tails. No mass is dropped.
     """
     if atoms.loss.size <= size:
         return atoms
@@ -243,7 +242,7 @@ def thin(atoms: LossAtoms, kind: Kind, size: int) -> LossAtoms:
         return LossAtoms(edges, p, q, atoms.only_p, atoms.only_q)
     p, q = _gather(cell, atoms.p, count), _gather(cell, atoms.q, count)
     keep = (p > 0) & (q > 0)
-    # A cell whose mass underflowed on one side is left out on both: it can only hide, never add, loss.
+    # A cell whose mass underflowed on one side is dropped on both, which can only reduce the loss.
     loss = np.clip(np.log(p[keep] / q[keep]), edges[:-1][keep], edges[1:][keep])
     return LossAtoms(loss, p[keep], q[keep], atoms.only_p, atoms.only_q)
 
@@ -254,7 +253,7 @@ def _gather(cell: NDArray[np.intp], mass: Floats, count: int) -> Floats:
 
 
 def _edges(atoms: LossAtoms, size: int) -> Floats:
-    """Cell ends: even where P or Q has its body, a few beyond, the extremes included."""
+    """Cell ends: evenly spaced where P or Q has mass, a few beyond, and the extremes."""
     first, last = float(atoms.loss.min()), float(atoms.loss.max())
     scan = 8192
     slot = np.minimum(((atoms.loss - first) * (scan / max(last - first, 1e-300))).astype(int), scan - 1)
@@ -271,7 +270,7 @@ def _edges(atoms: LossAtoms, size: int) -> Floats:
 def density_atoms(density: Density, shift: float, kind: Kind, tail: float, size: int) -> LossAtoms:
     """Atoms for noise of `density` on a value that one example moves by `shift`.
 
-    `tail` is the mass that may be left outside the finite cells on either side.
+    `tail` is the mass that may be outside the finite cells on each side.
     """
     if shift == 0:
         return LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
@@ -290,7 +289,7 @@ def density_cells(density: Density, shift: float, tail: float, size: int) -> Cel
 
 
 def _masses(density: Density, x: Floats) -> Floats:
-    """Mass of the cells cut by x, outer cells included, each from the side where it is accurate."""
+    """Mass of the cells cut by x, outer cells included, each computed from the accurate side."""
     above, below = density.survival(x), density.survival(-x)
     inner = np.where(x[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1])
     return np.asarray(np.maximum(np.concatenate([below[:1], inner, above[-1:]]), 0.0))
@@ -308,7 +307,7 @@ def _grid(density: Density, shift: float, tail: float, size: int) -> Floats:
 
 
 def _reach(density: Density, tail: float) -> float:
-    """A point beyond which at most `tail` of the noise lies (capped: bounded losses need no far tails)."""
+    """A point beyond which the noise has at most mass `tail` (capped: bounded losses need no far tails)."""
     low, high = 0.0, density.typical_scale
     bounded = math.isfinite(density.loss_limit(1.0))
     cap = (1e6 if bounded else 1e9) * density.typical_scale
@@ -327,8 +326,8 @@ def _reach(density: Density, tail: float) -> float:
 def replaced_atoms(shift: float, rate: float, kind: Kind, tail: float, size: int) -> LossAtoms:
     """Atoms for a Poisson lot in which one example points the other way: N(+-shift/2, 1) with probability rate.
 
-    Contributions of norm at most half the replace-one sensitivity attain this pair, so merged atoms
-    are a lower bound of what they can reveal. No proof says that it is the worst pair.
+    Contributions of at most half the replace-one sensitivity attain this pair, so merged atoms are a lower bound. It is
+    not proven to be the worst pair.
     """
     reach = -float(special.ndtri(tail)) + shift / 2
     x = np.linspace(-reach, reach, size)
@@ -353,10 +352,10 @@ def _tilts(x: Floats, shift: float, rate: float) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=256)
 def mixture_atoms(mixture: GaussianMixture, kind: Kind, tail: float, size: int, focus: float = 0.0) -> LossAtoms:
-    """Atoms for a Gaussian that an example enters by chance: bounds where the closed form is out of reach.
+    """Atoms for a Poisson-sampled Gaussian: bounds where the closed form is not available.
 
-    Losses near `focus` are cut finely: where one rare step makes up delta(epsilon), the whole
-    error comes from the cell in which epsilon lies.
+    Cells near the loss `focus` are fine: if one rare step makes up delta(epsilon), the whole error comes from the cell
+    that contains epsilon.
     """
     reach = -float(special.ndtri(tail))
     x = np.linspace(-reach, reach + mixture.most * mixture.shift, size)
@@ -372,7 +371,7 @@ def mixture_atoms(mixture: GaussianMixture, kind: Kind, tail: float, size: int, 
         return atoms.reversed() if mixture.added else atoms
     noise = GaussianDensity()
     p = sum(w * _masses(noise, x - j * mixture.shift) for j, w in enumerate(mixture.weights))
-    # The far cells count as infinite losses: a finite but rare one, tilted, would drown all others.
+    # The far cells count as infinite losses: a finite rare one, tilted, would dominate all others.
     ends = np.concatenate([[-math.inf], mixture.log_ratio(x), [math.inf]])
     cells = Cells(np.asarray(p), _masses(noise, x), ends)
     atoms = merge(cells) if kind == "lower" else split(cells)

@@ -1,11 +1,11 @@
-"""The loss of a Gaussian mechanism that an example enters by chance, exact up to a proven error.
+"""The loss of a Poisson-sampled Gaussian mechanism, exact up to a proven error.
 
 One example (or a group of k) joins a Poisson lot: the released value is N(j m, 1) with probability
 w_j, against N(0, 1) without it, where m = 1 / multiplier. The likelihood ratio is
 A(x) = sum_j w_j exp(j m x - j^2 m^2 / 2), an entire function without zeros near the real line. So
 E[exp(z L)] is an integral of an analytic, Gaussian-damped function, for which the trapezoidal rule
 errs by at most 2 I(a) / (e^{2 pi a / h} - 1): I(a) is the integral of the modulus along Im x = a.
-That replaces a grid of losses altogether.
+No grid of losses is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tacit.accounting.densities import Floats
 _COARSE = 0.25
 _FLOOR = 110.0
 _OUTSIDE = 1e-30
-# The normal density is below e^-_FLOOR of its peak out there.
+# Beyond this, the normal density is below e^-_FLOOR of its peak.
 _FAR = 15.0
 _TARGET = 1e-18
 _MOST_POINTS = 20_000
@@ -44,7 +44,7 @@ class Tilted:
 class GaussianMixture:
     """Shift j * shift with probability weights[j], against no shift, in units of the noise's standard deviation.
 
-    `added` turns the pair round: the loss of the outcome without the example against the one with it.
+    `added` swaps the pair: the loss of the outcome without the example against the one with it.
     """
 
     shift: float
@@ -85,7 +85,7 @@ class GaussianMixture:
         return np.asarray(tilt / self.shift + self.shift / 2)
 
     def most_tilt(self) -> float:
-        """The largest c at which the tilted integrand is worth summing: where outcomes that never occur do not rule it.
+        """The largest c at which the tilted integrand is not dominated by outcomes that practically never occur.
 
         The mode of the far tail is at (c + 1) * shift, with log height (c + 1) (c shift^2 / 2 + log rate).
         """
@@ -100,14 +100,14 @@ class GaussianMixture:
         if reach == 0:
             return _coarse(self, c)
         step, alias = _step(self, c, reach)
-        # A step with few binary digits makes all nodes exact: their spacing enters the result T times over.
+        # A step with few binary digits makes all nodes exact: errors of their spacing would be multiplied by T.
         step = max(step, (high - low) / _MOST_POINTS)
         step = max(math.floor(step * 2.0**24), 1) / 2.0**24
         nodes = self._nodes(c, step * np.arange(math.floor(low / step), math.ceil(high / step) + 1.0), step)
         return Tilted(nodes.weight, nodes.loss, nodes.log_total, alias(step) + _OUTSIDE)
 
     def points(self, c: float, reach: float) -> int:
-        """How many nodes `tilted` needs; beyond `_MOST_POINTS` it would miss its error target."""
+        """The number of nodes that `tilted` needs; above `_MOST_POINTS` it would miss its error target."""
         low, high = _extent(self, c)
         needed = int((high - low) / _step(self, c, reach)[0])
         return needed if needed <= _MOST_POINTS else needed * 1000
@@ -124,15 +124,15 @@ class GaussianMixture:
     def uniform_shares(self, c: float) -> tuple[tuple[Floats, Floats], ...]:
         """Pieces of the tilted loss that are uniform: (probability, length) in several resolutions.
 
-        Each cell of x carries at least (smallest density) * (length in loss) of uniform mass. They
-        bound |phi(t)| from above for all large t at once.
+        Each cell of x has at least (smallest density) * (length in loss) of uniform mass. These bound |phi(t)| from
+        above for all large t at once.
         """
         return _uniform_shares(self, c)
 
 
 @dataclass(frozen=True)
 class _Alias:
-    """2 I / (e^{2 pi a / h} - 1), with the integral I taken half as large again as computed."""
+    """2 I / (e^{2 pi a / h} - 1), with 1.5 times the computed integral I."""
 
     a: float
     log_integral: float
@@ -153,7 +153,7 @@ def _coarse_grid(low: float, high: float) -> Floats:
 
 @lru_cache(maxsize=512)
 def _extent(mixture: GaussianMixture, c: float) -> tuple[float, float]:
-    """Where the integrand lives: what lies outside is below `_OUTSIDE` of the whole."""
+    """The range of the integrand; outside is less than `_OUTSIDE` of the whole."""
     power = mixture.power(c)
     if mixture.added:
         # Log-concave; left of -c (log A)'(0) it rises at least like a bell centred there.
@@ -190,7 +190,7 @@ def _step(mixture: GaussianMixture, c: float, reach: float) -> tuple[float, _Ali
         turned = tilt @ np.exp(1j * mixture.shift * a * j)
         swell = mixture.power(c) * (np.log(np.abs(turned)) + offset)
         log_integral = _log_sum(log_weight + swell + reach * np.abs(np.angle(turned)))
-        # Beyond the nodes the integrand is e^-_FLOOR on the real line, and may have grown this much off it.
+        # Beyond the nodes the integrand is e^-_FLOOR on the real line; off it, it may be larger by this.
         outside = reach * min(mixture.most * mixture.shift * a, math.pi) + max(float(swell.max()), 0.0) + 8 - _FLOOR
         log_integral = a**2 / 2 + float(np.logaddexp(log_integral, outside))
         step = 2 * math.pi * a / (log_integral - math.log(_TARGET))

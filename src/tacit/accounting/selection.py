@@ -1,9 +1,9 @@
-"""What it costs to run a private mechanism several times and keep the best outcome only.
+"""The cost of running a private mechanism several times and releasing only the best outcome.
 
-Tuning by trial costs privacy. If the number of trials is drawn at random and kept secret, and each trial is private by
-itself, the best outcome costs little more than one trial (Liu and Talwar 2019; Papernot and Steinke 2022). What is
-assumed: outcomes are compared by what they release (a score that is part of the release, or public examples), trials
-are independent given the data, and nobody learns how many there were or what the others gave.
+If the number of trials is random and secret, and each trial is private by itself, the best outcome costs little more
+than one trial (Liu and Talwar 2019; Papernot and Steinke 2022). Assumptions: outcomes are compared by what they release
+(a score that is part of the release, or public examples), trials are independent given the data, and nobody learns
+their number or the other outcomes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ORDERS = 1 + np.geomspace(1e-2, 1e4, 200)
 
 
 class Repetitions(Protocol):
-    """How often a mechanism is run: a distribution that does not depend on the data."""
+    """The distribution of the number of runs, independent of the data."""
 
     @property
     def mean(self) -> float: ...
@@ -37,7 +37,7 @@ class Repetitions(Protocol):
 class TruncatedNegativeBinomial:
     """At least one run. Shape 1 is the geometric distribution, shape 0 the logarithmic one (Papernot and Steinke 2022).
 
-    The smaller the shape, the less it costs and the more often there is but one run. Below 0 it may fall to -1.
+    A smaller shape (down to, not including, -1) costs less, and more often there is a single run.
 
     >>> geometric = TruncatedNegativeBinomial(shape=1, gamma=0.1)
     >>> round(geometric.mean, 6), round(geometric.probability(3), 6)
@@ -56,7 +56,7 @@ class TruncatedNegativeBinomial:
 
     @staticmethod
     def with_mean(mean: float, shape: float = 1.0) -> TruncatedNegativeBinomial:
-        """The distribution of this shape with so many runs on average.
+        """The distribution of this shape with `mean` runs on average.
 
         >>> round(TruncatedNegativeBinomial.with_mean(10).gamma, 6)
         0.1
@@ -79,7 +79,7 @@ class TruncatedNegativeBinomial:
         return self.shape * failure / self.gamma / -math.expm1(self.shape * math.log(self.gamma))
 
     def probability(self, times: int) -> float:
-        """The probability of exactly so many runs."""
+        """The probability of exactly `times` runs."""
         times = _validate.count("times", times, at_least=0)
         if times == 0:
             return 0.0
@@ -93,7 +93,7 @@ class TruncatedNegativeBinomial:
 
 @dataclass(frozen=True)
 class PoissonRepetitions:
-    """A Poisson number of runs; if there is none, something is released that does not depend on the data."""
+    """A Poisson number of runs; without any run, something independent of the data is released."""
 
     mean: float
 
@@ -101,13 +101,13 @@ class PoissonRepetitions:
         object.__setattr__(self, "mean", _at_least_one("mean", self.mean))
 
     def probability(self, times: int) -> float:
-        """The probability of exactly so many runs."""
+        """The probability of exactly `times` runs."""
         times = _validate.count("times", times, at_least=0)
         return math.exp(times * math.log(self.mean) - self.mean - math.lgamma(times + 1))
 
 
 def draw(repetitions: Repetitions, uniform: float) -> int:
-    """The number of runs that belongs to a number drawn uniformly from [0, 1): keep both secret.
+    """The number of runs for a number drawn uniformly from [0, 1). Keep both secret.
 
     >>> [draw(TruncatedNegativeBinomial(1, 0.5), u) for u in (0.0, 0.49, 0.51, 0.9)]
     [1, 1, 2, 4]
@@ -120,17 +120,17 @@ def draw(repetitions: Repetitions, uniform: float) -> int:
             return times
         times += 1
         if times > 1000 * repetitions.mean + 1000:
-            # What rounding has left over lies beyond all that could ever be run.
+            # Only rounding is left: this many runs never happen.
             return times
 
 
 @dataclass(frozen=True)
 class BestOf:
-    """The best outcome of a random number of runs, each of which costs `event`. Every number is certified from above.
+    """The best outcome of a random number of runs, each of which costs `event`. Every number is an upper bound.
 
-    Where each run draws its settings at random, it may cost one of the `others` instead. Settings are part of the
-    outcome and do not depend on the data, so the delta of one run (and the Rényi divergence, exponentiated) is the
-    average of those of its possible events, and at most the largest of them.
+    If runs draw their settings at random, a run may cost one of the `others` instead. Settings are part of the outcome
+    and independent of the data, so the delta of one run (and its exponentiated Rényi divergence) is the average over
+    its possible events, and at most the largest.
 
     >>> from tacit.accounting import Gaussian
     >>> best = BestOf(Gaussian(3.0), TruncatedNegativeBinomial.with_mean(10, shape=0))
@@ -154,11 +154,11 @@ class BestOf:
         return max(one.delta(epsilon) for one in self._curves)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon that is proven at `delta`, by either way."""
+        """The smaller of the two proven epsilons at `delta`."""
         return min(self.epsilon_by_profile(delta), self.epsilon_by_divergence(delta))
 
     def release(self, delta: float) -> EpsilonDelta:
-        """The selection as an event that a ledger can hold: no more of it is used than (epsilon, delta)."""
+        """The selection as an event for a ledger, of which only (epsilon, delta) is used."""
         return EpsilonDelta(self.epsilon(delta), delta, self.event.adjacency)
 
     def divergence(self, order: float) -> float:
@@ -180,14 +180,14 @@ class BestOf:
 
     @cached_property
     def _choice_cost(self) -> float:
-        """What a better outcome elsewhere tells: the same at every order, and every second order is valid."""
+        """The cost of choosing: the same at every order, minimised over a second order, each of which is valid."""
         assert isinstance(self.repetitions, TruncatedNegativeBinomial)
         log_gamma = math.log(self.repetitions.gamma)
         costs = ((1 - 1 / order) * self._divergence_of_one(order) - log_gamma / order for order in map(float, _ORDERS))
         return (1 + self.repetitions.shape) * min(costs)
 
     def epsilon_by_divergence(self, delta: float) -> float:
-        """Through Rényi divergences, and the conversion of Canonne, Kamath and Steinke 2020."""
+        """By Rényi divergences and the conversion of Canonne, Kamath and Steinke 2020."""
         log_delta = math.log(_validate.open_unit("delta", delta))
 
         def at(order: float) -> float:
@@ -197,7 +197,7 @@ class BestOf:
         return max(min(at(float(order)) for order in _ORDERS), 0.0)
 
     def epsilon_by_profile(self, delta: float) -> float:
-        """Through the curve of one run: e2 + (1 + shape) e1; infinite for a Poisson number of runs.
+        """By the curve of one run: e2 + (1 + shape) e1; infinite for a Poisson number of runs.
 
         Write f for the generating function of the number of runs. An outcome y of the best run has the density of y
         in one run times f'(q), q being the probability that one run does no better; f' is largest at 1, where it is

@@ -1,9 +1,9 @@
-"""Shuffling: how private many noisy reports are once nobody can tell whose is whose.
+"""Shuffling: the privacy of many noisy reports when nobody can tell who sent which.
 
-Each of `population` people sends a report that protects its maker alone, by local privacy. Mixed, the reports of the
-others hide it further: every report looks, with some probability, as if one of the two worlds had made it (a clone).
-Feldman, McMillan and Talwar 2021 reduce the whole to two counts, which is what is computed here, rounded outwards.
-The smaller numbers of the same authors' 2023 paper are not used: by their own erratum they hold for some reports only.
+Each of `population` people sends a report that is locally private. Shuffled, the other reports hide it further: each
+one looks, with some probability, as if either of the two compared examples had made it (a clone). Feldman, McMillan
+and Talwar 2021 reduce the whole to two counts, which are computed here and rounded outwards. The smaller numbers of the
+same authors' 2023 paper are not used: by their own erratum they hold for some reports only.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tacit.accounting.losses import Kind, LossAtoms, density_atoms, exact_power,
 from tacit.accounting.steps import atoms_of, boil_down, total_loss_ceiling
 from tacit.errors import NotAccountable
 
-# Numbers of clones are rounded down to so many values: fewer clones hide less, so this is the safe side.
+# Numbers of clones are rounded down to this many values: fewer clones hide less, so this is safe.
 _BUCKETS = 240
 _REACH = 12.0
-# What a closed form for delta may be wrong by, relatively.
+# The relative error of a closed form for delta.
 _ROUNDING = 1e-11
-# Below this, what the reports' own delta adds does not matter to anyone.
+# Below this, the delta of the reports themselves is negligible.
 _NEGLIGIBLE = 1e-18
-# Beyond this epsilon not one report in e^100 is a clone, and e^epsilon itself will not be written down much longer.
+# Beyond this epsilon fewer than one report in e^100 is a clone, and e^epsilon would soon overflow.
 _HOPELESS = 100.0
 _SPLITS = 64
 _POINTS = 400
@@ -67,8 +67,8 @@ def clone_epsilon(delta: float, *, local_epsilon: float, population: int) -> flo
 def closed_form_epsilon(delta: float, *, local_epsilon: float, population: int) -> float:
     """The closed form of Feldman, McMillan and Talwar 2021 (theorem 3.1): certified, several times `clone_epsilon`.
 
-    It needs local_epsilon <= log(population / (16 log(2 / delta))); where that fails, shuffling is not made use of, and
-    the answer is local_epsilon.
+    It needs local_epsilon <= log(population / (16 log(2 / delta))); otherwise shuffling is ignored and the answer is
+    local_epsilon.
 
     >>> round(closed_form_epsilon(5e-6, local_epsilon=2.0, population=45_222), 6)
     0.253189
@@ -86,7 +86,7 @@ def closed_form_epsilon(delta: float, *, local_epsilon: float, population: int) 
 def optimistic_epsilon(delta: float, *, local_epsilon: float, population: int) -> float:
     """The closed form of Feldman, McMillan and Talwar 2023: NOT certified, for comparison only.
 
-    Its authors' erratum says that a lemma behind it is wrong, so it holds for some local randomizers only.
+    By its authors' erratum a lemma behind it is wrong, so it holds for some local randomizers only.
     """
     delta = _validate.open_unit("delta", delta)
     local_epsilon = _validate.positive("local_epsilon", local_epsilon)
@@ -97,7 +97,7 @@ def optimistic_epsilon(delta: float, *, local_epsilon: float, population: int) -
 
 
 def added_delta(epsilon: float, *, local_epsilon: float, local_delta: float, population: int) -> float:
-    """What reports that are only (local_epsilon, local_delta)-DP add to delta at `epsilon`.
+    """What reports add to delta at `epsilon` if they are only (local_epsilon, local_delta)-DP.
 
     Each report is within (1 + e^-local_epsilon / 2) local_delta of one that is local_epsilon-DP and has the clones, in
     total variation; all reports together therefore within `population` times that, in both worlds.
@@ -106,11 +106,10 @@ def added_delta(epsilon: float, *, local_epsilon: float, local_delta: float, pop
 
 
 def report_delta(event: ShuffledReports, epsilon: float, kind: Kind) -> float:
-    """delta of shuffled reports at `epsilon`, below or above the truth.
+    """A lower or upper bound of delta of shuffled reports at `epsilon`.
 
-    From above: the best, over many splits of the report's own guarantee into (local_epsilon, local_delta), of the clone
-    bound; never more than one report costs by itself. From below: the sum of all reports, in which Gaussian noise
-    averages out.
+    Upper: the best clone bound over many splits of the report's own guarantee into (local_epsilon, local_delta), at
+    most the cost of one report by itself. Lower: the sum of all reports, in which Gaussian noise averages out.
     """
     reports = _reports(event)
     if kind == "lower":
@@ -127,9 +126,9 @@ def _upper_delta(event: ShuffledReports, epsilon: float) -> float:
 
 @lru_cache(maxsize=16)
 def report_atoms(event: ShuffledReports, kind: Kind, tail: float, size: int) -> LossAtoms:
-    """The losses of shuffled reports as atoms, for composing them with other releases.
+    """The losses of shuffled reports as atoms, for composition with other releases.
 
-    The true delta is convex in e^epsilon, so straight lines between points above it stay above it.
+    The true delta is convex in e^epsilon, so chords between points above it stay above it.
     """
     reports = _reports(event)
     if kind == "lower":
@@ -146,9 +145,9 @@ def report_atoms(event: ShuffledReports, kind: Kind, tail: float, size: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Reports:
-    """What one report guarantees by itself: Gaussian DP with `mu` and, apart from it, a handful of losses.
+    """The guarantee of one report by itself: Gaussian DP with `mu`, composed with a few losses.
 
-    Its guarantee reads (splits[i], deltas[i])-DP for every i; beyond the last split nothing matters any more.
+    It is (splits[i], deltas[i])-DP for every i; beyond the last split its delta is negligible.
     """
 
     mu: float
@@ -158,15 +157,15 @@ class _Reports:
     deltas: Floats
 
     def delta(self, epsilon: float) -> float:
-        """delta of one report, from above: given the other losses, the Gaussian's delta at what they leave."""
+        """An upper bound of the delta of one report: the Gaussian's delta at epsilon minus each other loss."""
         return _local_delta(self.mu, self.atoms, epsilon)
 
     def amplified(self, epsilon: float) -> float:
-        """The clone bound at the best split of the report's own guarantee that a search finds. Every split is valid."""
+        """The clone bound at the best split of the report's guarantee that a search finds. Every split is valid."""
         first, last = int(np.searchsorted(self.splits, epsilon, side="right")), self.splits.size - 1
         if first > last or epsilon > _HOPELESS:
             return 1.0
-        # The bound falls and then rises with the split: compare neighbours, and keep the half that holds the lower one.
+        # The bound falls and then rises with the split: compare neighbours and keep the half with the smaller one.
         while first < last:
             middle = (first + last) // 2
             if self._at(middle, epsilon) <= self._at(middle + 1, epsilon):
@@ -189,8 +188,8 @@ def _reports(event: ShuffledReports) -> _Reports:
         power = exact_power(_few_losses(inner), times, "upper")
         if power is None or atoms.loss.size * power.loss.size > 100_000:
             raise NotAccountable(
-                f"A report of {times} times {type(inner).__name__} has too many different losses to be shuffled. "
-                "State it as one EpsilonDelta."
+                f"A report of {times} times {type(inner).__name__} has too many different losses for shuffling. State "
+                "it as one EpsilonDelta."
             )
         atoms = exact_product(atoms, power, "upper")
     splits = _splits(steps.mu, float(atoms.loss.max()), event.population)
@@ -199,7 +198,7 @@ def _reports(event: ShuffledReports) -> _Reports:
 
 
 def _few_losses(event: Event) -> LossAtoms:
-    """Losses that dominate those of a part of a report: no pure mechanism says more than binary randomized response."""
+    """Losses that dominate a part of a report: binary randomized response dominates every pure mechanism."""
     match event:
         case RandomizedResponse() | EpsilonDelta():
             ((atoms, _),) = atoms_of(event, "upper", added=False, tail=0.0, size=0)
@@ -209,16 +208,16 @@ def _few_losses(event: Event) -> LossAtoms:
             if math.isfinite(ceiling):
                 return _few_losses(EpsilonDelta(ceiling, 0.0, event.adjacency))
     raise NotAccountable(
-        f"What shuffling does for reports made by {type(event).__name__} is not known here. Known are Gaussian noise, "
-        "randomized response, noise with bounded losses such as Laplace, and EpsilonDelta."
+        f"Shuffled reports of {type(event).__name__} cannot be accounted for. Use Gaussian noise, randomized response, "
+        "noise with bounded losses such as Laplace, or EpsilonDelta."
     )
 
 
 def _splits(mu: float, ceiling: float, population: int) -> Floats:
-    """Epsilons of one report from where its delta, times all reports, is far too large to where it is negligible.
+    """Epsilons of one report, from a delta that is far too large to a negligible one.
 
-    `ceiling` is the largest loss apart from the Gaussian's: with nothing but bounded losses it is the last split,
-    and adds no delta.
+    `ceiling` is the largest loss apart from the Gaussian's. With bounded losses only, it is the last split and adds no
+    delta.
     """
     if mu == 0:
         return np.linspace(0.0, max(ceiling, 1e-300), _SPLITS + 1)[1:]
@@ -250,7 +249,7 @@ def _clone_delta(epsilon: float, local_epsilon: float, population: int) -> float
 
 @lru_cache(maxsize=512)
 def _clones(local_epsilon: float, population: int) -> tuple[Floats, Floats]:
-    """How many clones there are, rounded down to few values, with their probabilities (which add up to 1)."""
+    """The number of clones, rounded down to few values, with probabilities that add up to 1."""
     others, rate = population - 1, math.exp(-local_epsilon)
     middle, width = others * rate, math.sqrt(others * rate * (1 - rate))
     low, high = max(middle - _REACH * width, 0.0), min(middle + _REACH * width, float(others))
@@ -265,14 +264,14 @@ def _clones(local_epsilon: float, population: int) -> tuple[Floats, Floats]:
 
 
 def _survival(k: Floats, coins: Floats) -> Floats:
-    """P(more than k heads of so many fair coins), by the incomplete beta function."""
+    """P(more than k heads of `coins` fair coins), by the incomplete beta function."""
     inside = (k >= 0) & (k < coins)
     value = special.betainc(np.where(inside, k + 1, 1.0), np.where(inside, coins - k, 1.0), 0.5)
     return np.where(inside, value, np.where(k < 0, 1.0, 0.0))
 
 
 def _least_epsilon(delta_at: Callable[[float], float], delta: float, most: float) -> float:
-    """The smallest epsilon up to `most`, where delta_at is at most `delta`, from above."""
+    """The smallest epsilon up to `most` with delta_at(epsilon) <= delta, rounded up."""
     low, high = 0.0, most
     if delta_at(0.0) <= delta:
         return 0.0
@@ -283,7 +282,7 @@ def _least_epsilon(delta_at: Callable[[float], float], delta: float, most: float
 
 
 def _mirror_curve(losses: Floats, deltas: Floats) -> LossAtoms:
-    """The symmetric pair whose delta runs straight (in e^epsilon) between these points: first loss 0, ascending."""
+    """The symmetric pair whose delta is linear in e^epsilon between these points; losses ascend from 0."""
     keep = _hull(np.exp(losses), deltas)
     x, losses, deltas = np.exp(losses[keep]), losses[keep], deltas[keep]
     slopes = np.append(np.diff(deltas) / np.diff(x), 0.0)
@@ -300,7 +299,7 @@ def _mirror_curve(losses: Floats, deltas: Floats) -> LossAtoms:
 
 
 def _hull(x: Floats, y: Floats) -> list[int]:
-    """The points on the largest convex curve that lies under all of them."""
+    """The points on the largest convex curve below all of them."""
     kept: list[int] = []
     for i in range(x.size):
         while len(kept) > 1:
