@@ -10,6 +10,7 @@ neither needs the cells to lie on a lattice.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -178,26 +179,27 @@ def convolve(first: LossAtoms, second: LossAtoms, kind: Kind, size: int) -> Loss
 
 def convolve_power(atoms: LossAtoms, times: int, kind: Kind, size: int) -> LossAtoms:
     """`times`-fold composition by repeated doubling."""
-    result: LossAtoms | None = None
-    while times:
-        if times & 1:
-            result = atoms if result is None else convolve(result, atoms, kind, size)
-        times >>= 1
-        if times:
-            atoms = convolve(atoms, atoms, kind, size)
+    result = _power(atoms, times, lambda first, second: convolve(first, second, kind, size), math.inf)
     assert result is not None
     return result
 
 
 def exact_power(atoms: LossAtoms, times: int, kind: Kind, most: int = 4000) -> LossAtoms | None:
     """`times`-fold composition atom by atom if it has at most `most` different losses, as for randomized response."""
+    return _power(atoms, times, lambda first, second: exact_product(first, second, kind), most)
+
+
+def _power(
+    atoms: LossAtoms, times: int, product: Callable[[LossAtoms, LossAtoms], LossAtoms], most: float
+) -> LossAtoms | None:
+    """`times`-fold product by repeated doubling; None if there are more than `most` atoms."""
     result: LossAtoms | None = None
     while times:
         if times & 1:
-            result = atoms if result is None else exact_product(result, atoms, kind)
+            result = atoms if result is None else product(result, atoms)
         times >>= 1
         if times:
-            atoms = exact_product(atoms, atoms, kind)
+            atoms = product(atoms, atoms)
         if max(atoms.loss.size, result.loss.size if result is not None else 0) > most:
             return None
     return result

@@ -150,10 +150,10 @@ class LossProfile:
 
     def _chained_epsilon(self, delta: float) -> float:
         """Over two hops delta is at most delta_1 + e^eps_1 delta_2; the best of a few splits."""
-        hops = self._hops()
-        best = math.inf
-        for share in (0.2, 0.5, 0.8, 0.95) if hops is not None else ():
-            assert hops is not None
+        hops, best = self._hops(), math.inf
+        if hops is None:
+            return best
+        for share in (0.2, 0.5, 0.8, 0.95):
             first = hops[0].epsilon(share * delta).upper
             rest = (1 - share) * delta * math.exp(-min(first, 700.0))
             if rest > 1e-290:
@@ -161,10 +161,10 @@ class LossProfile:
         return best
 
     def _chained_delta(self, epsilon: float) -> float:
-        hops = self._hops()
-        best = 1.0
-        for share in (0.4, 0.45, 0.5, 0.55) if hops is not None else ():
-            assert hops is not None
+        hops, best = self._hops(), 1.0
+        if hops is None:
+            return best
+        for share in (0.4, 0.45, 0.5, 0.55):
             first = hops[0].delta(share * epsilon).upper
             best = min(best, first + math.exp(share * epsilon) * hops[1].delta((1 - share) * epsilon).upper)
         return best
@@ -256,8 +256,7 @@ class _Direction:
         if not self.steps.counts:
             return Bounds.around(float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0, 1e-11)
         if self._is_single():
-            tail = 1e-40
-            return Bounds.ordered(*(self._single_delta(epsilon, kind, tail) for kind in _KINDS))
+            return Bounds.ordered(*(self._single_delta(epsilon, kind, 1e-40) for kind in _KINDS))
         if self._is_nearly_certain(epsilon):
             return Bounds(1 - 2 * _CERTAIN, 1.0, 1.0)
         lines = self.lines_near(epsilon)

@@ -61,7 +61,7 @@ class TruncatedNegativeBinomial:
         >>> round(TruncatedNegativeBinomial.with_mean(10).gamma, 6)
         0.1
         """
-        mean = _more_than_one("mean", mean)
+        mean = _check_above_one("mean", mean)
 
         def excess(log_gamma: float) -> float:
             return math.log(TruncatedNegativeBinomial(shape, math.exp(log_gamma)).mean / mean)
@@ -98,7 +98,9 @@ class PoissonRepetitions:
     mean: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", _at_least_one("mean", self.mean))
+        object.__setattr__(self, "mean", _validate.positive("mean", self.mean))
+        if self.mean < 1:
+            raise InvalidArgument(f"mean must be a finite number of at least 1. Got {self.mean!r}.")
 
     def probability(self, times: int) -> float:
         """The probability of exactly `times` runs."""
@@ -163,7 +165,7 @@ class BestOf:
 
     def divergence(self, order: float) -> float:
         """The Rényi divergence of the given order: theorems 2 and 6 of Papernot and Steinke 2022."""
-        order = _more_than_one("order", order)
+        order = _check_above_one("order", order)
         alone = self._divergence_of_one(order)
         often = math.log(self.repetitions.mean) / (order - 1)
         if isinstance(self.repetitions, PoissonRepetitions):
@@ -232,15 +234,8 @@ class BestOf:
         return high
 
 
-def _more_than_one(name: str, value: float) -> float:
+def _check_above_one(name: str, value: float) -> float:
     number = _validate.positive(name, value)
     if number <= 1:
         raise InvalidArgument(f"{name} must be a finite number above 1. Got {value!r}.")
-    return number
-
-
-def _at_least_one(name: str, value: float) -> float:
-    number = _validate.positive(name, value)
-    if number < 1:
-        raise InvalidArgument(f"{name} must be a finite number of at least 1. Got {value!r}.")
     return number

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -110,12 +110,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         tuned for runs `like` the one given. The newest budget counts; earlier ones stay on record.
         """
         terms = Terms.adaptive(budget, adjacency, like) if adaptive else Terms(budget, adjacency)
-        content = {
-            "epsilon": budget.epsilon,
-            "delta": budget.delta,
-            "adjacency": adjacency.value,
-            "order": terms.order,
-        }
+        content = {**asdict(budget), "adjacency": adjacency.value, "order": terms.order}
         with self.storage.write() as book:
             book.append("budget", _check_name(dataset), "", content)
 
@@ -252,23 +247,19 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         with self.storage.read() as book:
             rows = [
                 {
-                    "number": entry.number,
-                    "at": entry.at,
-                    "who": entry.who,
-                    "kind": entry.kind,
-                    "dataset": entry.dataset,
-                    "run": entry.run,
-                    "content": entry.content,
+                    **{
+                        name: getattr(entry, name)
+                        for name in ("number", "at", "who", "kind", "dataset", "run", "content")
+                    },
                     "previous": book.public_seal(entry.number - 1),
                     "hash": book.public_seal(entry.number),
                 }
                 for entry in book.entries
             ]
-            head = book.public_seal(len(rows))
             return {
                 "version": VERSION,
                 "identity": book.identity,
-                "head": head,
+                "head": book.public_seal(len(rows)),
                 "keyed_from": book.keyed_from,
                 "entries": rows,
             }

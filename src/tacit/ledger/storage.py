@@ -115,7 +115,29 @@ class SqliteStorage:
 
     def create(self) -> None:
         """Create an empty ledger, unless another process already did."""
-        _create(self.path)
+        path = self.path
+        unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with _explain_errors(path):
+            try:
+                os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            except FileNotFoundError as error:
+                raise TacitError(
+                    f"The ledger {path} cannot be created: there is no folder {path.absolute().parent}. Create the "
+                    "folder first, or choose another path."
+                ) from error
+            try:
+                with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA application_id = {_APPLICATION};")
+                    connection.execute(f"PRAGMA user_version = {VERSION}")
+                    connection.executemany("INSERT INTO meta VALUES (?, ?)", new_meta().items())
+                    connection.execute("COMMIT")
+                # A link makes the complete file appear at once, and never replaces an existing one.
+                with suppress(FileExistsError):
+                    os.link(unfinished, path)
+            finally:
+                unfinished.unlink()
+            sync_folder(path.parent)
 
     def read(self) -> AbstractContextManager[Book]:
         """A consistent view of the ledger."""
@@ -190,32 +212,6 @@ class _SqliteRows:
 
     def end_live(self, run: str) -> None:
         self.connection.execute("DELETE FROM live WHERE run = ?", (run,))
-
-
-def _create(path: Path) -> None:
-    """An empty ledger, readable and writable by its owner only."""
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with _explain_errors(path):
-        try:
-            os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileNotFoundError as error:
-            raise TacitError(
-                f"The ledger {path} cannot be created: there is no folder {path.absolute().parent}. Create the folder "
-                "first, or choose another path."
-            ) from error
-        try:
-            with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA application_id = {_APPLICATION};")
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-                connection.executemany("INSERT INTO meta VALUES (?, ?)", new_meta().items())
-                connection.execute("COMMIT")
-            # A link makes the complete file appear at once, and never replaces an existing one.
-            with suppress(FileExistsError):
-                os.link(unfinished, path)
-        finally:
-            unfinished.unlink()
-        sync_folder(path.parent)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
