@@ -152,7 +152,7 @@ def test_an_empty_ledger_is_said_to_be_empty(tacit):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("show none.ledger", "There is no ledger none.ledger. Make one by"),
+        ("show none.ledger", "There is no ledger none.ledger"),
         ("add none.ledger adult --epsilon 1", "There is no ledger none.ledger"),
         ("verify none.ledger", "There is no ledger none.ledger"),
         ("show adult.ledger wine", "knows no data set 'wine'. It knows adult."),
