@@ -125,27 +125,30 @@ def source_for(seed: int | None) -> Source:
 
 
 # The source and number of the current step, if there is one.
-_MAKING: ContextVar[tuple[Source, int] | None] = ContextVar("_MAKING", default=None)
+_CURRENT: ContextVar[tuple[Source, int] | None] = ContextVar("_CURRENT", default=None)
 
 
-class making:  # noqa: N801 - read as a function; a generator would take as long as a small sum
-    """During a step, let `bound_stream` draw from the source of the step's lot and noise."""
+class CurrentStep:
+    """A context in which `bound_stream` draws from the source of the step's lot and noise.
 
-    __slots__ = ("_made", "_outer")
+    A class, because entering a generator would take as long as a small sum.
+    """
+
+    __slots__ = ("_outer", "_step")
 
     def __init__(self, source: Source, step: int) -> None:
-        self._made = source, step
+        self._step = source, step
 
     def __enter__(self) -> None:
-        self._outer = _MAKING.set(self._made)
+        self._outer = _CURRENT.set(self._step)
 
     def __exit__(self, *_: object) -> None:
-        _MAKING.reset(self._outer)
+        _CURRENT.reset(self._outer)
 
 
 def bound_stream() -> Stream:
     """A stream for a bound that needs random numbers: of the current step, or else from a new secure source."""
-    source, step = _MAKING.get() or (SecureSource(), 0)
+    source, step = _CURRENT.get() or (SecureSource(), 0)
     return source.stream(Purpose.BOUND, step)
 
 

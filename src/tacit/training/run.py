@@ -34,7 +34,7 @@ from tacit.gradients.models import restore_buffers
 from tacit.gradients.trace import Unclear
 from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
 from tacit.ledger import Ledger
-from tacit.randomness import Indices, Purpose, SeededSource, making, refuse_forked, source_for
+from tacit.randomness import CurrentStep, Indices, Purpose, SeededSource, refuse_forked, source_for
 from tacit.stages.mechanism import Mechanism, MechanismState, with_lot_size
 from tacit.training import checkpoint
 from tacit.training.charging import Debt, booking_for, entered_by, refuse_unless_reserved
@@ -258,7 +258,7 @@ class PrivateRun:
         if mechanism.guide is not None:
             self._charge(lot.step)
             state = mechanism.steer(self._whole_mean(parameters), state, stream)
-        with self._peers.by_itself(self._source, lot.step), making(self._source, lot.step):
+        with self._peers.by_itself(self._source, lot.step), CurrentStep(self._source, lot.step):
             part = self._public_sum(lot, mechanism, state, parameters)
         bounded = self._peers.total(part, lot.step)
         with self._peers.telling():

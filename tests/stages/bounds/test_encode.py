@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.slow_gradients import SlowGradients
 from tacit.errors import InvalidArgument
 from tacit.methods import encoded
-from tacit.randomness import SecureSource, SeededSource, making
+from tacit.randomness import CurrentStep, SecureSource, SeededSource
 from tacit.stages.bounds import DrawnVectors, Encode, GivenVectors, Profile
 from tacit.stages.bounds.encode import EncodingBox, bucket_means, double_corner
 from tacit.stages.sampling import Poisson
@@ -271,7 +271,7 @@ def test_buckets_of_a_seeded_step_are_dealt_by_it_and_by_nothing_else():
     state, rows = {"dimension": torch.tensor(3)}, torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
 
     def summed(source, step):
-        with making(source, step):
+        with CurrentStep(source, step):
             return tuple(Encode(buckets=7).sum(gradients(rows), state).values["weight"].tolist())
 
     assert summed(SeededSource(0), 1) == summed(SeededSource(0), 1)
