@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.accounting.events import Event
-from tacit.randomness import Purpose, SeededSource, making
+from tacit.randomness import CurrentStep, Purpose, SeededSource
 from tacit.stages.mechanism import Mechanism
 from tacit.types import Bound, BoundedSum, Sampling, State, Tensors
 
@@ -98,7 +98,7 @@ class Releases:
         for step in range(self.steps):
             lot = self.sampling.lot(len(rows), source.stream(Purpose.LOT, step), step)
             noise = source.stream(Purpose.NOISE, step)
-            with making(source, step):
+            with CurrentStep(source, step):
                 release, state = self.mechanism.step(GivenGradients(rows[torch.from_numpy(lot)]), state, noise)
             released.append(release.values[NAME] / self.sampling.lot_size)
         return torch.stack(released)
