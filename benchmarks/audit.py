@@ -59,7 +59,7 @@ def audited(setting: Setting, data: datasets.Data, folder: Path, seed: int) -> l
     model = network_for("cnn", data)
     sampling = Poisson(setting.lot_size, POPULATION)
     dimension = sum(parameter.numel() for parameter in model.parameters())
-    plan = Plan(dpsgd(clip_norm=1.0), sampling, setting.steps, dimension, Budget(EPSILON, DELTA)).settled()
+    plan = Plan(dpsgd(clip_norm=1.0), sampling, setting.steps, dimension, Budget(EPSILON, DELTA)).calibrate()
     training = Training(
         model,
         torch.nn.functional.cross_entropy,

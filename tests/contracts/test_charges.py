@@ -431,5 +431,5 @@ def test_the_command_line_tunes_at_the_price_of_trials_with_their_scores(scoring
 def test_what_was_reserved_is_held_against_what_was_emitted():
     one, other = GaussianNoise(1.0).event(1), GaussianNoise(2.0).event(1)
     refuse_unless_reserved(None, one, other)
-    with pytest.raises(OutOfOrder, match="the ledger has reserved"):
+    with pytest.raises(OutOfOrder, match="the ledger reserved"):
         refuse_unless_reserved(object(), one, other)

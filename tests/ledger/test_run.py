@@ -294,12 +294,12 @@ def test_a_data_set_that_is_fetched_has_the_name_that_it_is_given(ledger):
 
 
 def test_arrays_of_odd_types_have_fingerprints(ledger):
-    from tacit.training.charging import fingerprint_of
+    from tacit.training.charging import fingerprint_examples
     from tacit.training.lots import TensorExamples
 
     inputs, targets = DATA
-    found = {fingerprint_of(TensorExamples(inputs.to(kind), targets)) for kind in (torch.float32, torch.bfloat16)}
-    found.add(fingerprint_of(TensorExamples(inputs.requires_grad_(False), {"y": targets, "z": targets})))
+    found = {fingerprint_examples(TensorExamples(inputs.to(kind), targets)) for kind in (torch.float32, torch.bfloat16)}
+    found.add(fingerprint_examples(TensorExamples(inputs.requires_grad_(False), {"y": targets, "z": targets})))
     assert len(found) == 3
     assert ledger.entries() == ()
 

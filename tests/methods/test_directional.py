@@ -51,7 +51,7 @@ AMPLIFIED = [
 def settled(sampling, steps, claimed, **options):
     """The plan in paper mode for a claimed epsilon at delta 1e-5."""
     mechanism = directional(mode="paper", **options)
-    return Plan(mechanism, sampling, steps, 61_706, Budget(claimed, 1e-5)).settled()
+    return Plan(mechanism, sampling, steps, 61_706, Budget(claimed, 1e-5)).calibrate()
 
 
 @pytest.mark.parametrize(("setting", "claimed", "multiplier", "certified", "needed"), PUBLISHED)

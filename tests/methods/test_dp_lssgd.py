@@ -13,7 +13,7 @@ from tacit.guarantee import Guarantee, Status
 from tacit.methods.dp_lssgd import VarianceRule, conditions_hold, dp_lssgd
 from tacit.stages.post import LaplacianSmoothing
 from tacit.training.plan import Plan
-from tacit.training.spending import Spent, guarantee_of
+from tacit.training.spending import Spent, make_guarantee
 
 POISSON = Poisson(lot_size=128, population=50_000)
 STEPS = 2000
@@ -34,7 +34,7 @@ def plan(mechanism, budget=None, steps=STEPS):
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
 def test_in_paper_mode_the_noise_is_the_published_variance(share, epsilon):
     mechanism = dp_lssgd(mode="paper", rule=VarianceRule(share=share))
-    found = plan(mechanism, Budget(epsilon, 1e-5)).settled().mechanism.noise.multiplier
+    found = plan(mechanism, Budget(epsilon, 1e-5)).calibrate().mechanism.noise.multiplier
     assert found == pytest.approx(published_multiplier(share, epsilon, 1e-5, STEPS, 128, 50_000), rel=1e-12)
 
 
@@ -42,7 +42,7 @@ def test_in_paper_mode_the_noise_is_the_published_variance(share, epsilon):
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
 def test_the_claim_is_the_formula_read_backwards(share, epsilon):
     rule = VarianceRule(share=share)
-    settled = plan(dp_lssgd(mode="paper", rule=rule), Budget(epsilon, 1e-5)).settled()
+    settled = plan(dp_lssgd(mode="paper", rule=rule), Budget(epsilon, 1e-5)).calibrate()
     claim = rule.claim(settled.settings(), Gaussian(1.0))
     assert claim.epsilon == pytest.approx(epsilon, rel=1e-6)
 
@@ -55,7 +55,7 @@ def test_without_a_share_the_best_is_taken():
 
 def test_the_published_noise_is_several_times_what_is_needed():
     for epsilon in (0.5, 2.0):
-        settled = plan(dp_lssgd(mode="paper"), Budget(epsilon, 1e-5)).settled()
+        settled = plan(dp_lssgd(mode="paper"), Budget(epsilon, 1e-5)).calibrate()
         needed = multiplier_for(epsilon=epsilon, delta=1e-5, rate=POISSON.rate, steps=STEPS)
         assert settled.mechanism.noise.multiplier > 2 * needed
         assert curve(settled.total(STEPS)).epsilon(1e-5) < epsilon / 2
@@ -85,7 +85,7 @@ def test_smoothing_costs_nothing():
 
 
 def test_in_rigorous_mode_the_budget_is_certified():
-    settled = plan(dp_lssgd(), Budget(1.0, 1e-5)).settled()
+    settled = plan(dp_lssgd(), Budget(1.0, 1e-5)).calibrate()
     assert settled.mechanism.noise.multiplier == pytest.approx(
         multiplier_for(epsilon=1.0, delta=1e-5, rate=POISSON.rate, steps=STEPS), rel=1e-4
     )
@@ -99,7 +99,7 @@ def test_a_share_lies_between_zero_and_one(wrong):
 
 def test_a_claim_outside_the_theorems_conditions_is_not_called_proven():
     made = Plan(dp_lssgd(multiplier=0.2), Poisson(lot_size=1, population=100), 1, 10, None)
-    guarantee = replace(guarantee_of(made, Spent([made.event_at(0)], [], Counter())), delta=1e-5)
+    guarantee = replace(make_guarantee(made, Spent([made.event_at(0)], [], Counter())), delta=1e-5)
     assert guarantee.claim.epsilon < 2 < 10 < guarantee.bounds(1e-5)[0]
     assert guarantee.status is Status.UNPROVEN
     assert "which do not hold here" in guarantee.because

@@ -18,10 +18,10 @@ SETTING = {"epsilon": 2.0, "delta": 1e-5, "rate": POISSON.rate, "steps": 3516}
 
 
 def planned(mechanism, epsilon=2.0, steps=3516):
-    return Plan(mechanism, POISSON, steps, 10, Budget(epsilon, 1e-5)).settled()
+    return Plan(mechanism, POISSON, steps, 10, Budget(epsilon, 1e-5)).calibrate()
 
 
-def guarantee_of(mechanism, steps=4):
+def make_guarantee(mechanism, steps=4):
     torch.manual_seed(0)
     network, x = torch.nn.Linear(3, 2), torch.randn(60, 3)
     run = PrivateRun(
@@ -41,7 +41,7 @@ def guarantee_of(mechanism, steps=4):
 
 @pytest.mark.parametrize("method", [methods.noisy_sgd, methods.noisy_adam])
 def test_as_printed_by_bu_et_al_nothing_is_proven(method):
-    guarantee = guarantee_of(method(mode="paper"))
+    guarantee = make_guarantee(method(mode="paper"))
     assert guarantee.status is Status.REFUTED
     assert guarantee.violations == ("random_denominator",)
     assert guarantee.epsilon(1e-5) == math.inf
@@ -53,7 +53,7 @@ def test_as_printed_by_bu_et_al_nothing_is_proven(method):
 
 
 def test_as_printed_by_abadi_et_al_the_denominator_is_public_and_the_claim_holds():
-    guarantee = guarantee_of(methods.dpsgd(mode="paper"))
+    guarantee = make_guarantee(methods.dpsgd(mode="paper"))
     assert guarantee.status is Status.PROVEN
     assert guarantee.violations == ()
     assert guarantee.claim.epsilon == pytest.approx(3, rel=1e-3)
@@ -63,7 +63,7 @@ def test_as_printed_by_abadi_et_al_the_denominator_is_public_and_the_claim_holds
 def test_a_realised_denominator_is_refuted_whoever_accounts():
     mechanism = methods.dpsgd(mode="paper", denominator="realised")
     assert mechanism.bound == Counted(Clip(1.0))
-    guarantee = guarantee_of(mechanism)
+    guarantee = make_guarantee(mechanism)
     assert (guarantee.status, guarantee.epsilon(1e-5)) == (Status.REFUTED, math.inf)
 
 

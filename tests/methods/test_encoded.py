@@ -21,7 +21,7 @@ from tacit.stages.noise import BoxNoise, Normal, StudentT, list_families
 from tacit.stages.noise.product import product_event
 from tacit.stages.post import KSDenoise
 from tacit.training.plan import Plan
-from tacit.training.spending import Spent, guarantee_of
+from tacit.training.spending import Spent, make_guarantee
 
 POISSON = Poisson(lot_size=256, population=60_000)
 PAIR = GivenVectors(((0.6, 0.8),))
@@ -130,7 +130,7 @@ def test_without_sampling_the_claim_covers_the_unsampled_product():
 @pytest.mark.parametrize("noise", ["gaussian", "student_t"])
 def test_in_paper_mode_the_noise_is_what_the_papers_formula_asks_for(noise):
     mechanism = encoded(mode="paper", noise=noise, vectors=PAIR)
-    plan = planned(mechanism, steps=500, dimension=2, budget=Budget(2.0, 1e-5)).settled()
+    plan = planned(mechanism, steps=500, dimension=2, budget=Budget(2.0, 1e-5)).calibrate()
     claim = RenyiOverVectors().claim(plan.settings(), Gaussian(1.0))
     assert 2.0 * (1 - 1e-3) < claim.epsilon <= 2.0
 
@@ -140,7 +140,7 @@ def test_a_box_around_several_vectors_can_cost_more_than_the_paper_proves():
     mechanism = encoded(multiplier=0.8, mode="paper", vectors=DrawnVectors(20))
     plan = planned(mechanism, steps=500, dimension=30, budget=Budget(9.0, 1e-5))
     claim = RenyiOverVectors().claim(plan.settings(), Gaussian(1.0))
-    guarantee = guarantee_of(plan, Spent([plan.event_at(step) for step in range(500)], [], Counter()))
+    guarantee = make_guarantee(plan, Spent([plan.event_at(step) for step in range(500)], [], Counter()))
     assert claim.epsilon < guarantee.epsilon(1e-5)
     assert guarantee.bounds(1e-5)[0] == 0
     assert "here it is smaller than the certified bound, and valid" in str(guarantee)
@@ -158,7 +158,7 @@ def test_gaussian_noise_costs_exactly_what_dpsgd_costs():
 
 
 def test_calibration_keeps_the_budget_and_wastes_little():
-    plan = planned(encoded(noise="laplace"), steps=30, dimension=20, budget=Budget(1.0, 1e-5)).settled()
+    plan = planned(encoded(noise="laplace"), steps=30, dimension=20, budget=Budget(1.0, 1e-5)).calibrate()
     lower, upper = curve(plan.total(30)).epsilon_bounds(1e-5)
     assert 0.997 < lower <= upper <= 1.0
 

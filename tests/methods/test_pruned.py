@@ -90,7 +90,7 @@ def test_as_published_nothing_is_proven_and_it_is_never_silent():
 
 
 def test_the_published_rule_gives_the_noise_of_the_same_paper_without_pruning():
-    plan = Plan(pruned(mode="paper"), Poisson(512, 55_000), 6445, 61_706, Budget(1.0, 1e-5)).settled()
+    plan = Plan(pruned(mode="paper"), Poisson(512, 55_000), 6445, 61_706, Budget(1.0, 1e-5)).calibrate()
     assert plan.mechanism.noise.multiplier == pytest.approx(8.004667755640392, rel=1e-9)
     assert any(isinstance(event, Unproven) for event in plan.total(6445).walk())
 

@@ -55,7 +55,7 @@ def test_a_claim_about_what_was_released_needs_a_proof():
 
 def test_paper_mode_takes_its_noise_from_the_papers_own_rule():
     """By the central limit theorem less noise seems to be enough than is."""
-    found = plan(Method(mode="paper", claims=CLT), multiplier=None).settled().mechanism.noise.multiplier
+    found = plan(Method(mode="paper", claims=CLT), multiplier=None).calibrate().mechanism.noise.multiplier
     setting = {"epsilon": 3, "delta": 1e-5, "rate": POISSON.rate, "steps": 14_062}
     assert found == pytest.approx(multiplier_for(**setting, by="clt", allow_asymptotic=True), rel=1e-3)
     assert found < multiplier_for(**setting)
@@ -63,14 +63,14 @@ def test_paper_mode_takes_its_noise_from_the_papers_own_rule():
 
 def test_paper_mode_refuses_a_multiplier_that_by_the_papers_own_rule_is_too_small():
     method = Method(mode="paper", claims=CLT)
-    assert plan(method, multiplier=1.1).settled().mechanism.noise.multiplier == 1.1
+    assert plan(method, multiplier=1.1).calibrate().mechanism.noise.multiplier == 1.1
     with pytest.raises(BudgetExceeded, match="By its own paper, 14062 steps"):
-        plan(method, multiplier=0.9).settled()
+        plan(method, multiplier=0.9).calibrate()
 
 
 def test_paper_mode_without_a_rule_asks_for_a_multiplier():
     with pytest.raises(InvalidArgument, match="no rule for the noise"):
-        plan(Method("someones", mode="paper"), multiplier=None).settled()
+        plan(Method("someones", mode="paper"), multiplier=None).calibrate()
 
 
 def test_a_mode_is_one_of_two():

@@ -60,7 +60,7 @@ def test_under_torchrun_without_a_group_nobody_trains_alone(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="each would release a run of its own"):
-        Peers.found()
+        Peers.find()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -56,7 +56,7 @@ def test_a_lot_that_several_threads_give_is_used_once():
 def test_a_lot_of_another_run_is_refused():
     run = small_run()
     next(iter(run))
-    with pytest.raises(OutOfOrder, match="has just given"):
+    with pytest.raises(OutOfOrder, match="just gave"):
         run.backward(next(iter(small_run())))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tacit.accounting import EpsilonDelta, Gaussian, Laplace, curve
 from tacit.errors import NotAccountable
-from tacit.training.odometer import epsilon_spent
+from tacit.training.spending import epsilon_spent
 
 RATE, STEPS = 512 / 55_000, 6445
 

@@ -34,12 +34,12 @@ def test_more_steps_than_can_be_planned_are_refused():
 
 def test_a_delta_as_large_as_one_in_the_population_is_remarked_upon():
     [_, said] = small_run(budget=tacit.Budget(epsilon=9, delta=0.005)).guarantee().notes
-    assert said.startswith("Delta 0.005 is not below one in 200, the population")
+    assert said.startswith("Delta 0.005 is not below 1/200")
     assert len(small_run(budget=tacit.Budget(epsilon=9, delta=0.0049)).guarantee().notes) == 1
 
 
 def test_neither_budget_nor_multiplier_is_an_error():
-    with pytest.raises(InvalidArgument, match="How much noise"):
+    with pytest.raises(InvalidArgument, match="noise is not determined"):
         small_run(mechanism=methods.dpsgd(0.5))
 
 

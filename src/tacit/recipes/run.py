@@ -29,7 +29,7 @@ from tacit.recipes.recipe import CONSTANT, Kind, Recipe
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise import GaussianNoise
 from tacit.stages.sampling import Poisson
-from tacit.training.charging import course_of
+from tacit.training.charging import make_course
 from tacit.training.lots import Lot
 from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
@@ -265,7 +265,7 @@ class RecipePlan:
     def course(self, *, is_repeatable: bool) -> Course:
         """What a ledger reserves: first the preparation releases, each as a step of its own."""
         prepares = tuple(Block(event, len(list(same))) for event, same in groupby(self.before))
-        steps = course_of(self.steps, self.recipe.steps, is_repeatable)
+        steps = make_course(self.steps, self.recipe.steps, is_repeatable)
         return Course((*prepares, *steps.blocks), is_repeatable)
 
 

@@ -1,4 +1,4 @@
-"""From a run's plan to what its ledger reserves, and back from the ledger to what is left of the plan."""
+"""How a run is charged to a ledger: what is reserved for its plan, and what is left of it when the run resumes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tacit.training.plan import Plan
 
 
 @dataclass(frozen=True)
-class Entered:
-    """Where a run is charged: the ledger, the name of the examples there, and the run's own name if it has one."""
+class BookingPlace:
+    """Where a run is charged: the ledger, the name of the data set there, and the run's name if it has one."""
 
     ledger: Ledger
     dataset: str | None
@@ -31,7 +31,7 @@ class Entered:
     run: str | None = None
 
     def booking(self, plan: Plan, steps: int) -> Reservation:
-        """The run's place in the ledger, for a plan of at most so many steps."""
+        """The run's reservation in the ledger, for a plan of at most so many steps."""
         method = plan.mechanism.method
         about = {
             "method": method.name,
@@ -44,9 +44,9 @@ class Entered:
         }
         return Reservation(
             self.ledger,
-            course_of(plan, steps, is_repeatable=self.seed is not None),
+            make_course(plan, steps, is_repeatable=self.seed is not None),
             dataset=self.dataset,
-            fingerprint=fingerprint_of(self.examples),
+            fingerprint=fingerprint_examples(self.examples),
             about=about,
             own=plan.budget,
             run=self.run,
@@ -56,7 +56,7 @@ class Entered:
 
 @dataclass(frozen=True)
 class Debt:
-    """What a resumed run has to go on with: its plan, and which steps were drawn in vain or are forgiven."""
+    """The state of a resumed run: its plan, the steps that were lost, and how many of them are forgiven."""
 
     plan: Plan
     done: int
@@ -64,45 +64,45 @@ class Debt:
     forgiven: int
 
 
-def booking_for(
+def reserve_run(
     ledger: Ledger | None, dataset: str | None, examples: Examples, plan: Plan, seed: int | None
 ) -> Reservation | None:
-    """A new run's place in the ledger, if there is one; `BudgetExceeded` now if there is no room for the run."""
+    """Reserve a new run in the ledger, if there is one; `BudgetExceeded` if the budget has no room for it."""
     if ledger is None:
         if dataset is not None:
             raise InvalidArgument(
-                f"dataset={dataset!r} names the examples in a ledger, and no ledger was given. Add "
-                "ledger=Ledger('adult.ledger'), or leave the name out."
+                f"dataset={dataset!r} is a name in a ledger, but no ledger was given. Add "
+                "ledger=Ledger('adult.ledger'), or leave dataset out."
             )
         return None
     if not isinstance(ledger, Ledger):
         raise InvalidArgument(f"ledger must be one such as Ledger('adult.ledger'). Got {ledger!r}.")
-    booking = Entered(ledger, dataset, examples, seed).booking(plan, plan.steps)
+    booking = BookingPlace(ledger, dataset, examples, seed).booking(plan, plan.steps)
     booking.check()
     return booking
 
 
-def entered_by(
+def find_booking(
     saved: Mapping[str, Any], ledger: Ledger | None, dataset: str | None, examples: Examples
-) -> Entered | None:
-    """Where a saved run is charged: in the ledger that it was saved with, or else in one that is given now."""
+) -> BookingPlace | None:
+    """Where a saved run is charged: the ledger that it was saved with, or the one given now."""
     place, seed = saved["ledger"], saved["seed"]
     if place is not None:
         found = find_ledger(place, ledger)
-        return Entered(found, dataset or place["dataset"], examples, seed, place["run"])
-    return None if ledger is None else Entered(ledger, dataset, examples, seed)
+        return BookingPlace(found, dataset or place["dataset"], examples, seed, place["run"])
+    return None if ledger is None else BookingPlace(ledger, dataset, examples, seed)
 
 
-def resumed(entered: Entered | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
-    """Go on with a run whose debt is known from the files beside it; its ledger, if it has one, knows better.
+def resumed(entered: BookingPlace | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
+    """Resume the charging of a run. The ledger, if there is one, overrides what the run's files say was lost.
 
-    The plan is cut to what the run's own budget, and that of its data set, still pay for.
+    The plan is shortened to what the budgets of the run and of its data set still pay for.
     """
     plan, done = debt.plan, debt.done
     if entered is None:
         lost = [plan.event_at(step) for step in debt.lost.elements()]
-        return None, replace(debt, plan=plan.shortened(done, lost))
-    # A plan that was cut short still pays for the steps beyond its end that were lost.
+        return None, replace(debt, plan=plan.shorten(done, lost))
+    # A shortened plan still pays for lost steps beyond its end.
     booking = entered.booking(plan, max([plan.steps, *(step + 1 for step in debt.lost)]))
     drawn = [(0, done)] * (done > 0) + [(step, step + 1) for step in debt.lost.elements()]
     known = booking.resume(done, plan.steps, drawn=drawn, nothing_left=nothing_left)
@@ -110,16 +110,16 @@ def resumed(entered: Entered | None, debt: Debt, nothing_left: bool) -> tuple[Re
 
 
 def refuse_unless_reserved(booking: Reservation | None, reserved: Event, event: Event) -> None:
-    """Raise `OutOfOrder` if a ledger is charged, and for another event than the one that was emitted."""
+    """Raise `OutOfOrder` if the ledger reserved another event than the noise emitted."""
     if booking is not None and event != reserved:
         raise OutOfOrder(
-            f"The noise says that this release cost {event}, and the ledger has reserved {reserved}. Nothing of the "
-            "release was handed out. Make Noise.event return what Noise.add emits."
+            f"The noise emitted {event}, but the ledger reserved {reserved}. Nothing was handed out. Noise.event must "
+            "return the event of what Noise.add draws."
         )
 
 
-def course_of(plan: Plan, steps: int, is_repeatable: bool) -> Course:
-    """What every step costs; for shuffled epochs, in which an example is drawn once, what every epoch does."""
+def make_course(plan: Plan, steps: int, is_repeatable: bool) -> Course:
+    """The cost of every step; for shuffled epochs, in which an example occurs once, the cost of every epoch."""
     events = [plan.event_at(step) for step in range(steps)]
     sampling = plan.sampling
     if isinstance(sampling, Shuffled):
@@ -133,10 +133,10 @@ def course_of(plan: Plan, steps: int, is_repeatable: bool) -> Course:
     return Course(blocks, is_repeatable)
 
 
-def fingerprint_of(examples: Examples) -> str | None:
-    """Which examples these are; None for a data set that must be fetched example by example to tell."""
+def fingerprint_examples(examples: Examples) -> str | None:
+    """A fingerprint of the examples; None for a data set that would have to be fetched example by example."""
     if not isinstance(examples, TensorExamples):
         return None
     tensors = [tensor.detach().cpu() for tensor in leaves((examples.inputs, examples.targets))]
-    # Numpy knows no bfloat16; its bits say the same.
+    # numpy has no bfloat16: hash its bits.
     return fingerprint(*(one.view(torch.int16) if one.dtype is torch.bfloat16 else one for one in tensors))

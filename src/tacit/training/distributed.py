@@ -33,7 +33,7 @@ from tacit.randomness import Indices, SeededSource, Source
 from tacit.stages.mechanism import MechanismState
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 from tacit.training import checkpoint
-from tacit.training.charging import Debt, Entered, fingerprint_of, resumed
+from tacit.training.charging import BookingPlace, Debt, fingerprint_examples, resumed
 from tacit.training.lots import Examples
 from tacit.training.plan import Plan
 from tacit.types import BoundedSum, Release
@@ -56,7 +56,7 @@ class Peers:
     device: str = "cpu"
 
     @staticmethod
-    def found() -> Peers:
+    def find() -> Peers:
         """The processes of torch's default group; this one alone if there is none."""
         if distributed.is_available() and distributed.is_initialized():
             is_nccl = distributed.get_backend() == "nccl"
@@ -108,7 +108,7 @@ class Peers:
                 "parts. Start it without torchrun, or with buckets of one example."
             )
         self._refuse_unless_alike("the settings of the run", json.dumps(checkpoint.packed(plan)))
-        self._refuse_unless_alike("the examples or their order", f"{len(examples)} {fingerprint_of(examples)}")
+        self._refuse_unless_alike("the examples or their order", f"{len(examples)} {fingerprint_examples(examples)}")
         self._refuse_unless_alike("the names and shapes of the weights", _layout(model.state_dict()))
         for value in model.state_dict().values():
             shared = value.detach().to(self.device, copy=True)
@@ -205,7 +205,7 @@ class Peers:
         self._tell({})
         return made
 
-    def resumed(self, entered: Entered | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
+    def resumed(self, entered: BookingPlace | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
         """Go on with a run: the first process takes it over in its ledger, and all know what is left of the plan."""
         after = debt
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.randomness import Indices
-from tacit.types import Tensors
+from tacit.stages.bounds.clip import finite_only
+from tacit.types import BoundedSum, PerExampleGradients, Tensors
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,26 +52,26 @@ class Lot:
 
 
 def refuse_lot(lot: object, step: int, steps: int) -> NoReturn:
-    """Say why a lot that was not the one just given is not used, at this of so many planned steps."""
+    """Raise `OutOfOrder` that explains why this lot cannot be used now."""
     if not isinstance(lot, Lot):
-        raise OutOfOrder(f"backward needs the lot that `for lot in run` has just given. Got {type(lot)!r}.")
+        raise OutOfOrder(f"run.backward needs the lot that `for lot in run` just gave. Got {type(lot)!r}.")
     if step >= steps:
         raise OutOfOrder(
-            f"All {steps} planned steps are done. One more would cost more than was planned, and choosing the "
-            "number of steps by what was released is not covered. Start another run, with a budget of its own."
+            f"All {steps} planned steps are done. Another step would exceed the plan, and choosing the number of steps "
+            "by released results is not covered. Start another run with its own budget."
         )
     if lot.step < step:
         raise OutOfOrder(
             f"The lot of step {lot.step} was used already, and a second release from it is not paid for. "
-            "Take the next one."
+            "Use the next lot."
         )
-    raise OutOfOrder("backward needs the lot that `for lot in run` has just given. Got something else.")
+    raise OutOfOrder("run.backward needs the lot that `for lot in run` just gave. Got another one.")
 
 
 def refuse_taken(pending: Lot | None, step: int) -> None:
     """Raise `OutOfOrder` if the lot of this step is no longer waiting: another thread has released from it."""
     if pending is None:
-        raise OutOfOrder(f"Another thread has used the lot of step {step}. Give every lot to one thread only.")
+        raise OutOfOrder(f"Another thread used the lot of step {step}. Use each lot in one thread only.")
 
 
 class Examples(Protocol):
@@ -304,3 +306,32 @@ def _each_array(tree: Any, dtype: torch.dtype) -> Any:
     if isinstance(tree, (tuple, list)):
         return type(tree)(_each_array(value, dtype) for value in tree)
     return tree
+
+
+# How many examples go through the model at once, unless a micro-batch is declared.
+_AT_ONCE = 1024
+
+
+def mean_gradient(
+    examples: Examples,
+    gradients: Callable[[Any, Any], PerExampleGradients],
+    like: Tensors,
+    population: int,
+    *,
+    micro_batch: int | None,
+    seeds: Iterator[int] | None,
+) -> BoundedSum:
+    """The sum of all gradients over the public population. Nothing bounds what one example does to it.
+
+    An example whose gradient is not finite counts zero. `seeds`, one a piece, are for random transforms of the data.
+    """
+    size = micro_batch or _AT_ONCE
+    device = next(iter(like.values())).device
+    total = {name: torch.zeros_like(value) for name, value in like.items()}
+    pieces = (np.arange(start, min(start + size, len(examples))) for start in range(0, len(examples), size))
+    for inputs, targets in examples.fetch(pieces, seeds):
+        found = gradients(*on_device((inputs, targets), device))
+        norms = found.norms()
+        for name, value in found.weighted_sum(finite_only(norms, torch.ones_like(norms))).items():
+            total[name] += value
+    return BoundedSum({name: value / population for name, value in total.items()}, math.inf)

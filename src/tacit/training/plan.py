@@ -25,11 +25,11 @@ _MOST_STEPS = 10**8
 
 @dataclass(frozen=True)
 class Schedule:
-    """By which factor each step's multiplier and lot size differ from the mechanism's and the sampling's.
+    """Factors by which multiplier and lot size vary over the steps.
 
-    A list with one factor per step, or a function of the step, which is asked for all steps in
-    advance: a schedule chosen from what was released would need a filter to be accounted for.
-    Accounting takes time for every different value, so let a schedule have some dozen, not thousands.
+    A list with one factor per step, or a function of the step. All factors are fixed in advance: a schedule that
+    depends on releases would need a filter. Accounting takes time for every distinct value, so use some dozens of
+    them, not thousands.
 
     >>> Schedule(multiplier=lambda step: 1.0 if step < 500 else 0.8, lot_size=None).over(1000).multiplier[499:501]
     (1.0, 0.8)
@@ -45,7 +45,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class FixedSchedule:
-    """The factors of every step; none where they are all 1."""
+    """The factors of every step; empty if all are 1."""
 
     multiplier: tuple[float, ...] = ()
     lot_size: tuple[float, ...] = ()
@@ -64,7 +64,7 @@ def _factors(name: str, factors: Factors, steps: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be released, step by step. `dimension` is how many numbers each release holds."""
+    """What will be released in every step. `dimension` is the number of coordinates of each release."""
 
     mechanism: Mechanism
     sampling: Sampling
@@ -76,8 +76,8 @@ class Plan:
     def __post_init__(self) -> None:
         if self.steps > _MOST_STEPS:
             raise InvalidArgument(
-                f"steps must be at most {_MOST_STEPS:,}: each is planned before the first. Got {self.steps:,}. Larger "
-                "lots need fewer steps."
+                f"steps must be at most {_MOST_STEPS:,}, because every step is planned in advance. Got {self.steps:,}. "
+                "Use larger lots and fewer steps."
             )
         if self.schedule.lot_size and not isinstance(self.sampling, Poisson):
             raise InvalidArgument(
@@ -104,12 +104,12 @@ class Plan:
         return self.mechanism.with_multiplier(multiplier * self.schedule.multiplier[step])
 
     def event_at(self, step: int) -> Event:
-        """What the step costs. A shortened plan still knows the steps it was cut by: lost ones are charged."""
+        """The cost of a step. Also for steps beyond the end of a shortened plan: lost ones are charged."""
         return self.events[step] if step < self.steps else self._event(step)
 
     @cached_property
     def events(self) -> list[Event]:
-        """What every step costs; equal steps share one object."""
+        """The cost of every step; equal steps share one object."""
         constant = not (self.schedule.multiplier or self.schedule.lot_size)
         return [self._event(0)] * self.steps if constant else [self._event(step) for step in range(self.steps)]
 
@@ -118,7 +118,7 @@ class Plan:
         return mechanism.cost(mechanism.noise.event(self.dimension), self.sampling_at(step), self.dimension)
 
     def settings(self, done: int | None = None, lost: Sequence[int] = ()) -> Settings:
-        """What a paper's formula may read: of the first `done` steps and those `lost`, or of all that is planned."""
+        """The numbers that a paper's formula needs: for the first `done` steps and `lost` ones, or for all."""
 
         def gaussian(multiplier: float) -> Event:
             steps = range(self.steps if done is None else done)
@@ -141,58 +141,58 @@ class Plan:
         return [self.sampling_at(i).amplify(Gaussian(multiplier * (factors[i] if factors else 1))) for i in steps]
 
     def total(self, steps: int, lost: Sequence[Event] = ()) -> Event:
-        """What the first `steps` steps cost, and those that were lost on the way."""
+        """The cost of the first `steps` steps and of lost ones."""
         return total(self.sampling, self.events[:steps], lost)
 
-    def settled(self) -> Plan:
-        """This plan with a multiplier that keeps the budget. Found if none was given, else checked."""
+    def calibrate(self) -> Plan:
+        """This plan with a multiplier that keeps the budget: computed if none was given, else checked."""
         given = self.mechanism.noise.multiplier
         if self.budget is None:
             if given is None:
                 raise InvalidArgument(
-                    "How much noise? Give the mechanism a multiplier, as in dpsgd(clip_norm=1.0, multiplier=1.1), or "
-                    "give a budget, as in budget=Budget(epsilon=3, delta=1e-5), to find it from."
+                    "The noise is not determined. Give the mechanism a multiplier, as in dpsgd(clip_norm=1.0, "
+                    "multiplier=1.1), or give a budget, as in budget=Budget(epsilon=3, delta=1e-5)."
                 )
-            return self._checked()
+            return self._check()
         if self.mechanism.method.mode == "paper":
-            return self._claimed(self.budget)
+            return self._apply_rule(self.budget)
         if given is None:
-            return self._with(self._calibrated(self.budget))
+            return self._with(self._find_multiplier(self.budget))
         if self._epsilon(given) > self.budget.epsilon:
             raise BudgetExceeded(
                 f"{self.steps} steps with multiplier {given:g} cost epsilon {self._epsilon(given):.4g} at delta "
                 f"{self.budget.delta:g}; the budget is {self.budget.epsilon:g}. Raise the multiplier to "
-                f"{self._calibrated(self.budget):.4g}, or leave it out to have it found."
+                f"{self._find_multiplier(self.budget):.4g}, or leave it out to have it computed."
             )
         return self
 
-    def _claimed(self, budget: Budget) -> Plan:
-        """This plan with the noise that the method's paper prescribes: the budget is what the paper claims to keep."""
+    def _apply_rule(self, budget: Budget) -> Plan:
+        """This plan with the noise that the method's paper prescribes for a claimed budget."""
         claims, given = self.mechanism.method.claims, self.mechanism.noise.multiplier
         if given is not None:
-            claim = None if claims is None else claims.claim(self.settings(), self._checked().total(self.steps))
+            claim = None if claims is None else claims.claim(self.settings(), self._check().total(self.steps))
             if claim is not None and claim.epsilon > budget.epsilon:
                 raise BudgetExceeded(
                     f"By its own paper, {self.steps} steps with multiplier {given:g} cost epsilon {claim.epsilon:.4g} "
                     f"at delta {budget.delta:g}; the budget is {budget.epsilon:g}. Leave the multiplier out to have it "
                     "found."
                 )
-            return self._checked()
+            return self._check()
         if claims is None:
             raise InvalidArgument(
                 f"The paper of {self.mechanism.method.name} has no rule for the noise. Give a multiplier instead."
             )
-        return replace(self, mechanism=claims.calibrate(self.settings(), budget))._checked()
+        return replace(self, mechanism=claims.calibrate(self.settings(), budget))._check()
 
-    def _checked(self) -> Plan:
-        """This plan, refused now if any of its steps means nothing."""
-        self.events  # noqa: B018 - a wrong lot size at step 1000 is better known before step 1
+    def _check(self) -> Plan:
+        """This plan; raises now if any of its steps is invalid."""
+        self.events  # noqa: B018 - find a wrong lot size at step 1000 before step 1
         return self
 
-    def shortened(self, done: int, lost: Sequence[Event]) -> Plan:
-        """The plan with as many steps as the budget still pays for, at least those `done`, after `lost` ones."""
+    def shorten(self, done: int, lost: Sequence[Event]) -> Plan:
+        """The plan with as many steps as the budget pays for after `lost` steps; at least those already `done`."""
         budget = self.budget
-        # What a paper claims to keep says nothing about how many steps it still pays for.
+        # A claimed budget does not say how many steps it still pays for.
         if budget is None or not lost or self.mechanism.method.mode == "paper":
             return self
 
@@ -214,7 +214,7 @@ class Plan:
         assert self.budget is not None
         return curve(self._with(multiplier).total(self.steps)).epsilon(self.budget.delta)
 
-    def _calibrated(self, budget: Budget) -> float:
+    def _find_multiplier(self, budget: Budget) -> float:
         return calibrate(
             lambda multiplier: self._with(multiplier).total(self.steps),
             epsilon=budget.epsilon,
@@ -230,6 +230,6 @@ class Plan:
 
 
 def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = ()) -> Event:
-    """What `events` from the first step on cost, and `lost` ones each in full."""
+    """The cost of `events` from the first step on, plus each of the `lost` events in full."""
     spent = sampling.total(events)
     return spent + add_up(lost) if lost else spent

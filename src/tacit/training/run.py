@@ -1,4 +1,4 @@
-"""PrivateRun: lots out, noisy gradients in, and at any time the guarantee of what was released so far."""
+"""PrivateRun: hands out lots, puts noisy gradients into p.grad, and states the guarantee of what was released."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tacit.ledger import Ledger
 from tacit.randomness import CurrentStep, Indices, Purpose, SeededSource, refuse_forked, source_for
 from tacit.stages.mechanism import Mechanism, MechanismState, with_lot_size
 from tacit.training import checkpoint
-from tacit.training.charging import Debt, booking_for, entered_by, refuse_unless_reserved
+from tacit.training.charging import Debt, find_booking, refuse_unless_reserved, reserve_run
 from tacit.training.checkpoint import Stateful
 from tacit.training.distributed import Peers
 from tacit.training.folder import RunFolder
@@ -47,14 +47,14 @@ from tacit.training.lots import (
     NoGradients,
     TensorExamples,
     examples_from,
+    mean_gradient,
     on_device,
     refuse_lot,
     refuse_taken,
     row_count,
 )
-from tacit.training.mean_gradient import whole_mean
 from tacit.training.plan import Plan, Schedule
-from tacit.training.spending import Spent, guarantee_of
+from tacit.training.spending import Spent, make_guarantee
 from tacit.training.weights import LOTS_STAY_INSIDE, Weights
 from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, needs_wide_sums, sum_pieces
 
@@ -64,19 +64,19 @@ GradientsOf = Callable[[nn.Module, Loss, Any, Any], PerExampleGradients]
 
 _GRADIENTS_GIVEN = Assumption(
     "gradients_given",
-    "Gradients were made by a function that was given: each row must be one example's, and depend on no other.",
+    "The given gradient function is correct: each row is the gradient of one example and depends on no other example.",
 )
 
 
 class PrivateRun:
-    """A training run that releases nothing but noisy sums of bounded gradients, and counts what they cost.
+    """A training run that releases only noisy sums of bounded gradients and counts their privacy cost.
 
-    Every privacy parameter is fixed here. `data` is a pair of tensors or arrays, or a map-style data set
-    of (input, target) pairs that `workers` processes may fetch. Without a `seed` the noise is cryptographic;
-    with one it can be drawn again, like lots and random transforms, and the guarantee says that it is not for release.
+    All privacy parameters are fixed here. `data` is a pair of tensors or arrays, or a map-style data set of
+    (input, target) pairs, which `workers` processes may fetch. Without a `seed` the noise is cryptographic; with one,
+    noise, lots and random transforms can be reproduced, and the guarantee says that the model is not for release.
     `micro_batch` bounds how many examples go through the model at once. `schedule` varies noise and lot size over the
-    steps. `gradients` makes the gradients of a lot, one row an example; audits give one that knows examples which are
-    nothing but a gradient. A `ledger` is charged before the first lot is released, under the name `dataset`.
+    steps. `gradients` computes the gradients of a lot, one row per example; audits use it to insert canaries.
+    A `ledger` is charged before the first lot is released, under the name `dataset`.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> data = (torch.randn(100, 3), torch.randint(2, (100,)))
@@ -123,10 +123,10 @@ class PrivateRun:
         dimension = mechanism.sum(NoGradients(like), state).dimension
         steps = _validate.count("steps", steps)
         fixed = (schedule or Schedule()).over(steps)
-        plan = Plan(mechanism, sampling, steps, dimension, budget, fixed).settled()
+        plan = Plan(mechanism, sampling, steps, dimension, budget, fixed).calibrate()
         settings: dict[str, Any] = {"micro_batch": micro_batch, "workers": workers, "seed": seed}
         self._begin(model, loss, data, plan, state, gradients=gradients, **settings)
-        self.booking = self._peers.first(lambda: booking_for(ledger, dataset, self._examples, plan, seed))
+        self.booking = self._peers.first(lambda: reserve_run(ledger, dataset, self._examples, plan, seed))
 
     def _begin(
         self,
@@ -150,7 +150,7 @@ class PrivateRun:
         self._adds_up = box is None or box.adds_up
         self._micro_batch = None if micro_batch is None else _validate.count("micro_batch", micro_batch)
         self._source = source_for(seed)
-        self._peers = Peers.found()
+        self._peers = Peers.find()
         self._peers.join(model, plan, self._examples, adds_up=self._adds_up)
         self._events, self._realised = list[Event](), list[Event]()
         self._lost, self._forgiven = Counter[int](), 0
@@ -167,22 +167,22 @@ class PrivateRun:
 
     @property
     def steps(self) -> int:
-        """How many steps are planned. Fewer than at first where a resumed run had lost some that were paid for."""
+        """The number of planned steps. A resumed run has fewer if it must pay for lost steps."""
         return self._plan.steps
 
     @property
     def step(self) -> int:
-        """How many steps were released."""
+        """The number of steps released so far."""
         return len(self._events)
 
     @property
     def plan(self) -> Plan:
-        """Every privacy parameter, as it was fixed before the first lot."""
+        """All privacy parameters, fixed before the first lot."""
         return self._plan
 
     @property
     def mechanism(self) -> Mechanism:
-        """The mechanism, with the multiplier that was given or found."""
+        """The mechanism, with its multiplier."""
         return self._plan.mechanism
 
     @property
@@ -192,24 +192,26 @@ class PrivateRun:
 
     @property
     def multiplier(self) -> float:
-        """The noise multiplier that was given, or found from the budget."""
+        """The noise multiplier, as given or computed from the budget."""
         multiplier = self.mechanism.noise.multiplier
         assert multiplier is not None
         return multiplier
 
     def __len__(self) -> int:
-        """The number of steps that are left."""
+        """The number of remaining steps."""
         return self.steps - self.step
 
     def __iter__(self) -> Iterator[Lot]:
-        """The lots of the remaining steps. Each must be given to `backward` before the next one comes."""
+        """Iterate over the lots of the remaining steps. Give each to `backward` before taking the next."""
         refuse_forked(self._process)
         following = self.step + (self._pending is not None)
         drawn = self._examples.fetch(self._draw(following), self._peers.seeds(self._source, following))
         while self.step < self.steps:
             if self._pending is None:
                 if self.step != following:
-                    raise OutOfOrder("Another loop over this run has taken lots meanwhile. Start this loop again.")
+                    raise OutOfOrder(
+                        "Another loop over this run has taken lots in the meantime. Start this loop again."
+                    )
                 following += 1
                 inputs, targets = next(drawn)
                 self._weights.hand_out()
@@ -217,8 +219,8 @@ class PrivateRun:
             yield self._pending
             if self._pending is not None:
                 raise OutOfOrder(
-                    f"The lot of step {self._pending.step} was not given to run.backward. Leaving lots out by what "
-                    "they hold would make them no Poisson samples. Give every lot to run.backward, empty ones too."
+                    f"The lot of step {self._pending.step} was not given to run.backward. Lots that are skipped "
+                    "because of their content are not Poisson samples. Give every lot to run.backward, also empty ones."
                 )
 
     def _draw(self, first: int) -> Iterator[Indices]:
@@ -227,21 +229,20 @@ class PrivateRun:
             yield self._peers.part(self._plan.sampling_at(step).lot(len(self._examples), stream, step))
 
     def backward(self, lot: Lot) -> None:
-        """Put the noisy sum of the lot's bounded gradients, over the public lot size, into every trainable p.grad.
+        """Put the noisy sum of the lot's bounded gradients, divided by the public lot size, into p.grad.
 
-        What stood in p.grad is replaced; parameters that the lot did not use get noise like all others, and
-        frozen ones are left alone. The lot is used up. Call optimizer.step() before the next one: a gradient that was
-        paid for and not used is an error.
+        Replaces p.grad. Parameters that the lot did not use get noise too; frozen ones are left alone. Each lot can be
+        used once. Call optimizer.step() before the next lot: discarding a gradient that was paid for is an error.
         """
         if lot is self._pending:
             self._weights.refuse_unless_stepped()
         written = _write_gradients(self._parameters, self.release(lot))
-        self._weights.granted(written, is_last=len(self._events) == self._plan.steps)
+        self._weights.grant(written, is_last=len(self._events) == self._plan.steps)
 
     def release(self, lot: Lot) -> dict[str, Tensor]:
-        """The noisy sum of the lot's bounded gradients over the public lot size, by parameter; p.grad is left alone.
+        """Return the noisy sum of the lot's bounded gradients, divided by the public lot size; leave p.grad alone.
 
-        For optimizers that are not torch's. The lot is used up.
+        For optimizers that are not torch's. Each lot can be used once.
         """
         refuse_forked(self._process)
         if lot is not self._pending:
@@ -252,12 +253,12 @@ class PrivateRun:
         mechanism, state = self._plan.mechanism_at(lot.step), with_lot_size(self._state, lot_size)
         parameters = {name: value for name, value in self._parameters.items() if value.requires_grad}
         if not parameters:
-            raise InvalidArgument("Every parameter was frozen since the run began, so there is nothing to release.")
+            raise InvalidArgument("All parameters were frozen after the run began, so there is nothing to release.")
         stream = self._source.stream(Purpose.NOISE, lot.step)
         is_ours = self._gradients is per_example_gradients
         if mechanism.guide is not None:
             self._charge(lot.step)
-            state = mechanism.steer(self._whole_mean(parameters), state, stream)
+            state = mechanism.steer(self._mean_gradient(parameters), state, stream)
         with self._peers.by_itself(self._source, lot.step), CurrentStep(self._source, lot.step):
             part = self._public_sum(lot, mechanism, state, parameters)
         bounded = self._peers.total(part, lot.step)
@@ -267,7 +268,7 @@ class PrivateRun:
             release, self._state = self._peers.released(
                 lambda: mechanism.release_mean(bounded, state, stream, lot_size, is_ours=is_ours), bounded
             )
-        # What the plan has counted, unless the noise says otherwise.
+        # The plan has counted this event already, unless the noise emitted another.
         if release.event is not mechanism.noise.event(self._plan.dimension):
             event = mechanism.cost(release.event, sampling, self._plan.dimension)
             if event != self._events[-1]:
@@ -281,18 +282,18 @@ class PrivateRun:
         return dict(release.values)
 
     def settle(self) -> None:
-        """Say that no more steps will be made: the ledger is charged for what was released, and no more.
+        """End the run: the ledger is charged for what was released, and the rest of the reservation is given back.
 
-        A run that makes all its steps does this by itself. Where it was for what you saw that you stopped, the exact
-        composition of a ledger no longer covers what follows; a budget that is held by a filter does.
+        A run that makes all its steps does this itself. If intermediate results made you stop, the exact composition of
+        a ledger no longer covers later runs; an adaptive budget, held by a filter, does.
         """
         if self.booking is not None:
             self.booking.settle()
 
     def _public_sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
-        """The bounded sum. Buffers that follow the weights, such as those of spectral norm, are updated once a step.
+        """The bounded sum. Buffers that follow the weights, such as those of spectral norm, are updated once per step.
 
-        How often a lot goes through the model depends on how many examples it has, and so would they.
+        If they were updated in every forward pass, they would depend on the realised lot size.
         """
         if self._writes is not None and not self._writes:
             with self._weights.settling(self.loss, list_attributes_set_once) if self._weights.is_settling else _NOTHING:
@@ -308,7 +309,7 @@ class PrivateRun:
         return bounded
 
     def _examine(self, lot: Lot, like: Tensors) -> None:
-        """Examine the model, on an empty lot too: whether it is refused must not depend on who is in the first lot."""
+        """Examine the model, also for an empty first lot: a refusal must not depend on who is in that lot."""
         inputs, targets = lot.inputs, lot.targets
         if not len(lot) and len(self._examples):
             inputs, targets = next(self._examples.fetch(iter([np.zeros(1, dtype=np.int64)]), iter([0])))
@@ -316,13 +317,13 @@ class PrivateRun:
             return
         device = next(iter(like.values())).device
         inputs, targets = on_device(inputs, device), on_device(targets, device)
-        # Without any example there are only shapes to go by, with which not every model can be run.
+        # Without examples only shapes are known, and not every model runs on made inputs.
         with suppress(Unclear) if row_count(targets) else suppress(RuntimeError, ArithmeticError, Unclear):
             find_layout(self.model, self.loss, dict(like), inputs, targets)
         self._writes, self._made = list_public_writes(self.model), make_examples_like(inputs)
 
     def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
-        """The bounded sum over the pieces of the lot; zeros for whatever parameter they did not use."""
+        """The bounded sum over the pieces of the lot; zeros for parameters that they did not use."""
         device = next(iter(like.values())).device
         length, layout = self._in_pieces(lot, like)
         if 0 < lot.size <= (length or lot.size):
@@ -344,7 +345,7 @@ class PrivateRun:
         return BoundedSum({**bounded.values, **unused}, bounded.sensitivity, bounded.box, kinds)
 
     def _in_pieces(self, lot: Lot, like: Tensors) -> tuple[int | None, Layout | None]:
-        """The declared micro-batch, or one that keeps memory near that of an ordinary step, where pieces add up."""
+        """The declared micro-batch; by default one that keeps memory near that of an ordinary step."""
         if self._micro_batch is not None or not self._adds_up or self._gradients is not per_example_gradients:
             return self._micro_batch, None
         if lot.size < 2:
@@ -352,7 +353,7 @@ class PrivateRun:
         inputs, targets = lot.inputs, lot.targets
         if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
             return in_pieces(self.model, self.loss, inputs, targets, dict(like))
-        # Small models are bound by calls: what was found for the last lot mostly holds for this one.
+        # For small models, calls dominate the time: reuse what was found for the last lot.
         key = (self.model.training, inputs.shape[1:], inputs.dtype, targets.shape[1:], targets.dtype, *like)
         known, length, layout = self._layout
         if known != key or layout is None or layout.doubt or layout.suspects or inputs.is_inference():
@@ -367,13 +368,13 @@ class PrivateRun:
             return per_example_gradients(self.model, self.loss, inputs, targets, parameters=dict(like), layout=layout)
         return self._gradients(self.model, self.loss, inputs, targets)
 
-    def _whole_mean(self, like: Tensors) -> BoundedSum:
+    def _mean_gradient(self, like: Tensors) -> BoundedSum:
         gradients = partial(self._gradients_of, like=like)
         seeds, size = self._peers.seeds(self._source, 0, f"guide {self.step}"), self._micro_batch
-        return whole_mean(self._examples, gradients, like, self.sampling.population, micro_batch=size, seeds=seeds)
+        return mean_gradient(self._examples, gradients, like, self.sampling.population, micro_batch=size, seeds=seeds)
 
     def _charge(self, step: int) -> None:
-        """Count the step before its noise is drawn, so that whatever happens then, it has been paid for."""
+        """Charge the step before its noise is drawn: after a crash it has been paid for."""
         with self._charging:
             refuse_taken(self._pending, step)
             if self.booking is not None:
@@ -384,9 +385,9 @@ class PrivateRun:
             self._events.append(self._plan.event_at(step))
 
     def guarantee(self) -> Guarantee:
-        """What is proven about everything that was released so far."""
+        """The guarantee of everything released so far."""
         is_ours = self._gradients is per_example_gradients
-        return guarantee_of(
+        return make_guarantee(
             self._plan,
             Spent(self._events, self._realised, self._lost, self._forgiven),
             assumptions=(LOTS_STAY_INSIDE, *(() if is_ours else (_GRADIENTS_GIVEN,)), *self._peers.assumptions),
@@ -396,10 +397,10 @@ class PrivateRun:
     def save(
         self, path: str | os.PathLike[str], optimizer: Stateful | None = None, scheduler: Stateful | None = None
     ) -> None:
-        """Write all that `resume` needs into the folder `path`. Call it after optimizer.step().
+        """Write everything that `resume` needs into the folder `path`. Call it after optimizer.step().
 
-        A key of secure noise is never written. From now on the run notes in the same folder which steps it begins, so
-        that steps lost in a crash are not forgotten (journal.py). Of several processes, only the first one saves.
+        The key of secure noise is never written. From now on the run records in the same folder which steps it begins,
+        so that steps lost in a crash are charged (journal.py). Of several processes, only the first one saves.
         """
         if not self._peers.is_first:
             return
@@ -419,7 +420,7 @@ class PrivateRun:
             "ledger": self.booking and self.booking.saved(),
             "micro_batch": self._micro_batch,
             "seed": seed,
-            # Only a seeded run goes on as if nothing had happened, dropout included.
+            # Only a seeded run continues exactly, dropout included.
             "torch_random": None if seed is None else torch.get_rng_state(),
             "bound_state": dict(self._state.bound),
             "post_states": [dict(state) for state in self._state.post],
@@ -431,7 +432,7 @@ class PrivateRun:
         RunFolder(folder).write_guarantee(self.guarantee())
 
     def _follow(self, folder: Path) -> None:
-        """Keep the journal where the newest save is."""
+        """Keep the journal in the folder of the newest save."""
         if self._journal is not None and self._journal.folder != folder:
             self._journal.leave(self.step)
             self._journal = None
@@ -456,15 +457,15 @@ class PrivateRun:
         ledger: Ledger | None = None,
         dataset: str | None = None,
     ) -> Self:
-        """Go on with a run from where it was saved; model, optimizer and scheduler get their saved states.
+        """Resume a saved run; model, optimizer and scheduler get their saved states.
 
-        A seeded run goes on bit for bit as if it had never stopped, on a processor, as far as the model draws at random
-        from torch's global generator, and transforms from that, numpy's or Python's. Otherwise lots and noise are fresh
-        and steps that were begun after the save are charged again, at the cost of as many steps at the end where there
-        is a budget. `nothing_left=True` declares that no number of those steps (weights, losses, accuracies) was seen
-        by anyone or written anywhere: then they were no release and cost nothing. `stages` names classes of your own. A
-        run that is charged to a ledger finds it again where it was; `ledger` says where it is now. If a process still
-        goes on with the run, whoever of the two steps first may go on, and the other one is stopped.
+        A seeded run continues bit for bit on a CPU, if the model draws random numbers from torch's global generator
+        only, and transforms from torch's, numpy's or Python's. Otherwise lots and noise are fresh, and steps that were
+        begun after the save are charged again; with a budget, the run then makes as many steps less at its end.
+        `nothing_left=True` declares that nobody saw or stored any number of those steps (weights, losses, accuracies):
+        then they released nothing and cost nothing. `stages` names your own classes. `ledger` says where the ledger is
+        if it has moved. If another process still continues the run, the one that steps first goes on and the other one
+        is stopped.
         """
         folder = Path(path)
         tree = checkpoint.read(folder, stages, needs=checkpoint.RUN)
@@ -481,7 +482,7 @@ class PrivateRun:
         state = MechanismState(tree["bound_state"], tuple(tree["post_states"]))
         settings = {"micro_batch": tree["micro_batch"], "workers": workers, "seed": tree["seed"]}
         run._begin(model, loss, data, plan, state, gradients=gradients, **settings)
-        entered = entered_by(tree, ledger, dataset, run._examples)
+        entered = find_booking(tree, ledger, dataset, run._examples)
         run.booking, debt = run._peers.resumed(entered, Debt(plan, len(events), charged, forgiven), nothing_left)
         run._plan = plan = debt.plan
         run._realised = tree["realised"]
@@ -493,7 +494,7 @@ class PrivateRun:
 
 
 def _write_gradients(parameters: Tensors, values: Tensors) -> list[tuple[Tensor, Tensor]]:
-    """Put the values where optimizers look for them; each parameter with its gradient."""
+    """Put the values into p.grad; return each parameter with its gradient."""
     written = []
     for name, value in values.items():
         parameter = parameters[name]

@@ -1,8 +1,8 @@
-"""Weights change only through releases: what is checked while private examples are in the user's hands.
+"""Checks that weights change only through releases.
 
-From the moment that a lot is handed out until it is given to `run.backward`, weights and buffers must stay as they are.
-After that an optimizer may change them, by the gradients that were released and by no others. What nobody can check is
-what a user does with a copy of the lot; the guarantee lists that first among its assumptions.
+From the moment a lot is handed out until it is given to `run.backward`, weights and buffers must not change. After
+that, an optimizer may change them, using released gradients only. What a user does with a copy of the lot cannot be
+checked; the guarantee lists it first among its assumptions.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from tacit.types import Tensors
 
 LOTS_STAY_INSIDE = Assumption(
     "lots_stay_inside",
-    "Nothing of a lot is used but by run.backward: what you compute from its examples yourself is not covered.",
+    "Lots are used by run.backward only: what you compute from their examples yourself is not covered.",
 )
 
-# So many numbers of a tensor are compared on every lot, and all of them on the first lots and now and then.
+# Numbers of a tensor compared on every lot; all numbers are compared on the first lots and on every 256th.
 _SAMPLED, _FIRST, _EVERY = 32, 3, 256
 
 _ACCUMULATED = (
-    "loss.backward() adds gradients without noise to the weights of a private run. Leave it out: run.backward(lot) "
-    "puts the noisy gradients into p.grad. For gradients of public data use torch.autograd.grad."
+    "loss.backward() would put gradients without noise into p.grad. Remove it: run.backward(lot) puts the noisy "
+    "gradients there. For gradients of public data use torch.autograd.grad."
 )
 _FOREIGN = (
-    "p.grad holds a gradient that run.backward did not put there, so an optimizer step would release it without noise. "
-    "Call optimizer.step() right after run.backward(lot), and change p.grad in place only (p.grad.mul_(...))."
+    "p.grad holds a gradient that run.backward did not write, so optimizer.step() would release it without noise. Call "
+    "optimizer.step() right after run.backward(lot), and change p.grad in place only (p.grad.mul_(...))."
 )
 _CHANGED = (
-    "The weights changed between `for lot in run` and run.backward(lot), while private examples were in your hands, so "
-    "what they hold may have no noise, and the guarantee of this run no longer holds. Call optimizer.step() after "
-    "run.backward(lot) only, and begin a new run from the weights as they were."
+    "The weights changed between `for lot in run` and run.backward(lot), while the lot was available without noise. "
+    "The guarantee of this run no longer holds. Call optimizer.step() after run.backward(lot) only, and start a new "
+    "run from the earlier weights."
 )
 _WRITTEN = (
-    "The forward pass changed weights or buffers of the model, which would be released without noise. Leave out what "
+    "The forward pass changed weights or buffers of the model, which would be released without noise. Remove what "
     "writes to them, or compute it on public data before the run."
 )
 _NO_STEP = (
-    "run.backward was called again before optimizer.step(), so the gradient that was released, and paid for, would be "
-    "lost. Step after every run.backward. To use less memory at a time, give PrivateRun micro_batch=...; for larger "
-    "lots, raise the lot size of its sampling; to use a gradient in another way, take it from run.release(lot)."
+    "run.backward was called twice without optimizer.step(), so a released gradient that was paid for would be lost. "
+    "Call optimizer.step() after every run.backward. To use less memory, give PrivateRun micro_batch=...; for larger "
+    "lots, raise the lot size of the sampling; to use the gradient otherwise, call run.release(lot)."
 )
 
 
 class Weights:
-    """The parameters and buffers of one run, and whether they may change at the moment."""
+    """The parameters and buffers of one run, and whether they may change now."""
 
     def __init__(self, model: nn.Module, parameters: Tensors) -> None:
         self._model, self._parameters = model, list(parameters.values())
-        # The dictionaries themselves: a buffer may be replaced by another tensor.
+        # The dictionaries, not the tensors: a buffer may be replaced by another tensor.
         self._buffers = [module._buffers for module in model.modules() if len(module._buffers)]
         self._pointers: list[int] = []
         self._views: list[np.ndarray[Any, Any]] = []
@@ -86,14 +86,14 @@ class Weights:
         self._at_hand_out = self._snapshot()
 
     def refuse_changed(self) -> None:
-        """Raise `OutOfOrder` if something changed since the lot was handed out, now or earlier in this run."""
+        """Raise `OutOfOrder` if a weight or buffer changed while a lot was handed out, now or earlier in this run."""
         if not self.violation and self._at_hand_out is not None and self._snapshot() != self._at_hand_out:
             self.violation = _CHANGED
         if self.violation:
             raise OutOfOrder(self.violation)
 
     def refuse_written(self) -> None:
-        """Raise `MixesExamples` if the forward pass has written to a parameter or a buffer since the lot came."""
+        """Raise `MixesExamples` if the forward pass wrote to a parameter or a buffer."""
         if self._at_hand_out is None:
             return
         if self.is_settling:
@@ -106,7 +106,7 @@ class Weights:
 
     @property
     def is_settling(self) -> bool:
-        """Whether this is one of the first lots, on which attributes of the model are compared too."""
+        """Whether this is one of the first lots, for which attributes of the model are compared too."""
         return self._lots <= _FIRST
 
     @contextmanager
@@ -120,14 +120,14 @@ class Weights:
         )
 
     def refuse_unless_stepped(self) -> None:
-        """Raise `OutOfOrder` if the gradients of the last release were not used."""
+        """Raise `OutOfOrder` if the last released gradients were not used."""
         if self._has_stepped or self._at_release is None:
             return
         if self._at_release == (self._marks()):
             raise OutOfOrder(_NO_STEP)
 
-    def granted(self, gradients: list[tuple[Tensor, Tensor]], *, is_last: bool) -> None:
-        """These gradients were released: an optimizer may use them. After the last ones train the model as you like."""
+    def grant(self, gradients: list[tuple[Tensor, Tensor]], *, is_last: bool) -> None:
+        """Allow an optimizer to use these released gradients. After the last ones, the model is free."""
         self._is_last = is_last
         self._granted = {id(parameter): weakref.ref(value) for parameter, value in gradients}
         self._at_release = self._marks()
@@ -141,7 +141,7 @@ class Weights:
         return self._snapshot()
 
     def forget(self) -> None:
-        """The lot was used up, and weights may change again."""
+        """Stop watching: the lot is used, and weights may change."""
         self._at_release = self._at_hand_out = None
         self._granted = {}
 
@@ -152,12 +152,12 @@ class Weights:
             raise OutOfOrder(_ACCUMULATED if self._is_mixed_up else _FOREIGN)
 
     def step(self) -> None:
-        """An optimizer uses the gradients that were released."""
+        """Note that an optimizer uses the released gradients."""
         self._has_stepped = self._has_optimizer = True
         self.is_active = not self._is_last
 
     def mix_up(self) -> None:
-        """Note that a gradient without noise was added to the others, and say so."""
+        """Refuse a gradient without noise that was added to p.grad."""
         if self.is_active:
             self._is_mixed_up = True
             raise OutOfOrder(_ACCUMULATED)
@@ -193,7 +193,7 @@ def _view_some(tensor: Tensor) -> np.ndarray[Any, Any] | None:
 
 
 def _digest(tensor: Tensor) -> int:
-    """A number that changes when any of a tensor's does, but for rare chance."""
+    """A checksum: it changes when any number of the tensor changes, except by rare coincidence."""
     if not tensor.numel() or tensor.is_complex() or tensor.dtype == torch.bool:
         return 0
     kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -238,6 +238,6 @@ _HOOKS: list[Any] = []
 
 
 def _watch_optimizers() -> None:
-    """Be told of every optimizer step of this process, from the first run on."""
+    """Hook every optimizer step of this process, once."""
     if not _HOOKS:
         _HOOKS.append(register_optimizer_step_pre_hook(_before_step))

@@ -341,7 +341,7 @@ def _resolve_trial(
     """The settings of a trial, with the noise that it alone would need to stay within the budget."""
     changes = {name: chosen[name] for name in _PRICED if name in chosen}
     settings = resolve_settings(data, replace(options, **changes), table)
-    plan = make_plan(replace(settings, epsilon=None), network_for(settings.model, data), budget).settled()
+    plan = make_plan(replace(settings, epsilon=None), network_for(settings.model, data), budget).calibrate()
     return replace(settings, multiplier=plan.mechanism.noise.multiplier)
 
 
