@@ -363,9 +363,9 @@ def test_a_run_as_published_resumes_with_its_odometer(tmp_path):
         ({"mode": "printed"}, "'rigorous' or 'paper'"),
         ({"variant": "w1", "objective": "l3"}, "objective must be 'l1' or 'l2'"),
         ({"mode": "paper", "grain": "fine"}, "grain must be"),
-        ({"mode": "paper", "objective": "l2"}, "has objective; the published noise has nothing"),
-        ({"variant": "w1", "objective": "l1", "grain": "parameter"}, "has objective and grain; the variant 'w1'"),
-        ({"rule": TauRule()}, "rule is how the paper finds its noise"),
+        ({"mode": "paper", "objective": "l2"}, "objective; the published noise"),
+        ({"variant": "w1", "objective": "l1", "grain": "parameter"}, "objective and grain; the variant 'w1'"),
+        ({"rule": TauRule()}, "rule sets the paper's noise"),
     ],
 )
 def test_unknown_forms_are_refused(options, match):

@@ -1,4 +1,4 @@
-"""From private coefficients to public ones. Who draws the noise emits the event that pays for it."""
+"""Noise that makes private coefficients public. Who draws the noise emits the event that pays for it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tacit._validate import Array
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Gaussian
 from tacit.randomness import Stream
 
-# Released numbers are multiples of a power of two between 2^-12 and 2^-11 of the noise's scale, so that no
-# low-order bits of the private ones show through. Rounding comes after the noise and costs nothing.
+# Released numbers are multiples of a power of two between 2^-12 and 2^-11 of the noise's scale, so that no low-order
+# bits of the private numbers show. Rounding comes after the noise and costs nothing.
 _GRID_BITS = 12
 
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """Values with noise, and what they cost. Public."""
+    """Values with noise, and their cost. Public."""
 
     values: Array
     event: Event
@@ -29,14 +29,14 @@ def add_gaussian(values: Array, *, sensitivity: float, multiplier: float, adjace
     """Values plus normal noise of standard deviation multiplier * sensitivity."""
     std = multiplier * sensitivity
     noise = std * gaussian(rng, values.size).reshape(values.shape)
-    return Noisy(rounded(values + noise, std), Gaussian(multiplier, adjacency))
+    return Noisy(round_to_grid(values + noise, std), Gaussian(multiplier, adjacency))
 
 
 def add_k_norm(values: Array, *, sensitivity: float, epsilon: float, adjacency: Adjacency, rng: Stream) -> Noisy:
     """Values plus noise of density proportional to exp(-epsilon |b| / sensitivity): epsilon-DP, with no delta."""
     scale = sensitivity / epsilon
     noise = k_norm(rng, values.size, scale).reshape(values.shape)
-    return Noisy(rounded(values + noise, scale), EpsilonDelta(epsilon, 0.0, adjacency))
+    return Noisy(round_to_grid(values + noise, scale), EpsilonDelta(epsilon, 0.0, adjacency))
 
 
 def gaussian(rng: Stream, size: int) -> Array:
@@ -61,7 +61,7 @@ def k_norm(rng: Stream, dimension: int, scale: float, count: int = 1) -> Array:
     return vectors
 
 
-def rounded(values: Array, scale: float) -> Array:
+def round_to_grid(values: Array, scale: float) -> Array:
     """Values on a public grid, some thousand times finer than noise of this scale."""
     grid = 2.0 ** (math.floor(math.log2(scale)) - _GRID_BITS)
     on_grid: Array = np.round(values / grid) * grid

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Union
 
@@ -190,13 +189,13 @@ def published_guarantee(
     *,
     method: str,
     because: str,
-    unprotected: Sequence[str],
     returns_data: bool,
-    notes: Sequence[str] = (),
+    std: float | None = None,
 ) -> Guarantee:
     """What is proven instead of a refuted claim: a Gaussian event on each row of features, or nothing.
 
-    The event covers the perturbed data; the model alone may reveal less.
+    The event covers the perturbed data; the model alone may reveal less. Labels have no noise. `std` is that of the
+    noise on features, if it is the same for all.
     """
     protects = isinstance(event, Gaussian)
     return Guarantee(
@@ -209,27 +208,11 @@ def published_guarantee(
         because=because,
         unit=FEATURES if protects else "example",
         assumptions=setup.assumptions if protects else (),
-        unprotected=tuple(unprotected),
+        unprotected=("labels",) if protects else ("labels", "examples"),
         violations=setup.violations,
-        notes=tuple(notes),
+        notes=() if std is None else (noise_note(std, claim),),
         local=event if protects else None,
         attained=returns_data,
-    )
-
-
-def noisy_features_guarantee(
-    setup: Setup, event: Event, std: float, claim: Claim, *, method: str, because: str, returns_data: bool
-) -> Guarantee:
-    """The guarantee for noise on features that costs `event`, and labels without noise."""
-    return published_guarantee(
-        setup,
-        event,
-        claim,
-        method=method,
-        because=because,
-        unprotected=("labels",) if isinstance(event, Gaussian) else ("labels", "examples"),
-        returns_data=returns_data,
-        notes=(noise_note(std, claim),),
     )
 
 

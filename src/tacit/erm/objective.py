@@ -1,9 +1,9 @@
-"""Objective perturbation: a random linear term is added before minimising, and the minimiser is what is released.
+"""Objective perturbation: a random linear term is added before minimising, and the minimiser is released.
 
 The released coefficients determine the linear term, so their density is that of the noise at minus the gradient, times
 the determinant of the Hessian. One example changes the determinant by a factor of at most e^`determinant_cost`. Its
-gradient is its row times its slopes, so what it does to the noise stays within a polytope with few corners, whatever
-the coefficients, and a corner is a Gaussian shift: that is the proof, in docs/methods/objective_perturbation.md.
+gradient is its row times its slopes, so for all coefficients it shifts the noise within a polytope with few corners,
+and each corner is a Gaussian shift. docs/methods/objective_perturbation.md has the proof.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tacit.accounting.events import Adjacency
 from tacit.erm.losses import Loss
 from tacit.errors import InvalidArgument
 
-# In rigorous form the determinant may take this share of epsilon; below that, more regularisation is added.
+# In rigorous form the determinant may cost this share of epsilon; regularisation is added until it does not exceed it.
 _DETERMINANT_SHARE = 0.25
 _OUTWARDS = 1 + 1e-9
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the proof needs: the loss, the declared norm, the neighbours, and how strongly convex the sum is.
+    """What the proof needs: the loss, the declared norm, the adjacency, and the strong convexity of the sum.
 
-    `strength` is n * regularisation with everything that was added: that of the sum over all examples, not of the mean.
+    `strength` is n * regularisation plus what was added: that of the sum over all examples, not of the mean.
     """
 
     loss: Loss
@@ -38,7 +38,7 @@ class Setting:
 
     @property
     def lipschitz(self) -> float:
-        """The longest gradient of one example."""
+        """The largest norm of one example's gradient."""
         return self.loss.slope_bound * self.data_norm
 
     @property
@@ -52,7 +52,7 @@ class Setting:
         return rank * math.log1p(self.loss.curvature_trace * self.data_norm**2 / (rank * self.strength))
 
     def delta(self, epsilon: float, std: float) -> float:
-        """A delta for which the exact minimiser is (epsilon, delta)-DP under normal noise of deviation `std`."""
+        """A delta for which the exact minimiser with normal noise is (epsilon, delta)-DP."""
         left = epsilon - self.determinant_cost()
         if left < 0:
             return 1.0
@@ -60,7 +60,7 @@ class Setting:
         return min(total * _OUTWARDS, 1.0)
 
     def epsilon(self, delta: float, std: float) -> float:
-        """The smallest epsilon for which `delta` is at most `delta`: for noise that was chosen in another way."""
+        """The smallest epsilon that the proof gives at this delta, for given noise."""
         low = self.determinant_cost()
         if self.delta(low, std) <= delta:
             return low
@@ -73,12 +73,9 @@ class Setting:
         return high
 
     def std(self, epsilon: float, delta: float) -> float:
-        """The least deviation of normal noise with which the exact minimiser is (epsilon, delta)-DP."""
+        """The least standard deviation of normal noise with which the exact minimiser is (epsilon, delta)-DP."""
         if self.delta(epsilon, 1e12 * self.shift) > delta:
-            raise InvalidArgument(
-                f"The determinant alone costs epsilon {self.determinant_cost():.4g}, and {epsilon:.4g} is left. Raise "
-                "the regularisation or epsilon."
-            )
+            raise self._determinant_too_large(epsilon)
         guess = self.shift / gdp.mu(epsilon, delta)
 
         def excess(log_std: float) -> float:
@@ -98,14 +95,17 @@ class Setting:
         """The scale of K-norm noise with which the exact minimiser is epsilon-DP, without a delta."""
         left = epsilon - self.determinant_cost()
         if left <= 0:
-            raise InvalidArgument(
-                f"The determinant alone costs epsilon {self.determinant_cost():.4g}, and {epsilon:.4g} is left. Raise "
-                "the regularisation or epsilon."
-            )
+            raise self._determinant_too_large(epsilon)
         return self.shift / left
 
+    def _determinant_too_large(self, epsilon: float) -> InvalidArgument:
+        return InvalidArgument(
+            f"The determinant alone costs epsilon {self.determinant_cost():.4g}, and the budget is {epsilon:.4g}. "
+            "Raise the regularisation or epsilon."
+        )
+
     def _shifts(self) -> list[tuple[int, float]]:
-        """The corners of what one example can do to the noise: their numbers, and at most how far they lie."""
+        """The shifts of the noise that one example can cause: how many corners, and their largest distance."""
         corners = [(number, distance * self.data_norm) for number, distance in self.loss.corners]
         if self.adjacency is Adjacency.ADD_REMOVE:
             return corners
@@ -114,7 +114,7 @@ class Setting:
 
 
 def added_strength(loss: Loss, data_norm: float, strength: float, epsilon: float) -> float:
-    """How much must be added to `strength` for the determinant to cost no more than a quarter of epsilon."""
+    """What must be added to `strength` so that the determinant costs at most a quarter of epsilon."""
     rank = loss.curvature_rank
     growth = math.expm1(min(_DETERMINANT_SHARE * epsilon / rank, 700.0))
     needed = loss.curvature_trace * data_norm**2 / (rank * growth)
@@ -137,7 +137,7 @@ def chaudhuri_2011(*, n: int, regularisation: float, epsilon: float, curvature: 
 
 
 def kifer_2012(*, epsilon: float, delta: float, lipschitz: float, curvature: float) -> tuple[float, float]:
-    """(Delta, std) of Kifer et al. 2012: what is added to the strength of the sum, and the normal noise's deviation.
+    """(Delta, std) of Kifer et al. 2012: what is added to the strength of the sum, and the noise's standard deviation.
 
     The constant is proven for one example added or removed. Replacing one moves the gradient twice as far: give
     2 * lipschitz.

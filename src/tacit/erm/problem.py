@@ -1,4 +1,4 @@
-"""An empirical risk over rows that were clipped to the declared norm: value, gradient and curvature. Private."""
+"""The empirical risk over rows that were clipped to the declared norm: value, gradient and curvature. Private."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ _CLIPPED = 1 - 1e-12
 class Problem:
     """mean of losses + (regularisation / 2) |theta|^2 + linear . theta, over theta [columns, outputs].
 
-    Every row has a norm of at most `data_norm`; where there is an intercept, its column is part of the row, is
-    clipped with it and its coefficient is regularised like the others. `linear` is zero but in objective
-    perturbation.
+    Every row has a norm of at most `data_norm`. The column of an intercept is part of the row: it is clipped with it,
+    and its coefficient is regularised like the others. `linear` is used by objective perturbation only.
     """
 
     rows: Array
@@ -36,32 +35,31 @@ class Problem:
 
     @property
     def n(self) -> int:
-        """The number of examples, which is public where examples are replaced."""
+        """The number of examples, which is public if examples are replaced."""
         return len(self.rows)
 
     @property
     def columns(self) -> int:
-        """The length of a row."""
         return int(self.rows.shape[1])
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the coefficients: columns by outputs."""
+        """The shape of the coefficients: columns by outputs."""
         return self.columns, self.loss.outputs
 
     @property
     def dimension(self) -> int:
-        """How many numbers are released."""
+        """The number of coefficients."""
         return self.columns * self.loss.outputs
 
     @property
     def lipschitz(self) -> float:
-        """The longest gradient of one example's loss, the regulariser apart; infinite where there is none."""
+        """The largest norm of one example's gradient without the regulariser; may be infinite."""
         return self.loss.slope_bound * self.data_norm
 
     @property
     def lipschitz_near(self) -> float:
-        """The longest gradient of one example's loss at a minimiser."""
+        """The same at a minimiser."""
         return self.loss.slope_bound_near(self.data_norm, self.regularisation) * self.data_norm
 
     @property
@@ -71,7 +69,7 @@ class Problem:
 
     @property
     def numbers(self) -> Array:
-        """Targets [examples]: numbers as they are, and which class, from 0 on."""
+        """Targets [examples]: numbers, or class numbers from 0."""
         if isinstance(self.loss, Logistic | SmoothHinge):
             return (self.targets[:, 0] > 0).astype(np.float64)
         one = self.targets.shape[1] == 1
@@ -79,20 +77,16 @@ class Problem:
 
     @cached_property
     def norms(self) -> Array:
-        """The norm of every row."""
         return _norms(self.rows)
 
     def scores(self, theta: Array) -> Array:
-        """Rows times coefficients."""
         scores: Array = self.rows @ theta
         return scores
 
     def objective(self, theta: Array) -> float:
-        """The value at `theta`."""
         return self.value_and_gradient(theta)[0]
 
     def value_and_gradient(self, theta: Array) -> tuple[float, Array]:
-        """The value at `theta` and its gradient."""
         values, slopes = self.loss.evaluate(self.scores(theta), self.targets)
         value = float(values.mean()) + 0.5 * self.regularisation * float(np.sum(theta**2))
         gradient = self.rows.T @ slopes / self.n + self.regularisation * theta
@@ -102,7 +96,7 @@ class Problem:
         return value, gradient
 
     def hessian(self, theta: Array) -> Array:
-        """The second derivative at `theta`, as a matrix: for one output."""
+        """The second derivative at `theta` as a matrix, for one output."""
         curvatures = self.loss.bend(self.scores(theta), self.targets, np.ones((self.n, 1)))
         weighted = np.sqrt(curvatures / self.n) * self.rows
         hessian: Array = weighted.T @ weighted
@@ -110,21 +104,21 @@ class Problem:
         return hessian
 
     def hessian_times(self, scores: Array, direction: Array) -> Array:
-        """The second derivative where the rows have these scores, times a direction."""
+        """The second derivative at these scores, times a direction."""
         bent = self.loss.bend(scores, self.targets, self.rows @ direction)
         product: Array = self.rows.T @ bent / self.n + self.regularisation * direction
         return product
 
     def slopes(self, theta: Array, indices: Indices | slice = slice(None)) -> Array:
-        """The slopes of the examples with these indices: the gradient of one is its row times its slopes."""
+        """The slopes of these examples. The gradient of an example is its row times its slopes."""
         return self.loss.evaluate(self.rows[indices] @ theta, self.targets[indices])[1]
 
 
 def prepare(x: Any, y: Any, *, loss: Loss, regularisation: float, data_norm: float, intercept: bool = True) -> Problem:
     """The problem of fitting `y` by `x`, every row clipped to `data_norm` (together with its 1 for the intercept).
 
-    Clipping scales a whole row, so the sign of its scores stays what it was. An example with a number that is not
-    finite counts nothing: its row is zero.
+    Clipping scales a whole row, so the sign of its scores stays. An example with a number that is not finite counts
+    nothing: its row becomes zero.
     """
     if not isinstance(loss, Loss):
         raise InvalidArgument(f"loss must be one of tacit.erm's losses, such as Logistic(). Got {loss!r}.")
@@ -148,7 +142,7 @@ def prepare(x: Any, y: Any, *, loss: Loss, regularisation: float, data_norm: flo
 
 
 def _clip(rows: Array, targets: Array, data_norm: float) -> None:
-    """Scale rows down to the norm, in place; examples that are not finite become zero rows with some target."""
+    """Scale rows down to the norm, in place; examples that are not finite become zero rows with target 0."""
     norms = _norms(rows)
     lost = ~(np.isfinite(norms) & np.isfinite(targets).all(axis=1))
     if np.any(lost):

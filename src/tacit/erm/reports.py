@@ -28,7 +28,7 @@ from tacit.accounting.events import (
     ShuffledReports,
 )
 from tacit.erm.losses import Huber, Logistic, Loss, Multinomial, OneVsRest, SmoothHinge, Squared
-from tacit.erm.noise import Noisy, add_gaussian, k_norm, rounded
+from tacit.erm.noise import Noisy, add_gaussian, k_norm, round_to_grid
 from tacit.erm.noisy_data import draw_below, draw_permutation, with_rows
 from tacit.erm.problem import Problem
 from tacit.erm.result import PerturbedData
@@ -116,7 +116,7 @@ class Labels:
         assert self.bound is not None
         # In one dimension K-norm noise is Laplace noise.
         scale = 2 * self.bound / epsilon
-        return Noisy(rounded(numbers + k_norm(rng, 1, scale, numbers.size)[:, 0], scale), self.event(epsilon))
+        return Noisy(round_to_grid(numbers + k_norm(rng, 1, scale, numbers.size)[:, 0], scale), self.event(epsilon))
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Randomizer:
             span = 2 * self.data_norm
             return add_gaussian(rows, sensitivity=span, multiplier=self.multiplier, adjacency=_REPLACE, rng=rng)
         assert self.feature_epsilon is not None
-        values = rounded(rows + k_norm(rng, rows.shape[1], self.scale, len(rows)), self.scale)
+        values = round_to_grid(rows + k_norm(rng, rows.shape[1], self.scale, len(rows)), self.scale)
         return Noisy(values, EpsilonDelta(self.feature_epsilon, 0.0, _REPLACE))
 
     def draw_reports(self, problem: Problem, source: Source, *, shuffled: bool) -> tuple[PerturbedData, Event]:

@@ -1,8 +1,8 @@
 """The minimiser of a regularised problem, with a certificate of how far away it can be: Newton's method.
 
-Everything is deterministic. The final gradient is computed again in blocks, and what rounding may have hidden
-is added to its norm, so that `Solution.gradient_norm` is an upper bound: with strong convexity s the true minimiser
-lies within gradient_norm / s.
+Everything is deterministic. The final gradient is computed again in blocks, and a bound on its rounding error is added
+to its norm, so that `Solution.gradient_norm` is an upper bound: with strong convexity s the true minimiser is within
+gradient_norm / s.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tacit.errors import NotConverged
 
 _ROUNDING = 2.0**-53
 _MOST_STEPS = 300
-# Up to so many columns, and for one output, the Hessian is built; beyond, it is only multiplied with.
+# Up to this many columns, and for one output, the Hessian is built; for more, only products with it are computed.
 _BUILT = 600
 # A Hessian that still shortens the gradient by this factor per step is used again: building one costs several steps.
 _GOOD_ENOUGH = 0.1
@@ -49,9 +49,9 @@ class _Point:
 
 
 def minimise(problem: Problem, tolerance: float) -> Solution:
-    """Coefficients whose gradient is certainly no longer than `tolerance`.
+    """Coefficients whose gradient has certainly a norm of at most `tolerance`.
 
-    Raises `NotConverged` where rounding does not allow it; `reachable_tolerance` says beforehand what it allows.
+    Raises `NotConverged` if rounding does not allow it; `reachable_tolerance` gives a tolerance that it allows.
     """
     point = _Point.at(problem, np.zeros(problem.shape))
     newton = _Directions(problem)
@@ -64,15 +64,15 @@ def minimise(problem: Problem, tolerance: float) -> Solution:
         newton.learn(following.steepness / point.steepness if point.steepness > 0 else 1.0)
         point = following
     raise NotConverged(
-        f"The solver stopped at a gradient of norm {certified_gradient_norm(problem, point.theta):.3g} and not of "
-        f"{tolerance:.3g} as it had to. Raise the regularisation (now {problem.regularisation:g}) or the tolerance."
+        f"The solver stopped at a gradient of norm {certified_gradient_norm(problem, point.theta):.3g}, above the "
+        f"tolerance of {tolerance:.3g}. Raise the regularisation (now {problem.regularisation:g}) or the tolerance."
     )
 
 
 def reachable_tolerance(problem: Problem, longest: float) -> float:
     """A gradient norm that double precision can certify where coefficients are no longer than `longest`; public."""
     summed = (2 * math.sqrt(problem.n) + problem.columns + 40) * problem.lipschitz_near
-    return 16 * _ROUNDING * summed + 4 * _ROUNDING * _scored(problem, longest)
+    return 16 * _ROUNDING * summed + 4 * _ROUNDING * _score_rounding(problem, longest)
 
 
 def certified_gradient_norm(problem: Problem, theta: Array) -> float:
@@ -90,16 +90,16 @@ def certified_gradient_norm(problem: Problem, theta: Array) -> float:
     average = float(np.mean(np.linalg.norm(slopes, axis=1) * problem.norms))
     summed = (size + problem.n / size + 40) * average
     given = 0.0 if problem.linear is None else 4 * float(np.linalg.norm(problem.linear))
-    return float(np.linalg.norm(gradient)) + 1.01 * _ROUNDING * (summed + _scored(problem, longest) + given)
+    return float(np.linalg.norm(gradient)) + 1.01 * _ROUNDING * (summed + _score_rounding(problem, longest) + given)
 
 
-def _scored(problem: Problem, longest: float) -> float:
-    """How much the rounding of scores may move the gradient, in roundings."""
+def _score_rounding(problem: Problem, longest: float) -> float:
+    """How far the rounding of scores may move the gradient, in units of a rounding error."""
     return (problem.columns + 4) * (problem.smoothness + problem.regularisation) * longest
 
 
 class _Directions:
-    """Newton directions; a built Hessian is kept while it serves."""
+    """Newton directions; a built Hessian is reused while it works well."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -140,7 +140,7 @@ def _conjugate_gradients(problem: Problem, point: _Point) -> Array:
 
 
 def _step(problem: Problem, point: _Point, direction: Array) -> _Point:
-    """The first point, halving the way, that lies low enough (Armijo), up to the rounding of the value itself."""
+    """The first point, halving the step, that is low enough (Armijo), up to the rounding of the value."""
     fall = -float(np.sum(point.gradient * direction))
     # The value is a sum whose terms may cancel: it is as exact as they are.
     terms = abs(point.value) + problem.regularisation * float(np.sum(point.theta**2))

@@ -1,4 +1,4 @@
-"""What a method can be told beside clip norm, noise and mode, as text: NAME=VALUE, read by the type of the argument."""
+"""A method's further arguments as text, NAME=VALUE, parsed by the type of the argument."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: 
 
 @dataclass(frozen=True)
 class Choice:
-    """An argument that text can give: one of `allowed`, if there are any, or else whatever `kind` reads."""
+    """An argument that text can set: one of `allowed`, if there are any, or a value of type `kind`."""
 
     name: str
     kind: type
@@ -26,11 +26,11 @@ class Choice:
 
     @property
     def words(self) -> str:
-        """What it may be."""
+        """The allowed values, in words."""
         return _or(self.allowed) if self.allowed else _WORDS[self.kind]
 
     def read(self, text: str) -> Value:
-        """The value that the text means; `InvalidArgument` with what it may be."""
+        """The value of the text; `InvalidArgument` with the allowed values."""
         refusal = InvalidArgument(f"--set {self.name} must be {self.words}. Got {text!r}.")
         if self.allowed or self.kind is bool:
             known: dict[str, Value] = dict(zip(self.allowed, self.allowed, strict=True))
@@ -46,14 +46,14 @@ class Choice:
 
 
 def choices_of(method: str) -> dict[str, Choice]:
-    """Every choice of the method, by name. Arguments that are objects, such as a rule, are for Python only."""
+    """Every choice of the method, by name. Arguments that are objects, such as a rule, can be set in Python only."""
     hints = get_type_hints(find_method(method).load())
     found = (_choice(name, hint) for name, hint in hints.items() if name not in _OPTIONS_OF_THEIR_OWN)
     return {choice.name: choice for choice in found if choice is not None}
 
 
 def read_choices(method: str, texts: Iterable[str]) -> dict[str, Value]:
-    """What the texts NAME=VALUE choose; names and values that the method does not have are refused.
+    """The values that the texts NAME=VALUE set; unknown names and values are refused.
 
     >>> read_choices("pruned", ["keep=0.2", "select_by=past", "refresh=5"])
     {'keep': 0.2, 'select_by': 'past', 'refresh': 5}
@@ -74,7 +74,7 @@ def read_choices(method: str, texts: Iterable[str]) -> dict[str, Value]:
 
 
 def as_texts(chosen: Mapping[str, Value]) -> list[str]:
-    """The texts that `read_choices` would read back.
+    """The texts from which `read_choices` reads the same values.
 
     >>> as_texts({"keep": 0.2, "denoise": True})
     ['keep=0.2', 'denoise=true']

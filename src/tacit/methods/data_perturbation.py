@@ -2,8 +2,8 @@
 
 The claim is (epsilon, delta)-DP of the model, from a linearised argument with an unspecified constant. It is refuted:
 labels have no noise, so with an intercept the first step shows them; noise that all examples share cancels on balanced
-lots; and noise per example averages out within a lot, which breaks the bias-free reading at a million examples. What is
-proven as published is that noise per example protects each row of features by itself. The rigorous form is that of
+lots; and noise per example averages out within a lot, which breaks the claim without an intercept at a million
+examples. Proven as published: noise per example protects each row of features by itself. The rigorous form is that of
 `input_perturbation`: reports with noise on features and labels.
 """
 
@@ -18,9 +18,9 @@ from tacit.erm.noisy_data import DataRule, Descent, Noise, check_noise, check_tr
 from tacit.erm.noisy_training import (
     Result,
     clip_data,
-    noisy_features_guarantee,
     perturb_features,
     published_budget,
+    published_guarantee,
     train_on_noise,
     train_on_reports,
 )
@@ -71,9 +71,9 @@ def data_perturbation(
 ) -> Result:
     """A model of noisy examples and the noisy examples themselves, both as published and in rigorous form.
 
-    Guarantee, rigorous: as `input_perturbation`. In paper form: with noise per example each row of features by itself,
-    also in the data that are returned; with shared noise none. Lots hold about sqrt(n) examples unless `training`
-    says otherwise, as the paper's theorem wants it.
+    Guarantee, rigorous: as `input_perturbation`. In paper form: each row of features by itself with noise per example,
+    also in the returned data; none with shared noise. By default lots have about sqrt(n) examples, as the paper's
+    theorem needs.
 
     >>> import numpy as np
     >>> from tacit.erm import Logistic
@@ -105,7 +105,7 @@ def data_perturbation(
     claim = setup.budget.claim(f"Kang et al. 2021, theorem 1 with c = {rule.constant:g}")
     method = f"{_NAME} (Kang et al. 2021)"
     noisy = perturb_features(setup, std, noise, claim)
-    guarantee = noisy_features_guarantee(
-        setup, noisy.event, std, claim, method=method, because=_BECAUSE[noise], returns_data=True
+    guarantee = published_guarantee(
+        setup, noisy.event, claim, method=method, because=_BECAUSE[noise], returns_data=True, std=std
     )
     return train_on_noise(setup, noisy.values, std, descent, guarantee, returns_data=True)

@@ -1,8 +1,8 @@
 """Directional noise (Xiang, Li, Yang, Wang, Li 2023): noise shaped by what matters to the loss.
 
 As published it is refuted: the noise is smallest in directions that an example can use in full, and the budget is
-divided by the sampling rate, which is no theorem. Its idea has a form with a proof: whitened clipping. With w = 1 it is
-ordinary isotropic noise with a rule of its own for how much of it; and so is the correct solution of its equations.
+divided by the sampling rate, which is no theorem. The idea has a form with a proof: whitened clipping. With w = 1 it is
+ordinary isotropic noise, with the paper's own rule for the amount; so is the correct solution of its equations.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _FULL = (
 
 
 def tau(epsilon: float, delta: float, steps: int, beta: Beta = "integer") -> float:
-    """How large clip_norm^2 / sigma^2 may be in each of `steps` releases without sampling, by Markov's inequality.
+    """The largest clip_norm^2 / sigma^2 in each of `steps` releases without sampling, by Markov's inequality.
 
     The best over the moments beta = 1, 2, 3, ...; or over all real ones. Proven, for isotropic noise.
 
@@ -73,7 +73,7 @@ def epsilon_of(squared_ratio: float, delta: float, beta: Beta = "integer") -> fl
 
 
 def _moments(best: float, beta: Beta) -> tuple[float, ...]:
-    """The real optimum, or the whole numbers on either side of it: what is optimised has a single peak."""
+    """The real optimum, or the integers on either side of it: the objective has a single peak."""
     return (best,) if beta == "real" else (max(1, math.floor(best)), max(1, math.ceil(best)))
 
 
@@ -81,9 +81,9 @@ def _moments(best: float, beta: Beta) -> tuple[float, ...]:
 class TauRule:
     """How Xiang et al. choose their noise: tau for the budget, divided by the sampling rate.
 
-    `beta` is the moment, "any positive integer" in the paper. `share` of the budget goes to the noisy w, if there is
-    one. Noise is `alpha_of` the "sum" or, as Algorithm 1 reads literally, of the "average": as many times too much as
-    a lot has examples, which cannot be what was run.
+    `beta` is the moment, "any positive integer" in the paper. The noisy w, if there is one, gets `share` of the budget.
+    `alpha_of` relates the noise to the "sum" or, as Algorithm 1 reads literally, to the "average": too much by a factor
+    of the lot size, which cannot be what the authors ran.
     """
 
     beta: Beta = "integer"
@@ -97,7 +97,7 @@ class TauRule:
                 raise InvalidArgument(f"{name} must be {allowed[0]!r} or {allowed[1]!r}. Got {getattr(self, name)!r}.")
 
     def claim(self, settings: Settings, event: Event) -> Claim | None:
-        """The rule read backwards, from the noise to the budget. None where the steps differ: it knows one tau only."""
+        """The rule inverted, from the noise to the budget. None if the steps differ, because it has one tau."""
         if settings.is_scheduled or settings.multiplier is None:
             return None
         guide, delta = settings.mechanism.guide, settings.delta
@@ -118,7 +118,7 @@ class TauRule:
         if not kept * budget.delta / rate < 1:
             raise NotAchievable(
                 f"The rule of {_PAPER} divides delta by the sampling rate, and {kept * budget.delta:g} / {rate:g} is "
-                "not below 1. Give a smaller delta, or larger lots."
+                "not below 1. Use a smaller delta or larger lots."
             )
         ratio = tau(kept * budget.epsilon / rate, kept * budget.delta / rate, settings.steps, self.beta)
         found = settings.mechanism.with_multiplier(self._units(settings) / math.sqrt(ratio))
@@ -142,14 +142,13 @@ def directional(
     grain: Grain | None = None,
     rule: TauRule | None = None,
 ) -> Mechanism:
-    """Directional noise. Without a multiplier, the budget says how much noise there must be.
+    """Directional noise. Without a multiplier, the budget sets the noise.
 
-    "full" is whitened clipping with the scale from past releases: least noise by `objective` ("l1" unless "l2" is
-    given), a scale for each `grain` ("coordinate", or "parameter").
-    In paper mode it is Algorithm 1, with a noisy w from all the data before each lot, and `rule` for how much noise.
-    The claim is what that rule says of the same noise, in either mode.
-    "w1" is isotropic noise, and "minimax", the correct solution of the paper's problem, is the same.
-    "floored" shapes the noise as published, by a w from past releases, but never below the isotropic noise.
+    The variant "full" is whitened clipping with the scale from past releases: least noise by `objective` ("l1", the
+    default, or "l2"), one scale for each `grain` ("coordinate", the default, or "parameter"). In paper mode it is
+    Algorithm 1, with a noisy w from all the data before each lot, and `rule` sets the noise. The claim is the rule's
+    answer for the same noise, in either mode. "w1" is isotropic noise, and so is "minimax", the correct solution of the
+    paper's problem. "floored" shapes the noise as published, by a w from past releases, never below isotropic noise.
 
     >>> directional(clip_norm=0.1, variant="w1", mode="paper").method.status
     <Status.REFUTED: 'refuted'>
@@ -157,7 +156,7 @@ def directional(
     if variant not in _VARIANTS:
         raise InvalidArgument(f"variant must be one of {', '.join(map(repr, _VARIANTS))}. Got {variant!r}.")
     method = _method(mode, variant, rule)
-    # Made for every variant, so that what is misspelt is refused as such by those too that do not use it.
+    # Constructed for every variant, so that wrong values are refused even if the variant does not use them.
     whitened = Whiten(clip_norm, objective or "l1", grain or "coordinate")
     _refuse_unused(mode, variant, objective=objective, grain=grain)
     if variant in ("w1", "minimax"):
@@ -174,11 +173,11 @@ def directional(
     )
 
 
-def repaired(name: str) -> Method:
-    """A method of the paper in a form with a proof, with what the paper's own rule says of the same noise beside it.
+def repair(name: str) -> Method:
+    """A method of the paper in a form with a proof; the claim is the paper's own rule for the same noise.
 
-    One example moves a release by at most 1 / multiplier standard deviations of its noise, in whatever coordinates it
-    is clipped, and that is all that the rule asks about a release: it has an answer here too. It stays refuted.
+    The rule needs only that one example moves a release by at most 1 / multiplier standard deviations of its noise, in
+    the coordinates in which it is clipped. So it has an answer here too, and stays refuted.
     """
     return Method(name, _PAPER, status=Status.REFUTED, claims=TauRule(), because=_RULE)
 
@@ -188,8 +187,8 @@ def _refuse_unused(mode: Mode, variant: Variant, **shape: str | None) -> None:
     if given and (mode == "paper" or variant != "full"):
         where = "the published noise" if mode == "paper" else f"the variant {variant!r}"
         raise InvalidArgument(
-            f"Only the whitened clipping of variant 'full' in mode 'rigorous' has {' and '.join(given)}; {where} has "
-            "nothing of the kind. Leave that out."
+            f"Only variant 'full' in mode 'rigorous' (whitened clipping) uses {' and '.join(given)}; {where} does not. "
+            "Leave that out."
         )
 
 
@@ -197,15 +196,15 @@ def _method(mode: Mode, variant: Variant, rule: TauRule | None) -> Method:
     if mode == "rigorous":
         if rule is not None:
             raise InvalidArgument(
-                "rule is how the paper finds its noise, and in mode 'rigorous' the noise is what the budget needs. "
-                "Leave it out, or ask for mode='paper'."
+                "rule sets the paper's noise, but in mode 'rigorous' the budget sets it. Leave it out, or ask for "
+                "mode='paper'."
             )
-        return repaired("directional")
+        return repair("directional")
     rule = rule or TauRule()
     if variant in ("minimax", "floored"):
         raise InvalidArgument(
-            f"{_PAPER} do not publish the variant {variant!r}: it is what their method becomes when it is made right. "
-            "Use mode='rigorous'."
+            f"{_PAPER} do not publish the variant {variant!r}: it is a corrected form of their method. Use "
+            "mode='rigorous'."
         )
     if variant == "w1":
         return Method("directional", _PAPER, mode, Status.REFUTED, rule, _RULE)

@@ -1,8 +1,8 @@
 """DP-LSSGD (Wang, Gu, Boedihardjo, Barekat and Osher 2019): noisy gradients, smoothed before the step.
 
-Smoothing is a fixed linear map of what was released, and costs nothing: the guarantee is the one of the noisy gradient.
-The paper's own noise follows from a closed formula with a free parameter and conditions on the sampling rate; in
-rigorous form it is calibrated by the exact privacy curve instead. docs/methods/dp_lssgd.md compares the two.
+Smoothing is a fixed linear map of the release and costs nothing: the guarantee is that of the noisy gradient. The
+paper's noise follows a closed formula with a free parameter and conditions on the sampling rate; in rigorous form the
+exact privacy curve sets it. docs/methods/dp_lssgd.md compares the two.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def dp_lssgd(
     rule: VarianceRule | None = None,
     mode: Mode = "rigorous",
 ) -> Mechanism:
-    """DP-SGD whose releases are smoothed over neighbouring coordinates by `strength` before the optimizer sees them.
+    """DP-SGD whose releases are smoothed over neighbouring coordinates by `strength`, before the optimizer's step.
 
-    In paper form the noise is what the paper's formula asks for (`rule`), in rigorous form what the budget needs.
+    In paper form the paper's formula (`rule`) sets the noise, in rigorous form the budget.
 
     >>> dp_lssgd(multiplier=1.1).post
     (LaplacianSmoothing(strength=1.0),)
@@ -63,20 +63,18 @@ class VarianceRule:
     """The noise of the paper's Theorem 1: its variance is constant * rate^2 * steps * order / (share * epsilon).
 
     In units of the clip norm, on the sum over a lot; order = log(1/delta) / ((1 - share) * epsilon) + 1. `share` is
-    free between 0 and 1; without one the best is taken. The theorem compares replaced examples and has conditions,
-    which a claim says if they do not hold.
+    free between 0 and 1; by default the best is used. The theorem is for replaced examples and has conditions; a claim
+    states if they do not hold.
     """
 
     share: float | None = None
     constant: float = 20.0
 
     def __post_init__(self) -> None:
-        if self.share is not None:
-            object.__setattr__(self, "share", _validate.open_unit("share", self.share))
-        object.__setattr__(self, "constant", _validate.positive("constant", self.constant))
+        _validate.check_fields(self, open_unit="share", positive="constant")
 
     def claim(self, settings: Settings, event: Event) -> Claim | None:
-        """The formula read backwards, from the noise to epsilon. None for a schedule of different steps."""
+        """The formula inverted, from the noise to epsilon. None if the steps differ."""
         if settings.is_scheduled or settings.multiplier is None:
             return None
         amount = self.constant * settings.rate**2 * settings.steps / settings.multiplier**2
@@ -100,12 +98,12 @@ class VarianceRule:
 
 
 def conditions_hold(multiplier: float, rate: float, order: float) -> bool:
-    """Whether the theorem speaks of such a run: enough noise for a replaced example, and a small rate for the order."""
+    """Whether the theorem covers such a run: enough noise for a replaced example, and a small rate for the order."""
     relative = multiplier**2 / 4
     return relative >= 1.5 and order <= math.log(1 / (rate * (1 + relative)))
 
 
 def _epsilon(amount: float, delta: float, share: float) -> float:
-    """Where amount * (log(1/delta) / ((1 - share) epsilon) + 1) = share * epsilon."""
+    """The epsilon with amount * (log(1/delta) / ((1 - share) epsilon) + 1) = share * epsilon."""
     half = amount / (2 * share)
     return half + math.sqrt(half**2 + amount * math.log(1 / delta) / (share * (1 - share)))

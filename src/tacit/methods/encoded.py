@@ -1,11 +1,11 @@
 """Gradient encoding and denoising (Nasr, Shokri and Houmansadr 2020): noise of any law, and its denoising.
 
 Every gradient is clamped, by the rank of each coordinate, to a vector that was chosen in advance; noise of one law is
-added to each coordinate; and what comes out is scaled by how little it looks like noise. The paper bounds the Rényi
-divergences of one step by an integral per coordinate and adds them up. That is true, with one sign turned round, if
-every example is encoded by itself, lots are Poisson samples and the vectors do not depend on the data: an encoding
-lies in the box of its vector, and for every symmetric law that falls off on both sides the corner of a box is its worst
-point. The guarantee here is the exact privacy curve of that corner. docs/methods/encoded.md has the proof.
+added to each coordinate; and the release is scaled by how little it looks like noise. The paper bounds the Rényi
+divergences of one step by an integral per coordinate and adds them up. That is true, with one sign corrected, if every
+example is encoded by itself, lots are Poisson samples and the vectors do not depend on the data: an encoding is within
+the box of its vector, and for every symmetric law that falls off on both sides the corner of a box is its worst point.
+The guarantee here is the exact privacy curve of that corner. docs/methods/encoded.md has the proof.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ENTRY = Entry(
 
 SOURCE = "Nasr et al. 2020, Theorem 1"
 _ORDERS = np.arange(2, 65)
-# Shifts of many coordinates are counted on so many nodes: the moments are as good as linear in between.
+# Shifts of many coordinates are counted on so many nodes: the moments are almost linear in between.
 _NODES = 64
 _BUCKETS = (
     "Buckets of several examples move the sum by twice a vector when one example leaves; the paper, which counts once, "
@@ -73,11 +73,11 @@ def encoded(
     buckets: int | None = None,
     mode: Mode = "rigorous",
 ) -> Mechanism:
-    """Encoded gradients with noise of any law: "gaussian", "student_t", "laplace", "cauchy", "variance_gamma", "sech".
+    """Encoded gradients with `noise` of any law: a name from `tacit.stages.noise.list_families()`, or a law.
 
     The multiplier is the noise's standard deviation (for the Cauchy law, which has none, its scale) over `clip_norm`,
-    the norm of every vector. In rigorous form there is one vector, and no denoising unless asked for; in paper form
-    there are a thousand, and denoising. Several examples can be encoded together only in a number of `buckets`.
+    the norm of every vector. In rigorous form there is one vector and by default no denoising; in paper form there are
+    a thousand, and denoising. Several examples can be encoded together only in a number of `buckets`.
 
     >>> encoded(multiplier=1.1, noise="laplace").noise.family
     Laplace()
@@ -87,7 +87,7 @@ def encoded(
     bound = Encode(chosen, _validate.positive("clip_norm", clip_norm), buckets)
     family = find_family(noise)
     is_denoised = mode == "paper" if denoise is None else denoise
-    # Relative to pure noise, so that ordinary learning rates fit; the paper's own steps are shorter.
+    # Relative to pure noise, so that ordinary learning rates work; the paper's own steps are shorter.
     post: tuple[Post, ...] = (KSDenoise(is_relative=mode == "rigorous"),) if is_denoised else ()
     method = Method("encoded", "Nasr et al. 2020", mode, claims=None if buckets else RenyiOverVectors())
     if buckets:
@@ -111,13 +111,13 @@ class RenyiOverVectors:
     """The paper's Lemmas 4 and 5 and Theorem 1, with the sign of Lemma 4 put right, at whole orders from 2 to 64.
 
     Rényi divergences of one step, the largest over all vectors for each order, times the number of steps; converted by
-    Mironov 2017. It speaks of Poisson lots and of one kind of step.
+    Mironov 2017. It is for Poisson lots and equal steps.
     """
 
     source: str = SOURCE
 
     def claim(self, settings: Settings, event: Event) -> Claim | None:
-        """None for a schedule of different steps."""
+        """None if the steps differ."""
         if settings.is_scheduled or settings.multiplier is None:
             return None
         return Claim(self._epsilon(settings, settings.multiplier, settings.delta), settings.delta, self.source)
@@ -154,14 +154,14 @@ def sampled_divergences(log_moments: Floats, rate: float) -> Floats:
     return np.asarray(special.logsumexp(terms + log_moments[:, None, :], axis=2) / (_ORDERS - 1))
 
 
-# A search for the noise asks some twenty times, and is made again for every seed.
+# A search for the noise calls it about twenty times, and is repeated for every seed.
 @lru_cache(maxsize=64)
 def vector_moments(family: Family, vectors: Vectors, multiplier: float, dimension: int) -> Floats:
     """log of the product of E_k over the coordinates of each vector, for k = 0 to 64: [vectors, 65]."""
     powers = np.arange(_ORDERS[-1] + 1)
     if isinstance(family, Normal):
         return np.asarray(powers * (powers - 1) / (2 * multiplier**2))[None]
-    shifts, counts = _counted(vectors, dimension)
+    shifts, counts = _count_shifts(vectors, dimension)
     density = family.density(multiplier)
     each = np.zeros((shifts.size, powers.size))
     for row, shift in zip(each, shifts, strict=True):
@@ -172,10 +172,10 @@ def vector_moments(family: Family, vectors: Vectors, multiplier: float, dimensio
 
 
 @lru_cache(maxsize=4)
-def _counted(vectors: Vectors, dimension: int) -> tuple[Floats, Floats]:
-    """Shifts, and how many coordinates of each vector have them; many are shared out between nodes.
+def _count_shifts(vectors: Vectors, dimension: int) -> tuple[Floats, Floats]:
+    """Shifts, and how many coordinates of each vector have them; many shifts are distributed between nodes.
 
-    A coordinate between two nodes is shared so that its square stays: its moments are close to functions of that.
+    A coordinate between two nodes is split so that its square is preserved: its moments depend mainly on that.
     """
     rows = vectors.rows(dimension)
     if len(rows) == 1:

@@ -165,6 +165,5 @@ def _guarantee(setup: Setup, rule: InfluenceRule) -> Guarantee:
         claim,
         method=f"{_NAME} (Kang et al. 2021)",
         because=_BECAUSE,
-        unprotected=("labels", "examples"),
         returns_data=True,
     )

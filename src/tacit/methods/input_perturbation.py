@@ -1,11 +1,11 @@
 """Input perturbation (Kang et al. 2020): noise on the training data, "between central and local differential privacy".
 
 As published, features get Gaussian noise once, labels none, and gradient steps over all examples follow; the claim is
-(epsilon, delta)-DP of the model. It is refuted. One noise vector for all examples, which is what the proof is about,
-cancels: on balanced labels the first step has none of it. Noise per example averages out: one step is exactly
-Gaussian with mu = 2 / (std sqrt n), and the noise that the theorem asks for shrinks so fast with n that no constant
-helps. Labels are in the clear either way. In rigorous form features and labels both get noise, as reports that
-protect each person locally, and that shuffling protects centrally.
+(epsilon, delta)-DP of the model. It is refuted. One noise vector for all examples, which the proof is about, cancels:
+on balanced labels the first step has none of it. Noise per example averages out: one step is exactly Gaussian with
+mu = 2 / (std sqrt n), and the noise of the theorem shrinks so fast with n that no constant helps. Labels have no noise
+either way. In rigorous form features and labels both get noise, as reports that protect each person locally, and that
+shuffling protects centrally.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tacit.erm.noisy_training import (
     Result,
     Setup,
     clip_data,
-    noisy_features_guarantee,
     perturb_features,
     published_budget,
+    published_guarantee,
     train_on_noise,
     train_on_reports,
 )
@@ -76,13 +76,13 @@ def input_perturbation(
 ) -> Result:
     """A model of noisy examples: linear, or `module`. Features are clipped to `data_norm`.
 
-    Guarantee, rigorous: (epsilon, delta)-DP for one example replaced by another, for whoever sees the shuffled reports
-    or the model (with Reporting(shuffled=False), for whoever sees every report with its sender); what each report
-    guarantees by itself stands beside it as `guarantee.local`. The reports are returned, shuffled.
+    Guarantee, rigorous: (epsilon, delta)-DP for one example replaced by another, against those who see the shuffled
+    reports or the model (with Reporting(shuffled=False), against those who see every report with its sender). The
+    guarantee of each report by itself is `guarantee.local`. The reports are returned, shuffled.
 
     In paper form `noise` is "per_example" (proven: the features of each example by themselves, at a large epsilon) or
-    "shared" (proven: nothing); epsilon and delta are what the paper claims to keep with the noise that `rule` gives for
-    the steps of `training`. Only the model is returned, as in the paper.
+    "shared" (nothing is proven). The paper claims epsilon and delta for the noise that `rule` gives for the steps of
+    `training`. Only the model is returned, as in the paper.
 
     >>> import numpy as np
     >>> from tacit.erm import Logistic
@@ -119,9 +119,9 @@ def input_perturbation(
 
 
 def _guarantee(setup: Setup, event: Event, std: float, claim: Claim, *, because: str, descent: Descent) -> Guarantee:
-    """What is proven of the model, which is all that is handed out: no less than of the noisy features."""
+    """The guarantee of the model alone: at least as good as that of the noisy features."""
     method = f"{_NAME} (Kang et al. 2020)"
-    guarantee = noisy_features_guarantee(setup, event, std, claim, method=method, because=because, returns_data=False)
+    guarantee = published_guarantee(setup, event, claim, method=method, because=because, returns_data=False, std=std)
     if isinstance(event, Gaussian) and _is_one_step(setup, descent):
         one_step = one_step_event(setup.problem.n, std, setup.problem.data_norm)
         return replace(guarantee, event=one_step, attained=True)

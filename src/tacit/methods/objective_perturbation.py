@@ -2,10 +2,10 @@
 
 Chaudhuri et al. 2011 draw K-norm noise and need no delta; Kifer et al. 2012 draw normal noise. Their proofs are about
 the exact minimiser, which no solver returns. Here a share of the budget pays for the difference: the solver's answer
-is certified to lie within a public distance of the minimiser, and gets a little more noise that hides so much. In
-rigorous form the accounting of the noise is ours as well (docs/methods/objective_perturbation.md), which takes less of
-it, and holds for a softmax too. Models that are not linear are refused: the proof needs the Hessian of one example to
-have few eigenvalues.
+is certified to be within a public distance of the minimiser, and gets a little more noise that hides this distance. In
+rigorous form the accounting of the noise is ours (docs/methods/objective_perturbation.md): it needs less noise, and
+holds for a softmax too. Models that are not linear are refused: the proof needs the Hessian of one example to have few
+eigenvalues.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ENTRY = Entry(
 
 _NAME = "objective_perturbation"
 _LINEAR_ONLY = "the proof needs a convex objective in which the Hessian of one example has few eigenvalues."
-# Noise is longer than the solver is prepared for with a probability of at most this: about that of guessing a key.
+# The probability that noise is longer than the solver allows for: about that of guessing a key.
 _LONGEST_TAIL = 1e-30
 
 
@@ -67,8 +67,8 @@ def objective_perturbation(
 
     Guarantee: (epsilon, delta)-DP, or epsilon-DP with delta=None; for one example replaced by another, except that
     Kifer et al.'s own constant (paper form with a delta) is about one added or removed. More regularisation is added
-    where the proof needs it. `solver_share` of the budget pays for the solver's tolerance; with 0 the answer
-    is taken for the exact minimiser, as in the papers, and nothing is proven of it. A network (`module`) is refused.
+    if the proof needs it. `solver_share` of the budget pays for the solver's tolerance; with 0 the answer is treated as
+    the exact minimiser, as in the papers, and nothing is proven. A network (`module`) is refused.
     """
     refuse_network(module, _LINEAR_ONLY)
     budget, mode = Allowance(epsilon, delta), check_mode(mode)
@@ -82,7 +82,7 @@ def objective_perturbation(
         theta,
         problem,
         event,
-        published=plan.published if share > 0 else _taken_for_exact(plan.published),
+        published=plan.published if share > 0 else _treat_as_exact(plan.published),
         delta=budget.stated_delta,
         intercept=intercept,
         source=source,
@@ -102,14 +102,14 @@ class _Plan:
     published: Published
 
     def draw(self, dimension: int, rng: Stream) -> Noisy:
-        """The random linear term, and what the minimiser costs whose objective it was added to."""
+        """The random linear term, and the cost of the minimiser."""
         if self.std is not None:
             return Noisy(self.std * gaussian(rng, dimension), self.cost)
         assert self.scale is not None
         return Noisy(k_norm(rng, dimension, self.scale)[0], self.cost)
 
     def longest(self, dimension: int) -> float:
-        """A length that the noise surpasses with a probability of at most 1e-30."""
+        """A length that the noise exceeds with a probability of at most 1e-30."""
         tail = -math.log(_LONGEST_TAIL)
         if self.std is not None:
             return self.std * (math.sqrt(dimension) + math.sqrt(2 * tail))
@@ -118,7 +118,7 @@ class _Plan:
 
 
 def _plan(problem: Problem, budget: Allowance, share: float, mode: Mode, adjacency: Adjacency | None) -> _Plan:
-    """The noise proper gets what the solver does not take; a paper's claim is about the whole."""
+    """The noise gets the budget that the solver leaves; a paper's claim is about the whole budget."""
     left = _less(budget, share)
     if mode == "rigorous":
         return _rigorous(problem, left, adjacency or Adjacency.REPLACE_ONE)
@@ -162,7 +162,7 @@ def _chaudhuri(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adj
     setting = Setting(problem.loss, problem.data_norm, strength)
     published = Published(f"{_NAME} (Chaudhuri et al. 2011)", "paper", claim)
     scale = 2 * problem.lipschitz / left
-    # Ours charges one determinant where the paper charges two, so what is proven may be less than what is claimed.
+    # Our proof charges one determinant and the paper two, so the proven epsilon may be less than the claimed one.
     true = setting.determinant_cost() + left
     return _Plan(setting, problem.n * added, None, scale, EpsilonDelta(true, 0.0, setting.adjacency), published)
 
@@ -183,7 +183,7 @@ def _kifer(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacen
 
 
 def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, source: Source) -> tuple[Array, Event]:
-    """The minimiser of the perturbed objective; then, for the solver's part, a little noise."""
+    """The minimiser of the perturbed objective, with a little noise for the solver's error."""
     rng = source.stream(Purpose.NOISE, 0)
     term = plan.draw(problem.dimension, rng)
     strong = plan.setting.strength / problem.n
@@ -193,7 +193,7 @@ def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, sou
     theta = minimise(perturbed, tolerance).theta
     if share == 0:
         return np.asarray(theta), _unproven(plan, tolerance)
-    # Both worlds' answers lie this far from their minimisers at most: given the minimiser, that is the sensitivity.
+    # On both data sets the answer is at most this far from its minimiser: given the minimiser, that is the sensitivity.
     moved = 2 * tolerance / strong
     left = share * budget.epsilon
     if budget.delta is None:
@@ -207,12 +207,12 @@ def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, sou
 def _share(solver_share: float) -> float:
     share = _validate.unit("solver_share", solver_share)
     if share > 0.5:
-        raise InvalidArgument(f"solver_share must be at most 0.5: the rest is for the noise proper. Got {share:g}.")
+        raise InvalidArgument(f"solver_share must be at most 0.5: the rest is for the noise. Got {share:g}.")
     return share
 
 
 def _less(budget: Allowance, share: float) -> Allowance:
-    """What the solver leaves, and a little less, so that rounding in the sum of both cannot show."""
+    """What the solver leaves, minus a little, so that the sum of both stays within the budget despite rounding."""
     left = (1 - share) * (1 - 1e-9)
     return Allowance(left * budget.epsilon, None if budget.delta is None else left * budget.delta)
 
@@ -225,8 +225,8 @@ def _unproven(plan: _Plan, tolerance: float) -> Unproven:
     )
 
 
-def _taken_for_exact(published: Published) -> Published:
-    reason = "The proof is about the exact minimiser, and the solver's answer was taken for it."
+def _treat_as_exact(published: Published) -> Published:
+    reason = "The proof is about the exact minimiser, and the solver's answer was treated as one."
     return replace(published, status=Status.UNPROVEN, because=reason)
 
 
@@ -240,6 +240,6 @@ def _notes(plan: _Plan, problem: Problem) -> tuple[str, ...]:
 def _refuse_unbounded(problem: Problem) -> None:
     if not math.isfinite(problem.lipschitz):
         raise InvalidArgument(
-            f"{problem.loss!r} has slopes without a bound, and the noise may push the minimiser anywhere: no noise "
-            "would be enough. Use Huber, or output perturbation."
+            f"Slopes of {problem.loss!r} are unbounded, and the noise may push the minimiser anywhere: no noise would "
+            "be enough. Use Huber, or output perturbation."
         )

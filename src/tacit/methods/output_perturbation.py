@@ -1,9 +1,9 @@
 """Output perturbation: train without noise, then add some to the coefficients.
 
 Three trainings, three papers: the minimiser (Chaudhuri et al. 2011), passes over lots in a fixed order (Wu et al. 2017,
-four step-size regimes) and full gradient steps (Zhang et al. 2017). All are about one example replaced by another.
-In rigorous form the sensitivity is ours and the noise is as little as the budget allows: normal noise by the exact
-curve of the Gaussian mechanism, or K-norm noise where no delta is allowed.
+four step-size regimes) and full gradient steps (Zhang et al. 2017). All are for one example replaced by another. In
+rigorous form the sensitivity is ours and the noise is the least that the budget allows: normal noise by the exact curve
+of the Gaussian mechanism, or K-norm noise without a delta.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def output_perturbation(
 
 @dataclass(frozen=True)
 class _Plan:
-    """How much noise, in units of the proven sensitivity, and what its authors say of it."""
+    """The noise in units of the proven sensitivity, and what its authors claim."""
 
     multiplier: float | None
     epsilon: float
@@ -102,7 +102,7 @@ class _Plan:
         return add_k_norm(theta, sensitivity=moved, epsilon=self.epsilon, adjacency=replaced, rng=rng)
 
     def notes(self, budget: Allowance, moved: float) -> tuple[str, ...]:
-        """In paper form, how much noise would have done."""
+        """In paper form, how much noise is enough."""
         if self.multiplier is None or budget.delta is None or self.published.mode == "rigorous":
             return ()
         least = moved / gdp.mu(budget.epsilon, budget.delta)
@@ -146,10 +146,10 @@ def _wu(training: PermutedDescent, problem: Problem, budget: Allowance, moved: f
     name = f"{_NAME} (Wu et al. 2017)"
     if budget.delta is None:
         true = budget.epsilon * moved / said
-        return _Plan(None, true, Published(name, "paper", claim, *_judged(true, budget)))
+        return _Plan(None, true, Published(name, "paper", claim, *_rate(true, budget)))
     multiplier = said / moved * classic_multiplier(budget.epsilon, budget.delta)
     true = gdp.epsilon(budget.delta, 1 / multiplier)
-    return _Plan(multiplier, true, Published(name, "paper", claim, *_judged(true, budget)))
+    return _Plan(multiplier, true, Published(name, "paper", claim, *_rate(true, budget)))
 
 
 def wu_sensitivity(training: PermutedDescent, problem: Problem) -> float:
@@ -190,14 +190,14 @@ def _zhang(problem: Problem, budget: Allowance, constant: float, moved: float) -
     multiplier = said / moved * classic_multiplier(budget.epsilon, budget.delta, head=2.0)
     true = gdp.epsilon(budget.delta, 1 / multiplier)
     claim = budget.claim(f"Zhang et al. 2017, gradient descent with constant {constant:g}")
-    return _Plan(multiplier, true, Published(f"{_NAME} (Zhang et al. 2017)", "paper", claim, *_judged(true, budget)))
+    return _Plan(multiplier, true, Published(f"{_NAME} (Zhang et al. 2017)", "paper", claim, *_rate(true, budget)))
 
 
-def _judged(true: float, budget: Allowance) -> tuple[Status, str]:
-    """A claim is proven where ours is no larger; where it is, nobody has shown that the difference can be had."""
+def _rate(true: float, budget: Allowance) -> tuple[Status, str]:
+    """A claim is proven if our epsilon is no larger; otherwise no proof of the difference is known."""
     if true <= budget.epsilon * (1 + 1e-9):
         return Status.PROVEN, ""
-    return Status.UNPROVEN, f"The proof at hand gives epsilon {true:.4g}, and none is known for less."
+    return Status.UNPROVEN, f"The available proof gives epsilon {true:.4g}, and none is known for less."
 
 
 def wu_constant(step_size: float, *, n: int, passes: int, lot_size: float, lipschitz: float, gamma: float) -> float:

@@ -1,10 +1,9 @@
 """Pruning with error feedback (Xiang, Li, Yang, Wang and Li 2023): only the largest coordinates move the model.
 
 As published, the largest coordinates of the private sum are kept and get noise, and the rest is added to the next
-gradients. That is refuted: which coordinates are kept follows from private data without any noise, and so does what
-is fed back. The same idea is proven if the release chooses: the largest coordinates after the noise, with error
-feedback (free of charge), or a mask from past releases, outside which nothing is looked at. docs/methods/pruned.md has
-both arguments.
+gradients. That is refuted: private data decide without noise which coordinates are kept and what is fed back. The idea
+is proven if releases decide: the largest coordinates after the noise, with error feedback (at no cost), or a mask from
+past releases. docs/methods/pruned.md has both arguments.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Literal
 
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
-from tacit.methods.directional import TauRule, repaired
+from tacit.methods.directional import TauRule, repair
 from tacit.methods.registry import Entry
 from tacit.stages.bounds import Clip, FeedbackClip, MaskedClip
 from tacit.stages.mechanism import Mechanism, Method, Mode
@@ -40,8 +39,8 @@ ENTRY = Entry(
 Selection = Literal["release", "past"]
 _PAPER = "Xiang et al. 2023"
 _BECAUSE = (
-    "Which coordinates are kept is decided by private data without noise, and what is left out enters every gradient "
-    "of the next step as it is."
+    "Private data decide without noise which coordinates are kept, and the rest enters every gradient of the next step "
+    "without noise."
 )
 
 
@@ -54,36 +53,36 @@ def pruned(
     refresh: int | None = None,
     mode: Mode = "rigorous",
 ) -> Mechanism:
-    """Keep the share `keep` of the coordinates. Without a multiplier, the budget says how much noise there must be.
+    """Keep the share `keep` of the coordinates. Without a multiplier, the budget sets the noise.
 
-    "release" (the default) keeps the largest coordinates of each release, and feeds the rest into the next one; "past"
-    looks only at coordinates that were large in past releases, and at all of them every `refresh`-th step (10). In
-    paper form, with the published rule for the noise, nothing is proven: support and residual leak. The claim is what
-    that rule says of the same noise, in either mode.
+    `select_by` "release" (the default) keeps the largest coordinates of each release, and adds the rest to the next;
+    "past" uses only coordinates that were large in past releases, and all of them every `refresh`-th step (default 10).
+    In paper form, with the published rule for the noise, nothing is proven: support and residual leak. The claim is
+    that rule's answer for the same noise, in either mode.
 
     >>> pruned(mode="paper").method.unprotected
     ('support', 'residual')
     """
-    # Made for every form, so that what is misspelt is refused as such by those too that do not use it.
+    # Constructed for every form, so that wrong values are refused even if the form does not use them.
     masked = MaskedClip(clip_norm, keep, 10 if refresh is None else refresh)
     if select_by not in (None, "release", "past"):
         raise InvalidArgument(f"select_by must be 'release' or 'past'. Got {select_by!r}.")
     if mode != "rigorous":
         if select_by is not None or refresh is not None:
             raise InvalidArgument(
-                "select_by and refresh say by which releases coordinates are kept, and as published private data "
-                "decide that. Leave them out, or leave out mode='paper'."
+                "select_by and refresh apply if releases decide which coordinates are kept; as published, private data "
+                "decide. Leave them out, or leave out mode='paper'."
             )
-        return Mechanism(FeedbackClip(clip_norm), PrunedNoise(multiplier, keep), method=_published(mode))
-    method = repaired("pruned")
+        return Mechanism(FeedbackClip(clip_norm), PrunedNoise(multiplier, keep), method=_describe_published(mode))
+    method = repair("pruned")
     if select_by == "past":
         return Mechanism(masked, GaussianNoise(multiplier), method=method)
     if refresh is not None:
-        raise InvalidArgument("refresh is for select_by='past', which else never looks at the other coordinates again.")
+        raise InvalidArgument("refresh applies to select_by='past' only. Leave it out, or give select_by='past'.")
     return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (TopK(keep),), method)
 
 
-def _published(mode: Mode) -> Method:
+def _describe_published(mode: Mode) -> Method:
     return Method(
         "pruned",
         _PAPER,
