@@ -12,63 +12,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.accounting.events import Event
+from tacit.gradients.contributions import DenseContribution, LotGradients
 from tacit.randomness import CurrentStep, Purpose, SeededSource
 from tacit.stages.mechanism import Mechanism
-from tacit.types import Bound, BoundedSum, Sampling, State, Tensors
+from tacit.types import Bound, BoundedSum, Sampling, State
 
 NAME = "weights"
 
 
-@dataclass(frozen=True, eq=False)
-class GivenGradients:
+def as_gradients(rows: Tensor) -> LotGradients:
     """Rows of numbers, one per example, as gradients of a single parameter."""
-
-    rows: Tensor
-
-    @staticmethod
-    def of(rows: Sequence[Sequence[float]], dimension: int) -> GivenGradients:
-        """In double precision; there may be no rows."""
-        return GivenGradients(torch.tensor(rows, dtype=torch.float64).reshape(len(rows), dimension))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def norms(self) -> Tensor:
-        """[B]."""
-        norms: Tensor = self.rows.norm(dim=1)
-        return norms
-
-    def layer_norms(self) -> dict[str, Tensor]:
-        """There is one layer."""
-        return {NAME: self.norms()}
-
-    def scaled_norms(self, scale: Tensors) -> Tensor:
-        """The norms after every coordinate is multiplied by its scale."""
-        norms: Tensor = (self.rows * scale[NAME]).norm(dim=1)
-        return norms
-
-    def products(self, vectors: Tensors) -> Tensor:
-        """The inner product of each row with one vector."""
-        return self.rows @ vectors[NAME].to(self.rows.dtype)
-
-    def weighted_sum(self, weights: Tensor) -> dict[str, Tensor]:
-        """Rows of weight zero add zero, even if they are not finite."""
-        kept = weights != 0
-        return {NAME: weights[kept].to(self.rows.dtype) @ self.rows[kept]}
-
-    def weighted_sum_by_layer(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """There is one layer."""
-        return self.weighted_sum(weights[NAME])
-
-    def dense(self) -> dict[str, Tensor]:
-        """The rows."""
-        return {NAME: self.rows}
+    like, losses = rows.new_zeros(rows.shape[1]), rows.new_zeros(len(rows))
+    return LotGradients({NAME: like}, {NAME: DenseContribution(rows)}, losses)
 
 
 def sum_rows(bound: Bound, rows: Sequence[Sequence[float]], dimension: int, state: State | None = None) -> BoundedSum:
     """The bounded sum of these gradients, by the stage that training uses."""
-    like = {NAME: torch.zeros(dimension, dtype=torch.float64)}
-    return bound.sum(GivenGradients.of(rows, dimension), bound.init(like, 1.0) if state is None else state)
+    gradients = as_gradients(torch.tensor(rows, dtype=torch.float64).reshape(len(rows), dimension))
+    return bound.sum(gradients, bound.init(gradients.parameters, 1.0) if state is None else state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +60,15 @@ class Releases:
             lot = self.sampling.lot(len(rows), source.stream(Purpose.LOT, step), step)
             noise = source.stream(Purpose.NOISE, step)
             with CurrentStep(source, step):
-                release, state = self.mechanism.step(GivenGradients(rows[torch.from_numpy(lot)]), state, noise)
+                release, state = self.mechanism.step(as_gradients(rows[torch.from_numpy(lot)]), state, noise)
             released.append(release.values[NAME] / self.sampling.lot_size)
         return torch.stack(released)
 
     def dimension(self, size: int) -> int:
         """The number of values that each step releases, for gradients of this size."""
-        state = self.mechanism.init({NAME: torch.zeros(size, dtype=torch.float64)}, self.sampling.lot_size)
-        return self.mechanism.sum(GivenGradients.of([], size), state).dimension
+        gradients = as_gradients(torch.zeros((0, size), dtype=torch.float64))
+        state = self.mechanism.init(gradients.parameters, self.sampling.lot_size)
+        return self.mechanism.sum(gradients, state).dimension
 
     def event(self, size: int) -> Event:
         """The event of all steps, as stated by the noise and the sampling."""
