@@ -104,7 +104,7 @@ class Source:
 
     @staticmethod
     def of_files(page: str, address: str, files: dict[str, str]) -> Source:
-        """A source whose files, given with their SHA-256, all lie below one address."""
+        """A source whose files, given with their SHA-256, are all at one address."""
         return Source(page, tuple(Remote(f"{address}/{file}", file, sha256) for file, sha256 in files.items()))
 
 

@@ -372,7 +372,7 @@ def _encode_targets(name: str, values: Array, declared: Bounds) -> Array:
 
 
 def _hold_out(examples: Examples, share: float) -> tuple[Examples, Examples]:
-    """Examples to train on and to test on; a hash of each row decides, whatever the other rows are."""
+    """Examples to train on and to test on; a hash of each row decides, independently of other rows."""
     inputs, targets = examples
     limit = round(share * 2**64)
     hashes = (

@@ -115,7 +115,7 @@ class SklearnTable:
 
     def make(self) -> Data:
         """The scaled table, split into rows to train on and to test on."""
-        # scikit-learn scales diabetes by its own mean and deviation, which are private, unless told otherwise.
+        # scikit-learn scales diabetes by its own mean and deviation, which are private, by default.
         options: dict[str, Any] = {"scaled": False} if self.name == "diabetes" else {}
         loader = getattr(sklearn_datasets, f"load_{self.name.replace('-', '_')}")
         values, targets = loader(return_X_y=True, **options)

@@ -141,7 +141,7 @@ def _find_texts(where: Path) -> Iterator[tuple[str, bytes]] | None:
 
 
 def _number_texts(files: Iterator[tuple[str, bytes]], where: Path) -> list[Numbered]:
-    """Reviews in the order of their paths, whatever the order in the archive or file system."""
+    """Reviews in the order of their paths, independent of the archive or file system."""
     texts: dict[str, bytes] = {}
     vocabulary: list[str] = []
     with explain_errors(where, "the reviews of IMDb"):

@@ -80,7 +80,7 @@ def read_seed(random_state: Any) -> int | None:
         return int(random_state)
     if not isinstance(random_state, np.random.RandomState):
         raise InvalidArgument(
-            "random_state must be None (cryptographic noise), a whole number, or a numpy RandomState, as everywhere in "
+            "random_state must be None (cryptographic noise), a whole number, or a numpy RandomState, as in "
             f"scikit-learn. Draw a number from a Generator: int(rng.integers(2**31)). Got {random_state!r}."
         )
     return int(random_state.randint(2**31 - 1))
