@@ -20,6 +20,7 @@ from tacit.datasets import Data
 from tacit.gradients import per_example_gradients
 from tacit.gradients.views import Shifts, Views
 from tacit.models.networks import tempered_cnn
+from tacit.training.fit import fit
 
 NETWORK, INGREDIENTS = "network", "ingredients"
 
@@ -80,10 +81,7 @@ def train_network(data: Data, about: Mapping[str, Any], delta: float, seed: int)
         seed=seed,
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=about["learning_rate"], momentum=about["momentum"])
-    for lot in run:
-        run.backward(lot)
-        optimizer.step()
-        mean.update_parameters(model)
+    fit(run, optimizer, [lambda _: mean.update_parameters(model)])
     certified = run.guarantee().epsilon(delta)
     return {"accuracy": _accuracy(model, data), "averaged": _accuracy(mean, data), "certified": certified}
 

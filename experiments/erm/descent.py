@@ -14,6 +14,7 @@ from tacit.erm import Loss
 from tacit.erm.noisy_networks import example_losses
 from tacit.guarantee import Guarantee
 from tacit.stages.mechanism import Mechanism
+from tacit.training.fit import fit
 
 STEPS, LOT_SIZE, CLIP_NORM, STEP_SIZE = 100, 256, 1.0, 1.0
 
@@ -59,9 +60,7 @@ def _descend(
     )
     # The regulariser is no function of the data: its gradient comes after the noise, and costs nothing.
     optimizer = torch.optim.SGD(model.parameters(), lr=STEP_SIZE, weight_decay=regularisation)
-    for lot in run:
-        run.backward(lot)
-        optimizer.step()
+    fit(run, optimizer)
     return Trained(model.eval(), run.guarantee())
 
 

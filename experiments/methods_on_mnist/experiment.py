@@ -26,6 +26,7 @@ from torch.nn.functional import cross_entropy
 from tacit import Budget, Poisson, PrivateRun, datasets, methods
 from tacit.datasets import Data
 from tacit.stages.mechanism import Mechanism
+from tacit.training.fit import fit
 from tacit.workflows.scoring import network_for, score
 
 FOLDER = Path(__file__).parent
@@ -98,9 +99,7 @@ def train(data: Data, form: str, epsilon: float, seed: int, learning_rate: float
         optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate * ADAM_FACTOR)
     else:
         optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate)
-    for lot in run:
-        run.backward(lot)
-        optimizer.step()
+    fit(run, optimizer)
     # Who diverged answers with no numbers, and gets nothing right.
     accuracy = finite(score(model, data).value) or 0.0
     certified = run.guarantee().epsilon(DELTA)

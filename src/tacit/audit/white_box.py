@@ -32,6 +32,7 @@ from tacit.audit.statistics import error_points
 from tacit.errors import CannotResume, InvalidArgument, NotProven
 from tacit.gradients.losses import Loss
 from tacit.stages.mechanism import Mechanism
+from tacit.training.fit import Step, fit
 from tacit.training.lots import NoGradients
 from tacit.training.plan import Schedule
 from tacit.training.run import PrivateRun
@@ -147,18 +148,22 @@ def _make_steps(
 ) -> None:
     saved = time.monotonic()
     with progress("training with canaries", run.steps, run.step) as advance:
-        for lot in run:
-            run.backward(lot)
+
+        def look_and_save(_: Step) -> bool:
+            nonlocal saved
+            # The released gradient is still in p.grad after the step.
             watch.see()
-            optimizer.step()
             advance()
-            stopped = is_stopped()
-            if stopped or time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
+            is_due = time.monotonic() - saved > _SECONDS_BETWEEN_SAVES
+            if is_due:
                 kept.save(run, watch, optimizer)
                 saved = time.monotonic()
-            if stopped and run.step < run.steps:
-                raise KeyboardInterrupt
+            return is_stopped()
+
+        is_finished = fit(run, optimizer, [look_and_save])
     kept.save(run, watch, optimizer)
+    if not is_finished:
+        raise KeyboardInterrupt
 
 
 @final

@@ -30,6 +30,7 @@ from tacit.estimators.by_recipe import fit_by_recipe, read_model, score_by_recip
 from tacit.gradients.losses import Loss
 from tacit.guarantee import Assumption, Guarantee
 from tacit.stages.sampling import Poisson
+from tacit.training.fit import fit
 from tacit.training.run import PrivateRun
 
 _HIDDEN = 32
@@ -147,9 +148,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
             lr=_validate.positive("learning_rate", self.learning_rate),
             momentum=_validate.unit("momentum", self.momentum),
         )
-        for lot in run:
-            run.backward(lot)
-            optimizer.step()
+        fit(run, optimizer)
         guarantee = blocks.complete_guarantee(self, run.guarantee(), None, assumptions)
         blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, targets.numpy())
         self.module_, self.guarantee_ = model.eval(), guarantee

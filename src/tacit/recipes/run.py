@@ -30,7 +30,7 @@ from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise import GaussianNoise
 from tacit.stages.sampling import Poisson
 from tacit.training.charging import make_course
-from tacit.training.lots import Lot
+from tacit.training.fit import fit
 from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
 from tacit.training.spending import NOTHING_FITTED_BEFORE
@@ -282,15 +282,9 @@ class RecipeRun:
     def __init__(self, prepared: PreparedInputs, run: PrivateRun, optimizer: torch.optim.Optimizer) -> None:
         self.prepared, self.run, self.optimizer = prepared, run, optimizer
 
-    def step(self, lot: Lot) -> None:
-        """One noisy gradient, and one step along it."""
-        self.run.backward(lot)
-        self.optimizer.step()
-
     def finish(self) -> TrainedModel:
         """Make the remaining steps, and return the model."""
-        for lot in self.run:
-            self.step(lot)
+        fit(self.run, self.optimizer)
         return TrainedModel(self.run.model.eval(), self.prepared, self.guarantee())
 
     def guarantee(self) -> Guarantee:
