@@ -210,7 +210,8 @@ def test_a_noise_law_in_one_file_is_accounted_for_and_its_events_can_be_saved(to
 def test_a_noise_law_in_one_file_is_listed_compared_and_trained_with(toy_law, tmp_path):
     assert list_families()["toy_logistic"] is toy_law
     assert "toy_logistic" in {one.name for one in compare_families(Setting((1.0,)), epsilon=1.0, delta=1e-5)}
-    assert "logistic" in run("noise --families --epsilon 1 --delta 1e-5 --dimension 1")
+    assert "logistic" in run(f"noise --families --epsilon 1 --delta 1e-5 --dimension 1 --plot {tmp_path / 'laws.svg'}")
+    assert "logistic" in (tmp_path / "laws.svg").read_text()
     settings = f"--epsilon 5 --delta 1e-3 --steps 5 --out {tmp_path / 'run'}"
     run(f"train iris --method encoded --set noise=toy_logistic {settings}")
     proven = json.loads((tmp_path / "run" / "guarantee.json").read_text())["proven"]

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from tacit.accounting.densities import Floats
+from tacit.stages.noise import find_family
 from tacit.stages.noise.compare import FamilyError, Setting, trace
 
 # Colours of Okabe and Ito, for all kinds of colour vision; markers differ too.
@@ -22,13 +23,8 @@ _STYLES: dict[str, dict[str, Any]] = {
     "variance_gamma": {"color": "#009E73", "linewidth": 1.8, "marker": "^"},
     "sech": {"color": "#AA4499", "linewidth": 1.8, "marker": "D"},
 }
-_NAMES = {
-    "gaussian": "Gaussian",
-    "student_t": "Student-t, 9 dof",
-    "laplace": "Laplace",
-    "variance_gamma": "variance-gamma",
-    "sech": "sech",
-}
+# Laws that are not listed above are drawn in these.
+_OTHERS = ("#56B4E9", "#E69F00", "#882255", "#999933")
 _FACTORS = np.geomspace(0.45, 2.6, 7)
 
 
@@ -40,12 +36,16 @@ def draw_families(setting: Setting, found: Sequence[FamilyError], *, epsilon: fl
     figure = Figure(figsize=(11.0, 5.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     named = {one.name: one for one in found if math.isfinite(one.l1)}
-    curves = {name: trace(setting, name, _FACTORS * named[name].multiplier, delta) for name in _STYLES if name in named}
+    others = sorted(name for name in named if name not in _STYLES)
+    order = [*(name for name in _STYLES if name in named), *others]
+    more = {name: {"color": _OTHERS[i % len(_OTHERS)], "marker": "v"} for i, name in enumerate(others)}
+    curves = {name: trace(setting, name, _FACTORS * named[name].multiplier, delta) for name in order}
     gaussian = curves["gaussian"]
     for name, (spent, l1, l2) in curves.items():
-        left.plot(spent, l1, label=_NAMES[name], markersize=5, **_STYLES[name])
-        _draw_ratio(right, name, spent, l1 / _at(gaussian[0], gaussian[1], spent), "-")
-        _draw_ratio(right, name, spent, l2 / _at(gaussian[0], gaussian[2], spent), (0, (4, 2)))
+        style = _STYLES.get(name) or more[name]
+        left.plot(spent, l1, label=find_family(name).label, markersize=5, **style)
+        _draw_ratio(right, style, spent, l1 / _at(gaussian[0], gaussian[1], spent), "-")
+        _draw_ratio(right, style, spent, l2 / _at(gaussian[0], gaussian[2], spent), (0, (4, 2)))
     left.set_ylabel("expected L1 error, in clip norms")
     left.set_yscale("log")
     left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -61,9 +61,9 @@ def draw_families(setting: Setting, found: Sequence[FamilyError], *, epsilon: fl
     return figure
 
 
-def _draw_ratio(axes: Axes, name: str, spent: Floats, ratio: Floats, line: Any) -> None:
+def _draw_ratio(axes: Axes, style: dict[str, Any], spent: Floats, ratio: Floats, line: Any) -> None:
     known = np.isfinite(ratio)
-    axes.plot(spent[known], ratio[known], markersize=5, **{**_STYLES[name], "linestyle": line})
+    axes.plot(spent[known], ratio[known], markersize=5, **{**style, "linestyle": line})
 
 
 def _at(spent: Floats, errors: Floats, epsilons: Floats) -> Floats:
