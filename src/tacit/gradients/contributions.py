@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -229,7 +230,14 @@ def square_rows(rows: Tensor) -> Tensor:
     """The squared norm of each row. Short rows are summed by a product with ones, twice as fast as torch's norm."""
     if rows.shape[1] > _SHORT:
         return take_norms(rows).square_()
-    return rows.square() @ rows.new_ones(rows.shape[1])
+    return rows.square() @ _make_ones(rows.shape[1], rows.dtype, rows.device)
+
+
+@lru_cache(maxsize=64)
+def _make_ones(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    # Not made in torch.inference_mode, where it would be of no use to later lots.
+    with torch.inference_mode(False):
+        return torch.ones(count, dtype=dtype, device=device)
 
 
 def square_norms(values: Tensor, known: dict[int, Tensor]) -> Tensor:
@@ -320,9 +328,8 @@ class LotGradients:
     def norms(self) -> Tensor:
         """[B]: each example's gradient norm over all trainable parameters; NaN or infinite if it is not finite."""
         if self._norms is None:
-            squares = self._by_parameter()
-            zeros = self.losses.new_zeros(len(self))
-            self._norms = torch.stack(list(squares.values())).sum(0).sqrt_() if squares else zeros
+            squares = self._by_parameter().values()
+            self._norms = reduce(torch.add, squares).sqrt() if squares else self.losses.new_zeros(len(self))
         return self._norms
 
     def _by_parameter(self) -> Tensors:

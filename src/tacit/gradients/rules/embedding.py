@@ -51,7 +51,8 @@ def embedding(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution
         return {}
     size, rows = grads.shape[0], weight.shape[0]
     padding = -1 if padding is None else padding % rows
-    flat = grads.reshape(size, -1, weight.shape[1]).to(widen(weight.dtype))
+    flat, dtype = grads.reshape(size, -1, weight.shape[1]), widen(weight.dtype)
+    flat = flat if flat.dtype == dtype else flat.to(dtype)
     return {id(weight): TableContribution(flat, front(tokens).reshape(size, -1), rows, padding)}
 
 
