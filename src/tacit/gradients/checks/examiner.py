@@ -28,13 +28,14 @@ from tacit.gradients.checks.labels import (
     Label,
     Mixed,
     Operands,
+    Operation,
     Rows,
     Stride,
     find_room,
     is_private,
     locate_rows,
 )
-from tacit.gradients.checks.operations import CONSTANTS, HOST, OPERATIONS, RANDOM, Operation
+from tacit.gradients.checks.operations import CONSTANTS, HOST, OPERATIONS, RANDOM
 from tacit.gradients.trace import Unclear, iter_tensors
 
 # These read values only to check them, and raise if they are not valid.

@@ -6,10 +6,6 @@ and compares the others, for every entry.
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
 from tacit.gradients.checks import axes, indexing
 from tacit.gradients.checks.axes import AxisRule, along, last, one_axis
 
@@ -118,50 +114,3 @@ _local_scalar_dense is_nonzero equal item nonzero masked_select allclose
 _unique2 unique_dim unique_consecutive repeat_interleave
 """
 HOST = frozenset(_HOST.split())
-
-# Types of arguments that are numbers, or may be: torch takes a number for a tensor.
-_NUMBERS = frozenset({"number", "float", "Optional[number]", "Optional[float]", "Tensor"})
-
-
-class Operation:
-    """An operation of torch by its schema: its name, its arguments, and which of them it writes to."""
-
-    _known: dict[Any, Operation] = {}  # noqa: RUF012
-
-    def __init__(self, func: Any) -> None:
-        schema = func._schema
-        name = schema.name.removeprefix("aten::")
-        self.written = tuple(
-            argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write
-        )
-        # These change how a tensor lies in its storage, but no value: seen whenever the tensor is used.
-        if torch.Tag.inplace_view in func.tags and name not in ("set_", "resize_"):
-            self.written = ()
-        is_in_place = name.endswith("_") and not name.endswith("__") and self.written == ("self",)
-        self.name = name[:-1] if is_in_place else name
-        self.is_sized_by_values = torch.Tag.dynamic_output_shape in func.tags
-        self.arguments = tuple(argument.name for argument in schema.arguments)
-        # Positions have a label of their own.
-        self._numbers = [a.name for a in schema.arguments if str(a.type) in _NUMBERS and name != "arange"]
-        self.defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-
-    @staticmethod
-    def of(func: Any) -> Operation:
-        """The operation, looked up once."""
-        found = Operation._known.get(func)
-        if found is None:
-            found = Operation._known[func] = Operation(func)
-        return found
-
-    def numbers(self, given: dict[str, Any]) -> list[Any]:
-        """The arguments that take part in the arithmetic, unless they are the defaults."""
-        numbers = ((name, given.get(name)) for name in self._numbers)
-        return [
-            value
-            for name, value in numbers
-            if isinstance(value, (int, float, complex)) and value != self.defaults.get(name)
-        ]
-
-    def name_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """All arguments by their names."""
-        return self.defaults | dict(zip(self.arguments, args, strict=False)) | kwargs
