@@ -178,6 +178,12 @@ def test_a_method_can_be_registered_without_a_package(install, monkeypatch):
         registry.register(other)
 
 
+def test_a_package_cannot_replace_a_method(install):
+    install("toy_method", TOY_METHOD.replace('name="toy"', 'name="dpsgd"'), registry.GROUP)
+    with pytest.raises(InvalidArgument, match="already a method 'dpsgd'"):
+        registry.list_methods()
+
+
 def test_an_entry_that_must_be_executed_is_refused(install):
     install("toy_method", TOY_METHOD.replace('"Doe 2026",\n    idea', 'str("Doe 2026"),\n    idea'), registry.GROUP)
     with pytest.raises(InvalidArgument, match="literal values"):

@@ -72,7 +72,7 @@ def output_perturbation(
         )
     problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
     moved = training.sensitivity(problem)
-    plan = _rigorous(budget, moved) if mode == "rigorous" else _published(training, problem, budget, constant, moved)
+    plan = _rigorous(budget, moved) if mode == "rigorous" else _follow_paper(training, problem, budget, constant, moved)
     source = source_for(seed)
     noisy = plan.add(training.fit(problem), moved, source.stream(Purpose.NOISE, 0))
     return release_result(
@@ -117,7 +117,7 @@ def _rigorous(budget: Allowance, moved: float) -> _Plan:
     return _Plan(_OUTWARDS / gdp.mu(budget.epsilon, budget.delta), budget.epsilon, Published(_NAME))
 
 
-def _published(training: Training, problem: Problem, budget: Allowance, constant: float, moved: float) -> _Plan:
+def _follow_paper(training: Training, problem: Problem, budget: Allowance, constant: float, moved: float) -> _Plan:
     """The noise of the training's paper, in units of the proven sensitivity `moved`."""
     match training:
         case Minimiser():

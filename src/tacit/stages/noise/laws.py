@@ -74,7 +74,8 @@ def list_families() -> dict[str, Family]:
 def find_family(name: str | Family) -> Family:
     """The law of that name, or `name` itself if it is a law."""
     if isinstance(name, str):
-        families = list_families()
+        # Looking through installed packages takes milliseconds, and plots ask often.
+        families = _families if name in _families else list_families()
         if name not in families:
             raise InvalidArgument(f"noise must be one of {', '.join(map(repr, families))}. Got {name!r}.")
         return families[name]
