@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from support.report_folders import tacit
+from support.report_folders import run_command
 from tacit._files import open_private
 from tacit.training.folder import RunFolder
 
@@ -16,7 +16,7 @@ def mode(path) -> int:
 
 @pytest.mark.parametrize("how", ["--steps 3", "--recipe auto"])
 def test_what_must_stay_private_can_be_read_by_its_owner_only(tmp_path, how):
-    tacit(f"train iris --epsilon 3 {how} --out {tmp_path / 'run'}")
+    run_command(f"train iris --epsilon 3 {how} --out {tmp_path / 'run'}")
     private = {"settings.json", "run.safetensors", "run.previous.safetensors", "journal.jsonl"}
     there = {path.name: mode(path) for path in (tmp_path / "run").iterdir()}
     assert {"settings.json", "run.safetensors"} <= there.keys()

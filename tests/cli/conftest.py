@@ -18,7 +18,7 @@ class Run:
 
 
 @pytest.fixture
-def tacit(monkeypatch, capsys):
+def run_cli(monkeypatch, capsys):
     """A function from a command line to its `Run`."""
 
     def run(line: str) -> Run:

@@ -33,7 +33,7 @@ def make_model(shape, classes):
 
 
 @pytest.fixture(autouse=True)
-def run(tacit, tmp_path, in_a_folder_of_its_own, one_thread):
+def run(run_cli, tmp_path, in_a_folder_of_its_own, one_thread):
     """A run of a model that the user wrote, on a table of the user's own."""
     rng = np.random.default_rng(0)
     rows = [f"{dose:.3f},{40 + 8 * dose:.3f},{'ill' if dose > 5 else 'healthy'}" for dose in rng.uniform(0, 10, 200)]
@@ -41,7 +41,7 @@ def run(tacit, tmp_path, in_a_folder_of_its_own, one_thread):
     (tmp_path / "bounds.toml").write_text(BOUNDS)
     (tmp_path / "net.py").write_text(NET)
     line = "train patients.csv --target outcome --bounds bounds.toml --model net.py:make_model"
-    done = tacit(f"{line} --multiplier 2 --steps 3 --out first")
+    done = run_cli(f"{line} --multiplier 2 --steps 3 --out first")
     assert done.code == 0, done.err
 
 
@@ -49,8 +49,8 @@ def guarantee_in(tmp_path):
     return Guarantee.from_json((tmp_path / "first" / "guarantee.json").read_text())
 
 
-def test_a_model_whose_examples_do_not_meet_passes_in_one_line(tacit, tmp_path):
-    done = tacit("audit first --canaries 0")
+def test_a_model_whose_examples_do_not_meet_passes_in_one_line(run_cli, tmp_path):
+    done = run_cli("audit first --canaries 0")
     assert done.code == 0, done.err
     assert "Removing one example moves the released sum by at most" in done.out
     kept = json.loads((tmp_path / "first" / "audit" / "audit.json").read_text())["neighbours"]
@@ -62,9 +62,9 @@ def test_a_model_whose_examples_do_not_meet_passes_in_one_line(tacit, tmp_path):
     assert not guarantee.errors
 
 
-def test_a_model_that_is_refused_by_now_ends_with_1(tacit, tmp_path):
+def test_a_model_that_is_refused_by_now_ends_with_1(run_cli, tmp_path):
     (tmp_path / "net.py").write_text(CENTRED)
-    done = tacit("audit first --canaries 20")
+    done = run_cli("audit first --canaries 20")
     assert done.code == 1, done.err
     assert "the proof does not apply" in done.out
     assert "AUC" not in done.out
@@ -72,22 +72,22 @@ def test_a_model_that_is_refused_by_now_ends_with_1(tacit, tmp_path):
     assert json.loads((tmp_path / "first" / "audit" / "audit.json").read_text())["neighbours"]["refusal"]
 
 
-def test_a_sum_that_moves_too_far_ends_with_1_and_is_resolved_by_a_later_audit(tacit, tmp_path, monkeypatch):
+def test_a_sum_that_moves_too_far_ends_with_1_and_is_resolved_by_a_later_audit(run_cli, tmp_path, monkeypatch):
     worst = Neighbour("removed", 0, 8, 0, 2)
     with monkeypatch.context() as patch:
         patch.setattr("tacit.workflows.audit_target.neighbour_test", lambda *_, **__: NeighbourTest(3.42, 64, worst))
-        done = tacit("audit first --json")
+        done = run_cli("audit first --json")
     assert done.code == 1, done.err
     said = json.loads(done.out)
     assert (said["neighbours"]["movement"], said["audit"], said["membership"]) == (3.42, None, {})
     assert "moves the released sum by 3.42 clip norms" in said["neighbours"]["sentence"]
     assert guarantee_in(tmp_path).errors
-    assert tacit("audit first --canaries 0").code == 0
+    assert run_cli("audit first --canaries 0").code == 0
     assert not guarantee_in(tmp_path).errors
 
 
-def test_models_that_tacit_ships_are_not_tested(tacit, tmp_path):
-    tacit("train patients.csv --target outcome --bounds bounds.toml --multiplier 2 --steps 2 --out second")
-    done = tacit("audit second --canaries 0 --json")
+def test_models_that_tacit_ships_are_not_tested(run_cli, tmp_path):
+    run_cli("train patients.csv --target outcome --bounds bounds.toml --multiplier 2 --steps 2 --out second")
+    done = run_cli("audit second --canaries 0 --json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["neighbours"] is None

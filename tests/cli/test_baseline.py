@@ -10,7 +10,7 @@ import torch
 from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 
 import tacit.workflows.baseline
-from support.report_folders import tacit as command
+from support.report_folders import run_command
 from tacit.datasets import load
 from tacit.workflows.baseline import HOW, Plain, baseline
 
@@ -53,8 +53,8 @@ def test_it_is_as_good_as_the_best_linear_regression():
 def test_a_private_run_of_few_steps_does_not_beat_it(tmp_path):
     for data, better in (("breast-cancer", 1), ("diabetes", -1)):
         folder = tmp_path / data
-        command(f"train {data} --epsilon 3 --steps 30 --out {folder}")
-        command(f"report {folder}")
+        run_command(f"train {data} --epsilon 3 --steps 30 --out {folder}")
+        run_command(f"report {folder}")
         utility = json.loads((folder / "report.json").read_text())["utility"]
         assert better * utility["non_private"]["final"] > better * utility["final"]
         assert utility["non_private"]["how"] == HOW

@@ -8,7 +8,8 @@ import pytest
 from support.published_files import CARD, write_published
 from tacit.datasets._data import count_training_rows
 from tacit.errors import Caution
-from tacit.workflows.cautions import large_delta, said_plainly
+from tacit.cli.output import print_cautions
+from tacit.workflows.cautions import check_delta
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 PUBLISHED = count_training_rows(284_807)
@@ -36,40 +37,40 @@ def few_cards(tmp_path):
 @pytest.mark.parametrize(
     ("line", "advice"),
     [
-        ("train creditcard --multiplier 2 --steps 2", "--population, and --lot-size so that it fits that."),
-        ("train creditcard --epsilon 3", "declare it by --population."),
-        ("compare creditcard --methods dpsgd", "--population, and --lot-size so that it fits that."),
-        (f"tune creditcard --epsilon 3 {TRIALS}", "--population, and --lot-size so that it fits that."),
+        ("train creditcard --multiplier 2 --steps 2", "with --population, and a --lot-size that fits."),
+        ("train creditcard --epsilon 3", "with --population."),
+        ("compare creditcard --methods dpsgd", "with --population, and a --lot-size that fits."),
+        (f"tune creditcard --epsilon 3 {TRIALS}", "with --population, and a --lot-size that fits."),
     ],
     ids=["train", "recipe", "compare", "tune"],
 )
-def test_a_copy_of_another_size_is_not_trained_on_in_silence(tacit, nothing_is_compared, line, advice):
-    run = tacit(f"{line} --data-path cards.csv")
+def test_a_copy_of_another_size_is_not_trained_on_in_silence(run_cli, nothing_is_compared, line, advice):
+    run = run_cli(f"{line} --data-path cards.csv")
     (said,) = warnings_in(run)
-    assert f"has fewer examples to train on than the {PUBLISHED:,} that lots are planned for" in said
+    assert f"it has fewer training examples than the published {PUBLISHED:,}." in said
     assert said.endswith(advice)
     # How many there are is private: 48 are trained on, 12 are public.
     assert "48" not in said.replace(f"{PUBLISHED:,}", "")
 
 
-def test_whoever_declares_the_population_is_not_told_again(tacit):
-    run = tacit("train creditcard --multiplier 2 --steps 2 --population 48 --lot-size 24 --data-path cards.csv")
+def test_whoever_declares_the_population_is_not_told_again(run_cli):
+    run = run_cli("train creditcard --multiplier 2 --steps 2 --population 48 --lot-size 24 --data-path cards.csv")
     assert (run.code, run.err) == (0, "")
 
 
-def test_a_copy_with_more_than_was_published_is_said_to_have_more(tacit, tmp_path):
+def test_a_copy_with_more_than_was_published_is_said_to_have_more(run_cli, tmp_path):
     write_published("breast-cancer-wisconsin", tmp_path)
     file = tmp_path / "breast-cancer-wisconsin.data"
     file.write_text(file.read_text() * 710)
-    (said,) = warnings_in(tacit("train breast-cancer-wisconsin --multiplier 2 --steps 2 --data-path ."))
-    assert f"has more examples to train on than the {count_training_rows(699)} that" in said
+    (said,) = warnings_in(run_cli("train breast-cancer-wisconsin --multiplier 2 --steps 2 --data-path ."))
+    assert f"it has more training examples than the published {count_training_rows(699)}." in said
 
 
-def test_a_whole_copy_is_trained_on_without_a_word(tacit, tmp_path):
+def test_a_whole_copy_is_trained_on_without_a_word(run_cli, tmp_path):
     write_published("breast-cancer-wisconsin", tmp_path)
     file = tmp_path / "breast-cancer-wisconsin.data"
     file.write_text(file.read_text() * 699)
-    run = tacit("train breast-cancer-wisconsin --multiplier 2 --steps 2 --data-path .")
+    run = run_cli("train breast-cancer-wisconsin --multiplier 2 --steps 2 --data-path .")
     assert (run.code, run.err) == (0, "")
 
 
@@ -89,24 +90,24 @@ def patients(tmp_path):
 
 @pytest.mark.parametrize(("declared", "far"), [(3_000, "far fewer"), (30, "far more"), (380, None)])
 @pytest.mark.parametrize("line", ["train {} --multiplier 2 --steps 2", "train {} --epsilon 8 --steps 2"])
-def test_a_table_far_from_what_was_declared_is_not_trained_on_in_silence(tacit, patients, line, declared, far):
-    said = warnings_in(tacit(f"{line.format(patients(declared))} --json"))
+def test_a_table_far_from_what_was_declared_is_not_trained_on_in_silence(run_cli, patients, line, declared, far):
+    said = warnings_in(run_cli(f"{line.format(patients(declared))} --json"))
     assert [
-        f"patients has {far} examples to train on than the {declared * 4 // 5:,} that" in each for each in said
+        f"has {far} training examples than the declared population of {declared * 4 // 5:,}." in each for each in said
     ] == ([] if far is None else [True])
     assert not [each for each in said if "300" in each.replace("3,000", "")]
 
 
 @pytest.mark.parametrize("line", ["compare {} --methods dpsgd", f"tune {{}} --epsilon 3 {TRIALS}"])
-def test_nor_is_it_compared_or_tuned_on(tacit, patients, nothing_is_compared, line):
-    (said,) = warnings_in(tacit(line.format(patients(3_000))))
-    assert "declare that as rows in the bounds, or by --population, and --lot-size so that it fits that." in said
+def test_nor_is_it_compared_or_tuned_on(run_cli, patients, nothing_is_compared, line):
+    (said,) = warnings_in(run_cli(line.format(patients(3_000))))
+    assert "as rows in the bounds, or with --population, and a --lot-size that fits." in said
 
 
-def test_a_declared_population_far_from_a_published_set_is_told(tacit):
-    (said,) = warnings_in(tacit("train iris --multiplier 2 --steps 2 --population 1000 --lot-size 100"))
-    assert "iris has far fewer examples to train on than the 1,000 that were declared" in said
-    assert "declare that by --population, and" in said
+def test_a_declared_population_far_from_a_published_set_is_told(run_cli):
+    (said,) = warnings_in(run_cli("train iris --multiplier 2 --steps 2 --population 1000 --lot-size 100"))
+    assert "iris has far fewer training examples than the declared population of 1,000." in said
+    assert "declare it with --population, and" in said
 
 
 def leaves(values, place=()) -> dict[tuple[str, ...], object]:
@@ -120,16 +121,16 @@ def leaves(values, place=()) -> dict[tuple[str, ...], object]:
 MADE_OF_RELEASES = {"test", "fingerprint", "final", "interval", "noise_std", "by_step", "sentences", "out", "salt"}
 
 
-def test_what_was_counted_goes_into_nothing_that_is_released(tacit, patients, tmp_path):
+def test_what_was_counted_goes_into_nothing_that_is_released(run_cli, patients, tmp_path):
     outputs, found = [], []
     for count in (300, 40):
         line = patients(300)
         table = (tmp_path / "patients.csv").read_text().splitlines()
         (tmp_path / "patients.csv").write_text("\n".join(table[: 1 + count]))
-        run = tacit(f"train {line} --multiplier 2 --steps 2 --seed 1 --out run{count}")
+        run = run_cli(f"train {line} --multiplier 2 --steps 2 --seed 1 --out run{count}")
         assert len(warnings_in(run)) == (count == 40)
         outputs.append(run.out)
-        tacit(f"report run{count}")
+        run_cli(f"report run{count}")
         released = [
             path for path in (tmp_path / f"run{count}").rglob("*") if path.suffix in (".json", ".html", ".jsonl")
         ]
@@ -156,20 +157,20 @@ def test_what_was_counted_goes_into_nothing_that_is_released(tacit, patients, tm
     ],
     ids=["recipe", "train", "compare", "plan", "noise", "tune"],
 )
-def test_a_delta_with_which_an_example_could_be_published_is_not_taken_in_silence(tacit, nothing_is_compared, line):
-    (said,) = warnings_in(tacit(f"{line} --delta 0.02 --json"))
+def test_a_delta_with_which_an_example_could_be_published_is_not_taken_in_silence(run_cli, nothing_is_compared, line):
+    (said,) = warnings_in(run_cli(f"{line} --delta 0.02 --json"))
     assert "delta 0.02 is not below 1/119, one over the population" in said
 
 
-def test_a_delta_that_covers_all_that_leaks_is_refused(tacit):
-    run = tacit("train iris --multiplier 2 --steps 2 --delta 0.5")
+def test_a_delta_that_covers_all_that_leaks_is_refused(run_cli):
+    run = run_cli("train iris --multiplier 2 --steps 2 --delta 0.5")
     assert (run.code, run.out) == (2, "")
-    assert "delta alone covers all that leaks" in run.err
+    assert "delta alone covers everything that leaks" in run.err
     assert "far below 1/119" in run.err
 
 
 def test_what_loading_says_is_a_sentence_and_other_warnings_are_as_ever(capsys):
-    with warnings.catch_warnings(record=True) as others, said_plainly():
+    with warnings.catch_warnings(record=True) as others, print_cautions():
         warnings.simplefilter("always")
         warnings.warn("This copy is small.", Caution, stacklevel=1)
         warnings.warn("Old.", DeprecationWarning, stacklevel=1)
@@ -179,4 +180,4 @@ def test_what_loading_says_is_a_sentence_and_other_warnings_are_as_ever(capsys):
 
 @pytest.mark.parametrize(("delta", "is_large"), [(1 / 100, True), (0.99 / 100, False), (1e-5, False)])
 def test_delta_is_large_from_one_over_the_population(delta, is_large):
-    assert (large_delta(delta, 100) is not None) == is_large
+    assert (check_delta(delta, 100) is not None) == is_large

@@ -54,17 +54,17 @@ def ended(pids):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists the processes of a process")
-def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, tacit):
+def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, run_cli):
     # Ctrl-C: what is finished is kept, and the way on is told.
     process = begun(tmp_path)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=WAIT)
     assert (process.returncode, out) == (130, "")
     first = cells_in(tmp_path)
-    assert f"Stopped. {len(first)} of 15 cells are trained and kept in {tmp_path}. Go on with: tacit compare" in err
+    assert f"Stopped. {len(first)} of 15 results are kept in {tmp_path}. Continue with: tacit compare" in err
     assert 0 < len(first) < 15
     # Its report says what is missing.
-    told = tacit(f"report {tmp_path}").out
+    told = run_cli(f"report {tmp_path}").out
     assert f"UNFINISHED, {len(first)} of 15 cells trained" in told
     assert f"{len(first)} of 15 cells are trained, so" in (tmp_path / "report.html").read_text()
     # A kill: its processes do not go on without it.
@@ -79,13 +79,13 @@ def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, taci
     # The same command trains what is missing or damaged, and nothing else twice.
     damaged = tmp_path / "cells" / min(first)
     damaged.write_bytes(damaged.read_bytes()[:100])
-    run = tacit(f"{shlex.join(COMMAND[3:])} --epsilon 1,2 --steps 200 --workers 1 --out {tmp_path}")
+    run = run_cli(f"{shlex.join(COMMAND[3:])} --epsilon 1,2 --steps 200 --workers 1 --out {tmp_path}")
     third = cells_in(tmp_path)
     assert len(third) == 2 * 2 * 3 + 3
     assert {name for name, when in second.items() if third[name] != when} == {damaged.name}
-    assert f"{damaged} is damaged, and is trained again." in run.err
+    assert f"{damaged} is damaged and is trained again." in run.err
     assert "accuracy at ε 1" in run.out
-    assert f"The report: {tmp_path / 'report.html'}" in run.out
+    assert f"Report: {tmp_path / 'report.html'}" in run.out
     assert (tmp_path / "report.html").is_file()
 
 
@@ -105,7 +105,7 @@ def test_ctrl_c_in_the_first_seconds_reaches_all_processes_and_is_answered_in_on
     out, err = process.communicate(timeout=WAIT)
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
-    assert "cells are trained and kept in" in err
+    assert "results are kept in" in err
     assert ended(children)
 
 
@@ -160,7 +160,7 @@ def test_cells_of_another_comparison_are_not_taken_for_this_one(tmp_path):
     }
     for name, (other, changed) in others.items():
         with pytest.raises(CannotResume, match=rf"holds another comparison: {name} differ"):
-            changed.keep(other, tmp_path, "another")
+            changed.write(other, tmp_path, "another")
 
 
 def test_a_comparison_of_an_older_tacit_is_not_gone_on_with(tmp_path):
@@ -190,11 +190,11 @@ def test_the_population_is_the_one_that_lots_are_drawn_from(tmp_path):
     assert plan["data"]["population"] == plan["settings"]["population"] == 60
 
 
-def test_the_command_is_kept_as_it_was_typed(tacit, tmp_path, monkeypatch):
+def test_the_command_is_kept_as_it_was_typed(run_cli, tmp_path, monkeypatch):
     monkeypatch.setattr("tacit.workflows.compare.run_jobs", lambda *_: False)
     line = f"compare iris --methods dpsgd --out {tmp_path / 'out'}"
     monkeypatch.setattr("sys.argv", ["tacit", *shlex.split(line)])
-    assert f"Go on with: tacit {line}" in tacit(line).err
+    assert f"Continue with: tacit {line}" in run_cli(line).err
     (plan,) = json.loads((tmp_path / "out/comparison.json").read_text())["plans"]
     assert plan["command"] == f"tacit {line}"
 
@@ -209,8 +209,8 @@ def test_epsilons_that_differ_in_their_last_digits_have_files_of_their_own():
     ]
 
 
-def test_a_command_that_is_refused_leaves_the_plan_as_it_was(tacit, tmp_path):
-    assert tacit(f"compare iris --workers 0 --out {tmp_path / 'new'}").code == 2
+def test_a_command_that_is_refused_leaves_the_plan_as_it_was(run_cli, tmp_path):
+    assert run_cli(f"compare iris --workers 0 --out {tmp_path / 'new'}").code == 2
     assert not (tmp_path / "new").exists()
 
 
@@ -227,7 +227,7 @@ def test_the_model_without_privacy_is_always_there():
 
 
 @pytest.mark.parametrize(("mode", "flag"), [("paper", ""), ("both", " --json")])
-def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, tacit, tmp_path, monkeypatch):
+def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, run_cli, tmp_path, monkeypatch):
     names = "dpsgd,noisy_sgd,directional,pruned,input_perturbation"
     before = []
 
@@ -236,12 +236,12 @@ def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, t
         return False
 
     monkeypatch.setattr("tacit.workflows.compare.run_jobs", nothing_is_trained)
-    run = tacit(f"compare iris --methods {names} --mode {mode} --out {tmp_path / 'out'}{flag}")
+    run = run_cli(f"compare iris --methods {names} --mode {mode} --out {tmp_path / 'out'}{flag}")
     assert len(before) == 1
     assert (run.code, run.out) == (130, "")
     warned = [line for line in run.err.splitlines() if line.startswith("WARNING")]
     assert [line.split(" as published is refuted")[0].rsplit(" ", 1)[1] for line in warned] == names.split(",")[1:]
-    assert run.err.startswith("WARNING: what Bu et al. 2019 claim about noisy_sgd as published is refuted.")
+    assert run.err.startswith("WARNING: the claim of Bu et al. 2019 about noisy_sgd as published is refuted.")
     assert all("Nothing is proven about these runs." in line for line in warned[:3])
     assert "Not protected: support, residual." in warned[2]
     assert all(f"Leave out --mode {mode} for a form with a proof" in line for line in warned)
@@ -279,15 +279,15 @@ def test_forms_with_a_proof_are_compared_without_a_warning():
         ("iris --seeds 0", "seeds must be a whole number of at least 1"),
         ("iris --workers 0", "workers must be a whole number of at least 1"),
         ("iris --out /proc/none", "cannot be written to /proc/none"),
-        ("iris --set variant=w1", "Of which method? --set takes METHOD.NAME=VALUE"),
-        ("iris --methods dpsgd --set directional.variant=w1", "compared are dpsgd"),
+        ("iris --set variant=w1", "Which method? --set takes METHOD.NAME=VALUE"),
+        ("iris --methods dpsgd --set directional.variant=w1", "the compared methods are dpsgd"),
         ("iris --methods directional --set directional.variant=w2", "variant must be full, w1"),
         ("missing.csv", "needs --target and --bounds"),
     ],
 )
-def test_nonsense_is_refused_in_one_sentence(tacit, line, words, tmp_path, monkeypatch):
+def test_nonsense_is_refused_in_one_sentence(run_cli, line, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = tacit(f"compare {line}")
+    run = run_cli(f"compare {line}")
     assert (run.code, run.out) == (2, "")
     assert words in run.err
     assert "Traceback" not in run.err

@@ -42,8 +42,8 @@ def refusal(run) -> str:
     ],
     ids=lambda value: " ".join(f"{name} {given}" for name, given in value.items()) if isinstance(value, dict) else "",
 )
-def test_a_number_out_of_its_range_is_named_with_the_range(tacit, changes, words):
-    assert words in refusal(tacit(line(**changes)))
+def test_a_number_out_of_its_range_is_named_with_the_range(run_cli, changes, words):
+    assert words in refusal(run_cli(line(**changes)))
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_a_number_out_of_its_range_is_named_with_the_range(tacit, changes, words
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-def test_what_is_missing_or_said_twice_is_named(tacit, changes, words):
-    assert words in refusal(tacit(line(**changes)))
+def test_what_is_missing_or_said_twice_is_named(run_cli, changes, words):
+    assert words in refusal(run_cli(line(**changes)))
 
 
-def test_what_is_not_a_number_is_said_to_be_none(tacit):
-    run = tacit(line(steps="many"))
+def test_what_is_not_a_number_is_said_to_be_none(run_cli):
+    run = run_cli(line(steps="many"))
     assert run.code == 2
     assert "'many' is not a number. Write it like 14062, 1.1 or 1e-5." in run.err
 
@@ -82,47 +82,47 @@ def test_what_is_not_a_number_is_said_to_be_none(tacit):
         ('{"version": 1, "event": "gaussian", "multiplier": 1, "adjacency": "next_door"}', "next_door"),
     ],
 )
-def test_a_file_without_an_event_is_refused_by_name(tacit, tmp_path, text, words):
+def test_a_file_without_an_event_is_refused_by_name(run_cli, tmp_path, text, words):
     path = tmp_path / "event.json"
     if text is not None:
         path.write_text(text, encoding="utf-8")
-    message = refusal(tacit(f"epsilon --delta 1e-5 --event '{path}'"))
+    message = refusal(run_cli(f"epsilon --delta 1e-5 --event '{path}'"))
     assert words in message
     assert str(path) in message
 
 
-def test_a_file_that_is_not_text_is_refused(tacit, tmp_path):
+def test_a_file_that_is_not_text_is_refused(run_cli, tmp_path):
     path = tmp_path / "event.json"
     path.write_bytes(b"\xff\xfe\x00")
-    assert "is not a text file" in refusal(tacit(f"epsilon --delta 1e-5 --event '{path}'"))
+    assert "is not a text file" in refusal(run_cli(f"epsilon --delta 1e-5 --event '{path}'"))
 
 
 @pytest.mark.parametrize("name", ["picture.gif", "picture", ".png"])
-def test_a_picture_of_unknown_kind_is_refused_before_anything_is_computed(tacit, tmp_path, monkeypatch, name):
+def test_a_picture_of_unknown_kind_is_refused_before_anything_is_computed(run_cli, tmp_path, monkeypatch, name):
     monkeypatch.setattr("tacit.workflows.epsilon.find", lambda *_, **__: pytest.fail("computed"))
-    message = refusal(tacit(f"{line()} --plot '{tmp_path / name}'"))
+    message = refusal(run_cli(f"{line()} --plot '{tmp_path / name}'"))
     assert ".png, .svg or .pdf" in message
 
 
-def test_a_picture_in_a_folder_that_is_not_there_is_refused(tacit, tmp_path):
-    assert "there is no folder" in refusal(tacit(f"{line()} --plot '{tmp_path / 'none' / 'a.png'}'"))
+def test_a_picture_in_a_folder_that_is_not_there_is_refused(run_cli, tmp_path):
+    assert "there is no folder" in refusal(run_cli(f"{line()} --plot '{tmp_path / 'none' / 'a.png'}'"))
 
 
-def test_a_picture_where_a_folder_stands_is_refused(tacit, tmp_path):
+def test_a_picture_where_a_folder_stands_is_refused(run_cli, tmp_path):
     (tmp_path / "a.png").mkdir()
-    assert "not writable" in refusal(tacit(f"{line()} --plot '{tmp_path / 'a.png'}'"))
+    assert "not writable" in refusal(run_cli(f"{line()} --plot '{tmp_path / 'a.png'}'"))
 
 
-def test_a_picture_in_a_folder_without_permission_is_refused(tacit, tmp_path, monkeypatch):
+def test_a_picture_in_a_folder_without_permission_is_refused(run_cli, tmp_path, monkeypatch):
     # As root every folder is writable, so the answer of the system is replaced.
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "not writable" in refusal(tacit(f"{line()} --plot '{tmp_path / 'a.png'}'"))
+    assert "not writable" in refusal(run_cli(f"{line()} --plot '{tmp_path / 'a.png'}'"))
 
 
-def test_a_picture_that_cannot_be_written_after_all_is_an_error(tacit, tmp_path, monkeypatch):
+def test_a_picture_that_cannot_be_written_after_all_is_an_error(run_cli, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
-    message = refusal(tacit(f"{line()} --plot '{tmp_path / 'a.png'}'"))
+    message = refusal(run_cli(f"{line()} --plot '{tmp_path / 'a.png'}'"))
     assert "No space left on device" in message

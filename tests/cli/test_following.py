@@ -55,8 +55,8 @@ def by_hand(images, *, seed, steps, rate, momentum, views, averaging):
     return mean
 
 
-def test_the_recipe_of_the_tempered_network_is_trained_as_it_says(tacit, tmp_path, images):
-    found = tacit(f"{IMAGES} --multiplier 2 --steps 3 --views 2 --seed 5 --out run --json")
+def test_the_recipe_of_the_tempered_network_is_trained_as_it_says(run_cli, tmp_path, images):
+    found = run_cli(f"{IMAGES} --multiplier 2 --steps 3 --views 2 --seed 5 --out run --json")
     assert found.code == 0
     settings = json.loads(found.out)["settings"]
     said = {name: settings[name] for name in ("momentum", "views", "averaging", "clip_norm", "learning_rate")}
@@ -69,8 +69,8 @@ def test_the_recipe_of_the_tempered_network_is_trained_as_it_says(tacit, tmp_pat
         assert torch.allclose(weights[name], value, rtol=1e-4, atol=1e-5), name
 
 
-def test_the_plan_and_the_report_say_how_the_model_follows(tacit, tmp_path, images):
-    plan = " ".join(tacit(f"{IMAGES} --multiplier 2 --steps 2 --views 2 --out run").out.split())
+def test_the_plan_and_the_report_say_how_the_model_follows(run_cli, tmp_path, images):
+    plan = " ".join(run_cli(f"{IMAGES} --multiplier 2 --steps 2 --views 2 --out run").out.split())
     assert "momentum 0.9, 2 views of every image, running mean of the weights with decay 0.98." in plan
     facts = read_run(tmp_path / "run")
     said = dict(facts["settings_in_words"])
@@ -80,43 +80,43 @@ def test_the_plan_and_the_report_say_how_the_model_follows(tacit, tmp_path, imag
     assert "--momentum 0.9 --views 2 --averaging 0.98 --micro-batch 256" in facts["command"]
 
 
-def test_stopped_and_resumed_the_mean_goes_on_too(tacit, tmp_path, images, interrupted_at):
+def test_stopped_and_resumed_the_mean_goes_on_too(run_cli, tmp_path, images, interrupted_at):
     line = f"{IMAGES} --multiplier 2 --steps 5 --views 2 --seed 5"
-    tacit(f"{line} --out whole")
+    run_cli(f"{line} --out whole")
     interrupted_at(step=2)
-    assert tacit(f"{line} --out parts").code == 130
-    assert tacit("train --resume parts").code == 0
+    assert run_cli(f"{line} --out parts").code == 130
+    assert run_cli("train --resume parts").code == 0
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
-def test_without_a_mean_the_last_weights_are_handed_out(tacit, tmp_path):
+def test_without_a_mean_the_last_weights_are_handed_out(run_cli, tmp_path):
     line = "train digits --model mlp --multiplier 4 --steps 6 --seed 7"
     for averaging in ("0", "0.9"):
-        assert tacit(f"{line} --momentum 0.5 --averaging {averaging} --out run{averaging}").code == 0
+        assert run_cli(f"{line} --momentum 0.5 --averaging {averaging} --out run{averaging}").code == 0
     last, mean = (load_file(tmp_path / f"run{averaging}" / "model.safetensors") for averaging in ("0", "0.9"))
     kept = load_file(tmp_path / "run0.9/run.safetensors")
     assert all(any(torch.equal(value, other) for other in kept.values()) for value in last.values())
     assert not torch.equal(last["1.weight"], mean["1.weight"])
 
 
-def test_what_goes_without_saying_is_not_said(tacit):
-    said = json.loads(tacit("train iris --multiplier 4 --steps 2 --json").out)["settings"]
+def test_what_goes_without_saying_is_not_said(run_cli):
+    said = json.loads(run_cli("train iris --multiplier 4 --steps 2 --json").out)["settings"]
     assert not {"momentum", "views", "averaging"} & said.keys()
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("train iris --epsilon 1 --views 4", "--views shows images shifted, and iris holds none"),
+        ("train iris --epsilon 1 --views 4", "iris has no images"),
         ("train iris --epsilon 1 --model tempered", "--model tempered is for images"),
-        ("train iris --epsilon 1 --method noisy_adam --momentum 0.9", "Adam has a momentum of its own"),
+        ("train iris --epsilon 1 --method noisy_adam --momentum 0.9", "Adam has its own momentum"),
         ("train iris --epsilon 1 --momentum 1", "momentum"),
         ("train iris --epsilon 1 --averaging -0.5", "averaging"),
-        ("train iris --epsilon 1 --recipe auto --momentum 0.5", "--recipe auto chooses what --momentum would say"),
+        ("train iris --epsilon 1 --recipe auto --momentum 0.5", "--recipe auto chooses --momentum itself"),
     ],
 )
-def test_what_means_nothing_is_refused(tacit, line, reason):
-    run = tacit(line)
+def test_what_means_nothing_is_refused(run_cli, line, reason):
+    run = run_cli(line)
     assert run.code == 2
     assert reason in run.err

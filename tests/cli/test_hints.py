@@ -83,8 +83,8 @@ def test_estimators_and_load_are_reached_in_a_fresh_interpreter():
     assert ran.returncode == 0, ran.stderr
 
 
-def test_the_hint_after_training_gives_a_model_that_predicts(tacit):
-    done = tacit("train iris --epsilon 8 --recipe auto --out 'runs/it is mine'")
+def test_the_hint_after_training_gives_a_model_that_predicts(run_cli):
+    done = run_cli("train iris --epsilon 8 --recipe auto --out 'runs/it is mine'")
     assert done.code == 0, done.err
     [hint] = re.findall(r"^  (tacit\.load\(.*\)) gives a classifier", done.out, flags=re.MULTILINE)
     ran = fresh(
@@ -98,10 +98,10 @@ def test_the_hint_after_training_gives_a_model_that_predicts(tacit):
     assert 7.9 < epsilon <= 8
 
 
-def test_what_methods_says_to_call_can_be_called(tacit):
+def test_what_methods_says_to_call_can_be_called(run_cli):
     hints = []
     for one in list_methods():
-        done = tacit(f"methods {one.name}")
+        done = run_cli(f"methods {one.name}")
         assert done.code == 0, done.err
         hints += re.findall(rf"tacit\.methods\.{one.name}(?=\()", done.out)
         if one.kind == "gradient":
@@ -113,20 +113,20 @@ def test_what_methods_says_to_call_can_be_called(tacit):
 
 
 @pytest.mark.parametrize("how", ["--epsilon 5 --recipe auto", "--multiplier 4 --steps 20"])
-@pytest.mark.parametrize("hint", ["Go on with: ", "if you will not go on: "])
-def test_the_commands_that_a_stopped_run_prints_run(tacit, interrupted_at, how, hint):
+@pytest.mark.parametrize("hint", ["Resume with: ", "to give it back: "])
+def test_the_commands_that_a_stopped_run_prints_run(run_cli, interrupted_at, how, hint):
     interrupted_at(5)
-    stopped = tacit(f"train iris {how} --out 'my runs/first' --ledger iris.ledger")
+    stopped = run_cli(f"train iris {how} --out 'my runs/first' --ledger iris.ledger")
     assert stopped.code == 130
     assert hint in stopped.err
     rest = stopped.err.partition(hint)[2]
-    command = rest.strip() if hint.startswith("Go on") else rest.partition(". Go on with")[0]
+    command = rest.strip() if hint.startswith("Resume") else rest.partition(". Resume with")[0]
     assert command.startswith("tacit ")
-    done = tacit(command.removeprefix("tacit "))
+    done = run_cli(command.removeprefix("tacit "))
     assert done.code == 0, done.err
 
 
-def test_the_command_that_starts_again_runs(tacit, tmp_path, monkeypatch):
+def test_the_command_that_starts_again_runs(run_cli, tmp_path, monkeypatch):
     from tacit.features import Knots
 
     def interrupted(self, rows):
@@ -134,7 +134,7 @@ def test_the_command_that_starts_again_runs(tacit, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(Knots, "transform", interrupted)
-        stopped = tacit("train iris --epsilon 5 --recipe auto --out first")
+        stopped = run_cli("train iris --epsilon 5 --recipe auto --out first")
     assert stopped.code == 130
     command = stopped.err.partition("Start again with: ")[2].strip()
-    assert tacit(f"{command.removeprefix('tacit ')} --out again").code == 0
+    assert run_cli(f"{command.removeprefix('tacit ')} --out again").code == 0

@@ -12,29 +12,29 @@ import tacit as package
 RUN = [sys.executable, "-c", "from tacit.cli import main; main()"]
 
 
-def test_no_command_shows_the_help(tacit):
-    run = tacit("")
-    assert run == tacit("--help")
+def test_no_command_shows_the_help(run_cli):
+    run = run_cli("")
+    assert run == run_cli("--help")
     assert run.code == 0
     assert "epsilon" in run.out
     assert "noise" in run.out
     assert "completion" not in run.out
 
 
-def test_version_is_the_one_of_the_package(tacit):
-    assert tacit("--version").out == f"tacit {package.__version__}\n"
+def test_version_is_the_one_of_the_package(run_cli):
+    assert run_cli("--version").out == f"tacit {package.__version__}\n"
 
 
 @pytest.mark.parametrize("line", ["epsilon --help", "noise --help"])
-def test_the_help_names_every_word_that_it_uses(tacit, line):
-    out = tacit(line).out
+def test_the_help_names_every_word_that_it_uses(run_cli, line):
+    out = run_cli(line).out
     for option in ("--multiplier", "--lot-size", "--population", "--rate", "--steps", "--delta", "--json", "--plot"):
         assert option in out
 
 
 @pytest.mark.parametrize("line", ["epsilon", "nonsense", "epsilon --nonsense"])
-def test_what_cannot_be_read_is_an_error_with_a_way_out(tacit, line):
-    run = tacit(line)
+def test_what_cannot_be_read_is_an_error_with_a_way_out(run_cli, line):
+    run = run_cli(line)
     assert run.code == 2
     assert run.out == ""
     assert "--help" in run.err

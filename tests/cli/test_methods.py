@@ -21,8 +21,8 @@ print(*sorted({{name.partition('.')[0] for name in sys.modules}}), file=sys.stde
 """
 
 
-def test_every_method_stands_in_the_list_with_paper_status_and_whom_it_protects(tacit):
-    run = tacit("methods")
+def test_every_method_stands_in_the_list_with_paper_status_and_whom_it_protects(run_cli):
+    run = run_cli("methods")
     assert run.code == 0
     rows = {line.split()[0]: line for line in run.out.splitlines() if line.startswith("  ")}
     for one in list_methods():
@@ -31,16 +31,18 @@ def test_every_method_stands_in_the_list_with_paper_status_and_whom_it_protects(
 
 
 @pytest.mark.parametrize("one", list_methods(), ids=lambda one: one.name)
-def test_one_of_them_is_explained(tacit, one):
-    out = tacit(f"methods {one.name}").out
+def test_one_of_them_is_explained(run_cli, one):
+    out = run_cli(f"methods {one.name}").out
     assert out.startswith(f"{one.name} ({one.paper})")
     for part in (one.idea, one.verdict, one.rigorous, one.page, *(meaning for _, meaning in one.options.items())):
         assert part in out
 
 
-def test_choices_are_offered_as_the_command_line_takes_them(tacit):
-    assert "Choices: --set NAME=VALUE, or arguments of tacit.methods.directional()" in tacit("methods directional").out
-    assert "Arguments of tacit.methods.input_perturbation()" in tacit("methods input_perturbation").out
+def test_choices_are_offered_as_the_command_line_takes_them(run_cli):
+    assert (
+        "Choices: --set NAME=VALUE, or arguments of tacit.methods.directional()" in run_cli("methods directional").out
+    )
+    assert "Arguments of tacit.methods.input_perturbation()" in run_cli("methods input_perturbation").out
 
 
 @pytest.mark.parametrize("one", [one for one in list_methods() if one.kind == "gradient"], ids=lambda one: one.name)
@@ -49,20 +51,20 @@ def test_what_is_offered_can_be_set(one):
     assert offered <= set(choices_of(one.name))
 
 
-def test_what_is_exposed_is_said(tacit):
-    assert "Not protected in that form: support, residual." in tacit("methods pruned").out
+def test_what_is_exposed_is_said(run_cli):
+    assert "Not protected in that form: support, residual." in run_cli("methods pruned").out
 
 
-def test_machines_get_the_same(tacit):
-    found = json.loads(tacit("methods --json").out)["methods"]
+def test_machines_get_the_same(run_cli):
+    found = json.loads(run_cli("methods --json").out)["methods"]
     assert [one["name"] for one in found] == [one.name for one in list_methods()]
-    (pruned,) = json.loads(tacit("methods pruned --json").out)["methods"]
+    (pruned,) = json.loads(run_cli("methods pruned --json").out)["methods"]
     assert pruned["published"]["status"] == "refuted"
     assert pruned["published"]["unprotected"] == ["support", "residual"]
 
 
-def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tacit):
-    run = tacit("methods sgd")
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(run_cli):
+    run = run_cli("methods sgd")
     assert run.code == 2
     assert "Known: dpsgd" in run.err
 

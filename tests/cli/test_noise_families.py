@@ -12,8 +12,8 @@ def printed():
     return {}
 
 
-def test_the_table_names_every_law_and_sorts_by_error(tacit):
-    out = tacit(LINE).out
+def test_the_table_names_every_law_and_sorts_by_error(run_cli):
+    out = run_cli(LINE).out
     assert out.startswith("Error of a release of 1 number within epsilon 1 at delta 1e-05 (add/remove one example, PLD")
     rows = [line.strip() for line in out.splitlines()[2:8]]
     assert [row.split()[0] for row in rows] == ["Laplace", "sech", "variance-gamma", "Student-t,", "Gaussian", "Cauchy"]
@@ -21,8 +21,8 @@ def test_the_table_names_every_law_and_sorts_by_error(tacit):
     assert "Least L1 error: Laplace, 66 % below Gaussian noise." in out
 
 
-def test_machines_get_numbers_and_units(tacit):
-    found = json.loads(tacit(f"{LINE} --json").out)
+def test_machines_get_numbers_and_units(run_cli):
+    found = json.loads(run_cli(f"{LINE} --json").out)
     assert found["dimension"] == 1
     assert found["budget"] == {"epsilon": 1, "delta": 1e-5}
     laplace = found["families"][0]
@@ -32,14 +32,14 @@ def test_machines_get_numbers_and_units(tacit):
     assert all(one["certified"]["upper"] <= 1 for one in found["families"])
 
 
-def test_a_sampled_run_and_another_encoding(tacit):
+def test_a_sampled_run_and_another_encoding(run_cli):
     line = "noise --families --epsilon 1 --delta 1e-5 --dimension 12 --encoding flat --rate 0.05 --steps 20 --json"
-    found = json.loads(tacit(line).out)
+    found = json.loads(run_cli(line).out)
     assert (found["rate"], found["steps"], found["encoding"]) == (0.05, 20, "flat")
 
 
-def test_the_picture_is_drawn(tacit, tmp_path):
-    assert tacit(f"{LINE} --json --plot {tmp_path / 'families.svg'}").code == 0
+def test_the_picture_is_drawn(run_cli, tmp_path):
+    assert run_cli(f"{LINE} --json --plot {tmp_path / 'families.svg'}").code == 0
     text = (tmp_path / "families.svg").read_text(encoding="utf-8")
     assert text.startswith("<?xml")
 
@@ -58,7 +58,7 @@ def test_the_picture_is_drawn(tacit, tmp_path):
         ("noise --families --epsilon 1 --delta 1e-5 --dimension 7e9", "at most 1,000,000. Got 7,000,000,000."),
     ],
 )
-def test_what_means_nothing_is_refused(tacit, line, words):
-    run = tacit(line)
+def test_what_means_nothing_is_refused(run_cli, line, words):
+    run = run_cli(line)
     assert run.code == 2
     assert words in run.err

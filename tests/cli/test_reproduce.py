@@ -79,9 +79,9 @@ def runs(target):
     return path.read_text().split() if path.exists() else []
 
 
-def test_tables_and_pictures_are_written_and_what_could_not_be_had_is_named(tacit, target, tmp_path):
+def test_tables_and_pictures_are_written_and_what_could_not_be_had_is_named(run_cli, target, tmp_path):
     out = tmp_path / "out"
-    run = tacit(f"reproduce {target.name} --experiments {target.folder.parent} --out {out}")
+    run = run_cli(f"reproduce {target.name} --experiments {target.folder.parent} --out {out}")
     assert run.code == 0
     # Gaussian noise of multiplier 5 over nine steps is one of multiplier 5/3.
     from tacit.accounting import Gaussian, curve
@@ -99,86 +99,86 @@ def test_tables_and_pictures_are_written_and_what_could_not_be_had_is_named(taci
     assert record["date"] >= "2026"
 
 
-def test_what_was_run_is_not_run_again_and_a_quick_run_is_a_part(tacit, target, tmp_path):
+def test_what_was_run_is_not_run_again_and_a_quick_run_is_a_part(run_cli, target, tmp_path):
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
-    quick = tacit(f"{line} --quick")
+    quick = run_cli(f"{line} --quick")
     assert runs(target) == ["1"]
     assert "| 4 |" not in quick.out
-    assert "| 4 |" in tacit(line).out
+    assert "| 4 |" in run_cli(line).out
     assert runs(target) == ["1", "4", "9"]
-    tacit(line)
+    run_cli(line)
     assert runs(target) == ["1", "4", "9"]
 
 
-def test_one_part_only(tacit, target, tmp_path):
+def test_one_part_only(run_cli, target, tmp_path):
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
-    run = tacit(f"{line} --part 'table 2'")
+    run = run_cli(f"{line} --part 'table 2'")
     assert run.code == 2
     assert "Nothing" in run.err
     assert runs(target) == []
-    assert tacit(f"{line} --part 'table 1'").code == 0
-    run = tacit(f"{line} --part 'table 2'")
+    assert run_cli(f"{line} --part 'table 1'").code == 0
+    run = run_cli(f"{line} --part 'table 2'")
     assert (run.code, "Left out" in run.err) == (1, True)
-    run = tacit(f"{line} --part 'table 3'")
+    run = run_cli(f"{line} --part 'table 3'")
     assert run.code == 2
     assert "has no part 'table 3'. Known: table 1, table 2." in run.err
 
 
-def test_an_interruption_keeps_what_was_finished(tacit, target, tmp_path):
+def test_an_interruption_keeps_what_was_finished(run_cli, target, tmp_path):
     text = SETTINGS.replace("[1, 4, 9]", "[1, 666, 9]")
     (target.folder / "settings.toml").write_text(text)
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
-    run = tacit(line)
+    run = run_cli(line)
     assert run.code == 130
     assert "the same command resumes" in run.err
     (target.folder / "settings.toml").write_text(text.replace("666", "16"))
-    assert tacit(line).code == 0
+    assert run_cli(line).code == 0
     assert runs(target) == ["1", "666", "16", "9"]
 
 
-def test_in_its_own_folder_the_readme_is_written_anew_and_the_rest_of_it_stays(tacit, target):
+def test_in_its_own_folder_the_readme_is_written_anew_and_the_rest_of_it_stays(run_cli, target):
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {target.folder}"
-    assert tacit(line).code == 0
+    assert run_cli(line).code == 0
     page = (target.folder / "README.md").read_text()
     assert page.startswith("# Few")
     assert page.endswith("\n\nThe rest.\n")
     assert "| 9 | 1.0 |" in tables_in(page)["Table 1"]
-    tacit(line)
+    run_cli(line)
     assert (target.folder / "README.md").read_text() == page
 
 
-def test_a_line_cut_off_by_a_crash_is_run_again(tacit, target, tmp_path):
+def test_a_line_cut_off_by_a_crash_is_run_again(run_cli, target, tmp_path):
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
-    tacit(line)
+    run_cli(line)
     path = tmp_path / "out" / "results.jsonl"
     whole = path.read_text()
     path.write_text(whole[:-30])
-    tacit(line)
+    run_cli(line)
     assert runs(target) == ["1", "4", "9", "9"]
     assert [r.asked for r in Records(path).read()] == [{"steps": 1}, {"steps": 4}, {"steps": 9}]
 
 
-def test_machines_get_the_tables(tacit, target, tmp_path):
+def test_machines_get_the_tables(run_cli, target, tmp_path):
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'} --json"
-    found = json.loads(tacit(line).out)
+    found = json.loads(run_cli(line).out)
     assert found["tables"]["Table 1"].startswith("| steps | paper | certified |")
     assert Path(found["page"]).exists()
 
 
-def test_without_a_name_every_target_is_listed(tacit, target):
-    run = tacit(f"reproduce --experiments {target.folder.parent}")
+def test_without_a_name_every_target_is_listed(run_cli, target):
+    run = run_cli(f"reproduce --experiments {target.folder.parent}")
     assert run.code == 0
     assert f"{target.name}  A few steps" in run.out
 
 
-def test_an_unknown_name_and_a_folder_without_experiments_are_errors(tacit, target, tmp_path, monkeypatch):
-    run = tacit(f"reproduce nothing --experiments {target.folder.parent}")
+def test_an_unknown_name_and_a_folder_without_experiments_are_errors(run_cli, target, tmp_path, monkeypatch):
+    run = run_cli(f"reproduce nothing --experiments {target.folder.parent}")
     assert run.code == 2
     assert f"Known: {target.name}" in run.err
-    run = tacit(f"reproduce {target.name} --experiments {tmp_path}")
+    run = run_cli(f"reproduce {target.name} --experiments {tmp_path}")
     assert run.code == 2
     assert "clone" in run.err
-    assert tacit(f"reproduce {target.name} --quick --reduced --experiments {target.folder.parent}").code == 2
+    assert run_cli(f"reproduce {target.name} --quick --reduced --experiments {target.folder.parent}").code == 2
 
 
 def test_an_installed_package_finds_the_experiments_of_the_working_folder(target, tmp_path, monkeypatch):
@@ -202,11 +202,11 @@ def test_a_table_without_a_place_on_the_page_is_an_error():
         put_tables(README, {"Table 2": "| a |"})
 
 
-def test_a_page_that_the_settings_name_shows_its_tables_too(tacit, target, tmp_path):
+def test_a_page_that_the_settings_name_shows_its_tables_too(run_cli, target, tmp_path):
     other = tmp_path / "README.md"
     other.write_text(f"# All\n\n{README}<!-- Mine: begin -->\n\nkept\n\n<!-- Mine: end -->\n", encoding="utf-8")
     (target.folder / "settings.toml").write_text(f'also_in = ["../../README.md"]\n{SETTINGS}', encoding="utf-8")
-    assert tacit(f"reproduce {target.name} --experiments {target.folder.parent} --out {target.folder}").code == 0
+    assert run_cli(f"reproduce {target.name} --experiments {target.folder.parent} --out {target.folder}").code == 0
     page = other.read_text(encoding="utf-8")
     assert tables_in(page)["Table 1"] == tables_in((target.folder / "README.md").read_text(encoding="utf-8"))["Table 1"]
     assert "| 9 | 1.0 |" in page
@@ -232,9 +232,9 @@ def few_images(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
-def test_a_quick_run_of_a_paper_on_few_images(tacit, few_images, tmp_path):
+def test_a_quick_run_of_a_paper_on_few_images(run_cli, few_images, tmp_path):
     out = tmp_path / "out"
-    run = tacit(f"reproduce gaussian_dp --quick --part 'table 1' --out {out} --experiments {ROOT / 'experiments'}")
+    run = run_cli(f"reproduce gaussian_dp --quick --part 'table 1' --out {out} --experiments {ROOT / 'experiments'}")
     assert run.code == 0, run.err
     accounting, training = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
     # The published epsilons are about 60,000 images, whatever the user has; what was trained has its own.
@@ -290,9 +290,9 @@ def test_every_part_can_be_shown_alone_without_the_tables_of_others(one):
         assert all(tables[name] != whole[name] for name in left_out), part
 
 
-def test_tables_in_which_nothing_was_run_are_named_and_not_shown(tacit, few_images, tmp_path):
+def test_tables_in_which_nothing_was_run_are_named_and_not_shown(run_cli, few_images, tmp_path):
     out = tmp_path / "out"
-    run = tacit(f"reproduce directional --part 'table 1' --out {out} --experiments {ROOT / 'experiments'}")
+    run = run_cli(f"reproduce directional --part 'table 1' --out {out} --experiments {ROOT / 'experiments'}")
     assert run.code == 0, run.err
     assert "| MNIST | 512 of 55,000 | 60 | 1 |" in run.out
     assert "not run" not in run.out.lower()

@@ -45,75 +45,75 @@ def refusal(run) -> str:
     return run.err
 
 
-def test_a_run_is_charged_and_the_ledger_says_where_the_data_set_stands(tacit):
-    said = tacit(f"{LINE} --out first").out
+def test_a_run_is_charged_and_the_ledger_says_where_the_data_set_stands(run_cli):
+    said = run_cli(f"{LINE} --out first").out
     [charge] = charges()
     assert charge.is_settled
     assert charge.event == STEP * 6
     assert charge.about["method"] == "dpsgd"
     assert f"charged as run {charge.run}. With it iris stands at epsilon" in said
-    assert tacit(f"{LINE} --out second").code == 0
+    assert run_cli(f"{LINE} --out second").code == 0
     assert len(charges()) == 2
 
 
-def test_a_run_over_the_budget_is_refused_and_leaves_no_folder(tacit, tmp_path):
+def test_a_run_over_the_budget_is_refused_and_leaves_no_folder(run_cli, tmp_path):
     Ledger("iris.ledger").set_budget("iris", Budget(curve(STEP * 9).epsilon(1e-5), 1e-5))
-    assert tacit(f"{LINE} --out first").code == 0
-    message = refusal(tacit(f"{LINE} --out second"))
+    assert run_cli(f"{LINE} --out first").code == 0
+    message = refusal(run_cli(f"{LINE} --out second"))
     assert "Raise the multiplier to" in message
     assert "stop after 3 of 6 steps" in message
     assert not (tmp_path / "second").exists()
     assert len(charges()) == 1
 
 
-def test_a_run_that_was_cut_off_and_resumed_pays_for_what_it_drew_again(tacit, stopped_at):
+def test_a_run_that_was_cut_off_and_resumed_pays_for_what_it_drew_again(run_cli, stopped_at):
     stopped_at(4)
-    assert tacit(f"{LINE} --out first").code == 130
+    assert run_cli(f"{LINE} --out first").code == 130
     [charge] = charges()
     assert (charge.is_settled, charge.event) == (False, STEP * 6)
-    assert tacit("train --resume first").code == 0
+    assert run_cli("train --resume first").code == 0
     [charge] = charges()
     # The run's own budget is what six steps cost, so the four that were lost are four fewer.
     assert (charge.is_settled, charge.event) == (True, STEP * 6)
     assert json.loads(Path("first/metrics.json").read_text())["steps"] == 2
 
 
-def test_a_seeded_run_that_was_cut_off_is_charged_once_and_marked(tacit, stopped_at):
+def test_a_seeded_run_that_was_cut_off_is_charged_once_and_marked(run_cli, stopped_at):
     stopped_at(4)
-    tacit(f"{LINE} --seed 1 --out first")
-    tacit("train --resume first")
+    run_cli(f"{LINE} --seed 1 --out first")
+    run_cli("train --resume first")
     [charge] = charges()
     assert charge.event == STEP * 6
-    assert "NOT FOR RELEASE" in tacit("ledger show iris.ledger").out
+    assert "NOT FOR RELEASE" in run_cli("ledger show iris.ledger").out
 
 
-def test_a_stop_says_how_to_give_the_rest_back(tacit, interrupted_at):
+def test_a_stop_says_how_to_give_the_rest_back(run_cli, interrupted_at):
     interrupted_at(2)
-    stopped = tacit(f"{LINE} --out first")
+    stopped = run_cli(f"{LINE} --out first")
     assert stopped.code == 130
-    command = stopped.err.partition("if you will not go on: tacit ")[2].partition(". Go on with")[0]
-    assert tacit(command).code == 0
+    command = stopped.err.partition("to give it back: tacit ")[2].partition(". Resume with")[0]
+    assert run_cli(command).code == 0
     [charge] = charges()
     assert (charge.is_settled, charge.event) == (True, STEP * 3)
 
 
-def test_a_ledger_that_moved_is_pointed_to(tacit, tmp_path, stopped_at):
+def test_a_ledger_that_moved_is_pointed_to(run_cli, tmp_path, stopped_at):
     stopped_at(3)
-    tacit(f"{LINE} --out first")
+    run_cli(f"{LINE} --out first")
     gc.collect()
     (tmp_path / "iris.ledger").rename(tmp_path / "moved.ledger")
-    assert "does not exist any more" in refusal(tacit("train --resume first"))
-    assert tacit("train --resume first --ledger moved.ledger").code == 0
+    assert "does not exist any more" in refusal(run_cli("train --resume first"))
+    assert run_cli("train --resume first --ledger moved.ledger").code == 0
 
 
-def test_the_ledgers_path_is_not_given_away(tacit, tmp_path):
-    tacit(f"{LINE} --out first")
+def test_the_ledgers_path_is_not_given_away(run_cli, tmp_path):
+    run_cli(f"{LINE} --out first")
     for name in ("metrics.json", "guarantee.json"):
         assert "iris.ledger" not in (tmp_path / "first" / name).read_text()
 
 
-def test_a_file_that_is_no_ledger_is_refused_before_training(tacit, tmp_path):
+def test_a_file_that_is_no_ledger_is_refused_before_training(run_cli, tmp_path):
     (tmp_path / "iris.ledger").write_text("my notes")
-    assert "iris.ledger is not a ledger" in refusal(tacit(f"{LINE} --out first"))
+    assert "iris.ledger is not a ledger" in refusal(run_cli(f"{LINE} --out first"))
     assert (tmp_path / "iris.ledger").read_text() == "my notes"
     assert not (tmp_path / "first").exists()

@@ -24,8 +24,8 @@ def guarantee_in(folder):
 
 
 @pytest.mark.parametrize("one", GRADIENT, ids=lambda one: one.name)
-def test_every_gradient_method_trains_within_its_budget(tacit, tmp_path, one):
-    run = tacit(f"{SHORT} --epsilon 3 --method {one.name} --out run")
+def test_every_gradient_method_trains_within_its_budget(run_cli, tmp_path, one):
+    run = run_cli(f"{SHORT} --epsilon 3 --method {one.name} --out run")
     assert run.code == 0, run.err
     assert "WARNING" not in run.err
     assert run.out.startswith(f"Plan: {one.name} on iris\n  multiplier ")
@@ -35,10 +35,10 @@ def test_every_gradient_method_trains_within_its_budget(tacit, tmp_path, one):
 
 
 @pytest.mark.parametrize("one", [one for one in GRADIENT if one.status == "refuted"], ids=lambda one: one.name)
-def test_a_refuted_method_is_trained_and_never_in_silence(tacit, tmp_path, one):
-    run = tacit(f"{SHORT} --epsilon 3 --method {one.name} --mode paper --out run")
+def test_a_refuted_method_is_trained_and_never_in_silence(run_cli, tmp_path, one):
+    run = run_cli(f"{SHORT} --epsilon 3 --method {one.name} --mode paper --out run")
     assert run.code == 0
-    assert run.err.startswith(f"WARNING: what {one.paper} claim about {one.name} as published is refuted.")
+    assert run.err.startswith(f"WARNING: the claim of {one.paper} about {one.name} as published is refuted.")
     assert "Nothing is proven about this run." in run.err
     found = guarantee_in(tmp_path / "run")
     assert found.status is Status.REFUTED
@@ -49,42 +49,42 @@ def test_a_refuted_method_is_trained_and_never_in_silence(tacit, tmp_path, one):
     assert "Proven: nothing." in run.out
 
 
-def test_machines_are_warned_too_and_told_what_is_not_protected(tacit):
-    run = tacit(f"{SHORT} --multiplier 2 --method pruned --mode paper --json")
+def test_machines_are_warned_too_and_told_what_is_not_protected(run_cli):
+    run = run_cli(f"{SHORT} --multiplier 2 --method pruned --mode paper --json")
     assert run.err.startswith("WARNING")
     assert "Not protected: support, residual." in run.err
     assert json.loads(run.out)["guarantee"]["status"] == "refuted"
 
 
-def test_a_claim_that_is_proven_needs_no_warning(tacit):
-    run = tacit(f"{SHORT} --epsilon 3 --method dp_lssgd --mode paper")
+def test_a_claim_that_is_proven_needs_no_warning(run_cli):
+    run = run_cli(f"{SHORT} --epsilon 3 --method dp_lssgd --mode paper")
     assert "WARNING" not in run.err
     assert "by the paper's rule for a claimed epsilon of 3: epsilon " in run.out
 
 
-def test_noise_as_given_is_accounted_for_by_its_own_law(tacit, tmp_path):
-    tacit(f"{SHORT} --multiplier 2 --method encoded --out run")
+def test_noise_as_given_is_accounted_for_by_its_own_law(run_cli, tmp_path):
+    run_cli(f"{SHORT} --multiplier 2 --method encoded --out run")
     laid_out = json.loads((tmp_path / "run" / "settings.json").read_text(encoding="utf-8"))
     found = guarantee_in(tmp_path / "run")
     assert laid_out["epsilon"] == found.epsilon(1e-5)
     assert laid_out["epsilon"] != curve(Gaussian(2.0).sampled(10 / 120) * 40).epsilon(1e-5)
 
 
-def test_without_a_finite_epsilon_a_multiplier_has_no_budget(tacit, tmp_path):
-    tacit(f"{SHORT} --multiplier 2 --method pruned --mode paper --out run")
+def test_without_a_finite_epsilon_a_multiplier_has_no_budget(run_cli, tmp_path):
+    run_cli(f"{SHORT} --multiplier 2 --method pruned --mode paper --out run")
     assert json.loads((tmp_path / "run" / "settings.json").read_text(encoding="utf-8"))["epsilon"] is None
 
 
-def test_noise_that_only_a_budget_gives_is_asked_for_by_its_option(tacit):
-    run = tacit(f"{SHORT} --multiplier 2 --method directional --mode paper")
+def test_noise_that_only_a_budget_gives_is_asked_for_by_its_option(run_cli):
+    run = run_cli(f"{SHORT} --multiplier 2 --method directional --mode paper")
     assert run.code == 2
     assert "Give --epsilon in place of --multiplier." in run.err
     assert "PrivateRun" not in run.err
 
 
-def test_a_finished_run_of_any_method_can_be_read_back(tacit):
-    tacit(f"{SHORT} --epsilon 3 --method encoded --out run")
-    assert tacit("train --resume run").code == 0
+def test_a_finished_run_of_any_method_can_be_read_back(run_cli):
+    run_cli(f"{SHORT} --epsilon 3 --method encoded --out run")
+    assert run_cli("train --resume run").code == 0
 
 
 @pytest.mark.parametrize(
@@ -95,29 +95,29 @@ def test_a_finished_run_of_any_method_can_be_read_back(tacit):
         ("--mode published", "'rigorous', 'paper'"),
     ],
 )
-def test_other_names_are_refused(tacit, line, words):
-    run = tacit(f"{SHORT} --epsilon 3 {line}")
+def test_other_names_are_refused(run_cli, line, words):
+    run = run_cli(f"{SHORT} --epsilon 3 {line}")
     assert run.code == 2
     assert words in run.err
 
 
-def test_a_choice_is_trained_kept_reported_and_resumed(tacit, tmp_path):
-    run = tacit(f"{SHORT} --epsilon 3 --method directional --set objective=l2 --set grain=parameter --out run")
+def test_a_choice_is_trained_kept_reported_and_resumed(run_cli, tmp_path):
+    run = run_cli(f"{SHORT} --epsilon 3 --method directional --set objective=l2 --set grain=parameter --out run")
     assert run.code == 0, run.err
     assert run.out.startswith("Plan: directional objective=l2 grain=parameter on iris\n")
     chosen = {"objective": "l2", "grain": "parameter"}
     assert json.loads((tmp_path / "run" / "settings.json").read_text(encoding="utf-8"))["choices"] == chosen
     assert checkpoint.read(tmp_path / "run")["plan"].mechanism.bound == Whiten(1.0, "l2", "parameter")
-    assert tacit("report run").code == 0
+    assert run_cli("report run").code == 0
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "objective l2, grain parameter" in page
     assert "--set objective=l2 --set grain=parameter" in page
-    assert tacit("train --resume run").code == 0
-    assert "--set came with it" in tacit("train --resume run --set objective=l1").err
+    assert run_cli("train --resume run").code == 0
+    assert "--set was given too" in run_cli("train --resume run --set objective=l1").err
 
 
-def test_the_chosen_noise_is_the_one_that_is_accounted_for(tacit, tmp_path):
-    assert tacit(f"{SHORT} --epsilon 3 --method encoded --set noise=laplace --out run").code == 0
+def test_the_chosen_noise_is_the_one_that_is_accounted_for(run_cli, tmp_path):
+    assert run_cli(f"{SHORT} --epsilon 3 --method encoded --set noise=laplace --out run").code == 0
     assert checkpoint.read(tmp_path / "run")["plan"].mechanism.noise.family == Laplace()
     assert 2.9 < guarantee_in(tmp_path / "run").epsilon(1e-5) <= 3
 
@@ -129,22 +129,22 @@ def test_the_chosen_noise_is_the_one_that_is_accounted_for(tacit, tmp_path):
         ("--method directional --set keep=0.2", "directional has no choice 'keep'"),
         ("--method directional --mode paper --set objective=l2", "the published noise has nothing"),
         ("--method encoded --set noise=white", "noise must be one of 'gaussian'"),
-        ("--recipe auto --set variant=w1", "--set would say. Leave out one or the other"),
+        ("--recipe auto --set variant=w1", "chooses --set itself"),
     ],
 )
-def test_choices_that_mean_nothing_are_refused_before_anything_is_made(tacit, tmp_path, line, words):
-    run = tacit(f"{SHORT} --epsilon 3 {line} --out run")
+def test_choices_that_mean_nothing_are_refused_before_anything_is_made(run_cli, tmp_path, line, words):
+    run = run_cli(f"{SHORT} --epsilon 3 {line} --out run")
     assert (run.code, run.out) == (2, "")
     assert words in run.err
     assert not (tmp_path / "run").exists()
 
 
-def test_training_that_diverges_is_written_and_reported_in_finite_numbers(tacit):
-    run = tacit("train diabetes --epsilon 1 --learning-rate 9e29 --steps 12 --model linear --out run")
+def test_training_that_diverges_is_written_and_reported_in_finite_numbers(run_cli):
+    run = run_cli("train diabetes --epsilon 1 --learning-rate 9e29 --steps 12 --model linear --out run")
     assert run.code == 0
     assert "no finite test score, because training diverged (use a smaller learning rate), on 88 public" in run.out
     metrics = json.loads(Path("run/metrics.json").read_text(), parse_constant=pytest.fail)
     assert metrics["test"][-1] == {"step": 12, "rmse": None}
-    assert tacit("report run").code == 0
+    assert run_cli("report run").code == 0
     json.loads(Path("run/report.json").read_text(), parse_constant=pytest.fail)
     assert "diverged" in Path("run/report.html").read_text()

@@ -300,20 +300,20 @@ def test_a_run_is_charged_there_and_finds_its_ledger_again(address, tmp_path):
 def test_the_command_line_takes_an_address(address, tmp_path, monkeypatch, capsys):
     from tacit.cli import main
 
-    def tacit(*line):
+    def run_cli(*line):
         monkeypatch.setattr("sys.argv", ["tacit", *line])
         with pytest.raises(SystemExit) as stop:
             main()
         return int(stop.value.code or 0), *capsys.readouterr()
 
     monkeypatch.chdir(tmp_path)
-    code, _, said = tacit("ledger", "show", address)
+    code, _, said = run_cli("ledger", "show", address)
     assert (code, said.startswith("Error: There is no ledger postgresql://tacit@/postgres")) == (2, True)
-    assert tacit("ledger", "budget", address, "iris", "--epsilon", "3", "--delta", "1e-5")[0] == 0
+    assert run_cli("ledger", "budget", address, "iris", "--epsilon", "3", "--delta", "1e-5")[0] == 0
     settings = ["--multiplier", "8", "--delta", "1e-5", "--lot-size", "119", "--steps", "2", "--out", "first"]
-    code, said, _ = tacit("train", "iris", "--ledger", address, *settings)
+    code, said, _ = run_cli("train", "iris", "--ledger", address, *settings)
     assert code == 0
     assert "charged as run" in said
-    assert "of 3 at delta 1e-05 (add/remove one example, PLD, 1 run)" in tacit("ledger", "show", address)[1]
-    assert "is whole: 4 entries" in tacit("ledger", "verify", address)[1]
-    assert json.loads(tacit("ledger", "export", address)[1])["entries"][-1]["kind"] == "settle"
+    assert "of 3 at delta 1e-05 (add/remove one example, PLD, 1 run)" in run_cli("ledger", "show", address)[1]
+    assert "is whole: 4 entries" in run_cli("ledger", "verify", address)[1]
+    assert json.loads(run_cli("ledger", "export", address)[1])["entries"][-1]["kind"] == "settle"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from support.guesses import guesses, neighbours, shown
-from support.report_folders import comparison_of, tacit, trained
+from support.report_folders import comparison_of, run_command, trained
 from tacit.datasets import Bounds, load_table
 from tacit.ledger import is_secret_salt, salted_fingerprint
 from tacit.workflows.settings import Settings
@@ -72,8 +72,8 @@ def published(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("how", RUNS)
 def test_no_hash_of_the_examples_is_in_what_a_run_publishes(how, tables, candidates, tmp_path):
     line = RUNS[how].format(table=f"{tables[0]} --target outcome", folder=tables[0].parent)
-    tacit(f"{line} --ledger {tmp_path / 'people.ledger'} --out {tmp_path / 'run'}")
-    tacit(f"report {tmp_path / 'run'} --no-baseline")
+    run_command(f"{line} --ledger {tmp_path / 'people.ledger'} --out {tmp_path / 'run'}")
+    run_command(f"report {tmp_path / 'run'} --no-baseline")
     files = published(tmp_path / "run")
     assert {"report.html", "report.json", "metrics.json", "guarantee.json", "model.safetensors"} <= files.keys()
     kept = {path.name: path for path in (tmp_path / "run").iterdir() if path.name in SECRET}
@@ -99,8 +99,8 @@ def test_no_hash_of_the_examples_is_in_what_a_comparison_publishes(tables, candi
 def seeded(tmp_path_factory) -> Path:
     """A finished run from a seed."""
     folder = tmp_path_factory.mktemp("seeded") / "run"
-    tacit(f"train iris --epsilon 3 --steps 4 --seed {SEED} --out {folder}")
-    tacit(f"report {folder} --no-baseline")
+    run_command(f"train iris --epsilon 3 --steps 4 --seed {SEED} --out {folder}")
+    run_command(f"report {folder} --no-baseline")
     return folder
 
 
@@ -118,7 +118,7 @@ def as_it_was(seeded: Path, folder: Path) -> str:
 
 
 def test_two_runs_from_one_seed_have_secrets_of_their_own(seeded, tmp_path):
-    tacit(f"train iris --epsilon 3 --steps 4 --seed {SEED} --out {tmp_path / 'again'}")
+    run_command(f"train iris --epsilon 3 --steps 4 --seed {SEED} --out {tmp_path / 'again'}")
     salts = {json.loads((each / "settings.json").read_text())["salt"] for each in (seeded, tmp_path / "again")}
     assert len(salts) == 2
     assert all(is_secret_salt(salt, SEED) for salt in salts)
@@ -133,7 +133,7 @@ def test_the_owner_can_show_which_data_a_fingerprint_is_of(seeded):
 
 def test_a_fingerprint_that_the_seed_gives_away_is_not_reported_again(seeded, tmp_path):
     told = as_it_was(seeded, tmp_path / "old")
-    tacit(f"report {tmp_path / 'old'} --no-baseline")
+    run_command(f"report {tmp_path / 'old'} --no-baseline")
     for name in ("report.html", "report.json"):
         assert told not in (tmp_path / "old" / name).read_text()
     assert json.loads((tmp_path / "old" / "report.json").read_text())["data"]["fingerprint"] is None
@@ -141,6 +141,6 @@ def test_a_fingerprint_that_the_seed_gives_away_is_not_reported_again(seeded, tm
 
 def test_nor_is_it_written_again_when_the_run_is_resumed(seeded, tmp_path):
     told = as_it_was(seeded, tmp_path / "old")
-    tacit(f"train --resume {tmp_path / 'old'}")
+    run_command(f"train --resume {tmp_path / 'old'}")
     assert told not in (tmp_path / "old" / "metrics.json").read_text()
     assert Settings.read(tmp_path / "old").salt is None

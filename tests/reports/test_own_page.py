@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from support.report_folders import BOUNDS, Outline, tacit
+from support.report_folders import BOUNDS, Outline, run_command
 from tacit.accounting import Gaussian, curve
 from tacit.cli import main
 from tacit.datasets import Bounds
@@ -34,8 +34,8 @@ def own(own_folder) -> Path:
 def seeded(tmp_path_factory) -> Path:
     """A run from a seed about which nothing is proven."""
     folder = tmp_path_factory.mktemp("seeded") / "run"
-    tacit(f"train iris --method directional --mode paper --epsilon 3 --steps 5 --seed {SEED} --out {folder}")
-    tacit(f"report {folder} --no-baseline")
+    run_command(f"train iris --method directional --mode paper --epsilon 3 --steps 5 --seed {SEED} --out {folder}")
+    run_command(f"report {folder} --no-baseline")
     return folder
 
 
@@ -57,7 +57,7 @@ def test_the_command_and_the_bounds_on_the_page_repeat_the_run(own, tmp_path, mo
     (tmp_path / "flowers.csv").write_text((own / "flowers.csv").read_text())
     (tmp_path / "bounds.toml").write_text(twin["data"]["bounds"]["file"])
     monkeypatch.chdir(tmp_path)
-    tacit(f"{twin['command'].removeprefix('tacit ')} --out again")
+    run_command(f"{twin['command'].removeprefix('tacit ')} --out again")
     first, again = (json.loads((each / "metrics.json").read_text()) for each in (own / "run", tmp_path / "again"))
     assert (first["settings"], first["multiplier"]) == (again["settings"], again["multiplier"])
 
@@ -80,7 +80,7 @@ def test_a_seed_stands_in_the_command_which_gives_the_same_numbers(seeded, tmp_p
     assert twin["settings"]["seed"] == SEED
     assert "the same versions give the same numbers" in text
     assert "fresh noise" not in text
-    tacit(f"{twin['command'].removeprefix('tacit ')} --out {tmp_path / 'again'}")
+    run_command(f"{twin['command'].removeprefix('tacit ')} --out {tmp_path / 'again'}")
     first, again = (load_file(each / "model.safetensors") for each in (seeded, tmp_path / "again"))
     assert all(torch.equal(first[name], again[name]) for name in first)
 
@@ -119,13 +119,13 @@ def stopped(request, tmp_path, interrupted_at) -> Path:
     """A run, with options of the test, that Ctrl-C ended after the third of ten steps."""
     interrupted_at(2)
     with pytest.raises(AssertionError):
-        tacit(f"train iris --epsilon 3 --steps 10 {request.param} --out {tmp_path / 'run'}")
+        run_command(f"train iris --epsilon 3 --steps 10 {request.param} --out {tmp_path / 'run'}")
     return tmp_path / "run"
 
 
 @pytest.mark.parametrize("stopped", ["", "--mode paper"], indirect=True)
 def test_a_run_that_was_stopped_says_beside_its_epsilon_when_to_count_all_of_it(stopped, capsys):
-    tacit(f"report {stopped} --no-baseline")
+    run_command(f"report {stopped} --no-baseline")
     assert "count the full planned budget, ε = " in capsys.readouterr().out
     text, twin = report_of(stopped)
     assert twin["progress"]["steps"] == 3

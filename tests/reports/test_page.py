@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from support.report_folders import Outline, tacit
+from support.report_folders import Outline, run_command
 from tacit.accounting import Gaussian, curve
 from tacit.cli import main
 from tacit.guarantee import Guarantee
@@ -134,7 +134,7 @@ def test_the_fingerprint_is_of_the_data_and_the_salt(folder, twin):
 
 
 def test_the_command_repeats_the_run(folder, twin, tmp_path):
-    tacit(f"{twin['command'].removeprefix('tacit ')} --out {tmp_path / 'again'}")
+    run_command(f"{twin['command'].removeprefix('tacit ')} --out {tmp_path / 'again'}")
     first, again = (json.loads((each / "metrics.json").read_text()) for each in (folder, tmp_path / "again"))
     assert first["settings"] == again["settings"]
     assert first["multiplier"] == again["multiplier"]

@@ -27,7 +27,7 @@ target = [0, 1, 2]
 METHODS = ("dpsgd", "noisy_sgd", "directional", "output_perturbation", "input_perturbation")
 
 
-def tacit(line: str) -> None:
+def run_command(line: str) -> None:
     """Run a command that succeeds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["tacit", *shlex.split(line)])
@@ -40,8 +40,8 @@ def run_in(folder: Path, how: str = "--delta 1e-4 --steps 12") -> Path:
     """A finished run on iris with its report."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    tacit(f"train iris --epsilon 3 {how} --out {folder / 'run'}")
-    tacit(f"report {folder / 'run'}")
+    run_command(f"train iris --epsilon 3 {how} --out {folder / 'run'}")
+    run_command(f"report {folder / 'run'}")
     torch.set_num_threads(before)
     return folder / "run"
 
@@ -50,8 +50,8 @@ def own_run_in(folder: Path) -> Path:
     """A finished run on a user's own table of flowers, with its report; the table and its bounds lie beside it."""
     path = flowers_in(folder)
     table = f"{path} --target target --bounds {folder / 'bounds.toml'}"
-    tacit(f"train {table} --epsilon 8 --steps 60 --out {folder / 'run'}")
-    tacit(f"report {folder / 'run'}")
+    run_command(f"train {table} --epsilon 8 --steps 60 --out {folder / 'run'}")
+    run_command(f"report {folder / 'run'}")
     return folder / "run"
 
 
