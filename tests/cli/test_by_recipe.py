@@ -193,9 +193,7 @@ def test_stopped_and_resumed_is_the_same_as_never_stopped(run_here, interrupted_
     assert "there is nothing to resume" in run_here("train --resume parts").err
 
 
-def test_without_a_seed_a_resumed_run_draws_fresh_noise_and_costs_what_was_planned(
-    run_here, interrupted_at, tmp_path
-):
+def test_without_a_seed_a_resumed_run_draws_fresh_noise_and_costs_what_was_planned(run_here, interrupted_at, tmp_path):
     interrupted_at(49)
     assert run_here("train iris --epsilon 5 --recipe auto --out run").code == 130
     assert run_here("train --resume run").code == 0
@@ -263,7 +261,8 @@ def test_a_finished_run_is_not_resumed_and_says_how_to_make_another(run_here, fi
     done = run_here(f"train --resume {finished}")
     assert done.code == 2
     assert "there is nothing to resume" in done.err
-    assert done.err.split("of its own: ")[-1].strip().endswith("tacit train iris --recipe auto --epsilon 5 --delta 1e-05")
+    again = done.err.split("of its own: ")[-1].strip()
+    assert again.endswith("tacit train iris --recipe auto --epsilon 5 --delta 1e-05")
 
 
 def test_a_ledger_knows_the_examples_again_when_they_are_trained_on_otherwise(run_here, tmp_path):

@@ -18,7 +18,7 @@ from tacit.datasets import load
 from tacit.errors import CannotResume
 from tacit.methods.registry import list_gradient_names, list_methods
 from tacit.reports.comparison import read_comparison
-from tacit.workflows.cells import NON_PRIVATE, Job, _unit_rows, run_job
+from tacit.workflows.cells import NON_PRIVATE, Job, _normalise_rows, run_job
 from tacit.workflows.compare import _list_doubts, list_fitting_methods
 
 COMMAND = [sys.executable, "-m", "tacit", "compare", "iris", "--methods", "dpsgd,output_perturbation", "--seeds", "3"]
@@ -145,8 +145,8 @@ def test_a_refusal_is_a_result(tmp_path):
 
 def test_rows_are_scaled_each_by_itself():
     rows = np.array([[3.0, 4.0], [0.0, 0.0], [1e-3, 0.0]])
-    assert _unit_rows(rows).tolist() == [[0.6, 0.8], [0.0, 0.0], [1.0, 0.0]]
-    assert np.array_equal(_unit_rows(rows[:1]), _unit_rows(rows)[:1])
+    assert _normalise_rows(rows).tolist() == [[0.6, 0.8], [0.0, 0.0], [1.0, 0.0]]
+    assert np.array_equal(_normalise_rows(rows[:1]), _normalise_rows(rows)[:1])
 
 
 def test_cells_of_another_comparison_are_not_taken_for_this_one(tmp_path):
@@ -231,13 +231,13 @@ def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, r
     names = "dpsgd,noisy_sgd,directional,pruned,input_perturbation"
     before = []
 
-    def nothing_is_trained(comparison, *_):
-        before.append(comparison.modes)
+    def train_nothing(jobs, *_):
+        before.append({job.mode for job in jobs if job.method != NON_PRIVATE})
         return False
 
-    monkeypatch.setattr("tacit.workflows.compare.run_jobs", nothing_is_trained)
+    monkeypatch.setattr("tacit.workflows.compare.run_jobs", train_nothing)
     run = run_cli(f"compare iris --methods {names} --mode {mode} --out {tmp_path / 'out'}{flag}")
-    assert len(before) == 1
+    assert before == [{"paper"} if mode == "paper" else {"rigorous", "paper"}]
     assert (run.code, run.out) == (130, "")
     warned = [line for line in run.err.splitlines() if line.startswith("WARNING")]
     assert [line.split(" as published is refuted")[0].rsplit(" ", 1)[1] for line in warned] == names.split(",")[1:]

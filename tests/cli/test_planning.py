@@ -36,7 +36,7 @@ def test_the_page_names_budget_and_meaning():
     said = plan("--population", "60000", "--epsilon", "1").output
     assert "epsilon 1 at delta 1.66667e-06 out of 60,000 examples" in said
     assert "500*" in said
-    assert "* is the recipe" in said
+    assert "* marks the recipe" in said
 
 
 def test_what_means_nothing_is_refused():

@@ -210,7 +210,7 @@ def test_an_interrupt_from_outside_saves_and_says_how_to_go_on(tmp_path):
     assert (tmp_path / "first/run.safetensors").exists()
 
 
-def test_a_resumed_json_run_is_resumed_as_json(run_cli, interrupted_at):
+def test_a_stopped_run_with_json_prints_only_how_to_resume_it(run_cli, interrupted_at):
     interrupted_at(step=1)
     stopped = run_cli("train iris --multiplier 4 --steps 4 --json --out first")
     assert stopped.out == ""
@@ -296,7 +296,7 @@ def test_nonsense_is_refused_in_one_sentence_and_leaves_no_file(run_cli, tmp_pat
 def test_a_folder_that_holds_a_run_is_not_written_over(run_cli):
     run_cli("train iris --multiplier 3 --steps 1 --out first")
     message = refusal(run_cli("train iris --multiplier 3 --steps 1 --out first"))
-    assert "holds a run already" in message
+    assert "already holds a run" in message
     assert "--resume first" in message
 
 

@@ -79,7 +79,7 @@ def test_a_report_of_the_best_says_that_tuning_is_accounted_for(run_cli, tmp_pat
         ("--trials 1", "mean must be a finite number above 1"),
         ("--shape -1", "shape must be a finite number above -1"),
         ("--epsilon 0", "epsilon must be"),
-        ("--method objective_perturbation", "for linear models"),
+        ("--method objective_perturbation", "trains linear models"),
         ("--out /proc/none", "cannot be written to /proc/none"),
     ],
 )

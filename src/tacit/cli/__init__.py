@@ -4,10 +4,10 @@ A command imports what it computes with inside its own function, so `tacit --hel
 to standard error with exit code 2; Ctrl-C ends with 130.
 """
 
-import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tacit.cli.audit import audit
 from tacit.cli.compare import compare
@@ -22,8 +22,25 @@ from tacit.cli.train import train
 from tacit.cli.tune import tune
 from tacit.errors import TacitError
 
+
+class _Commands(TyperGroup):
+    """All commands. Typer would swallow what a workflow says when Ctrl-C stops it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
+            from tacit.cli.output import note
+
+            # Workflows say what was saved and how to resume.
+            if str(stopped):
+                note(str(stopped))
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
     name="tacit",
+    cls=_Commands,
     add_completion=False,
     # Plain help is three times faster than a framed one, and survives a pipe.
     rich_markup_mode=None,
@@ -59,7 +76,7 @@ def _tacit(
 
 def main() -> None:
     """Run the command line given in `sys.argv`, and end the program."""
-    from tacit.cli.output import complain, note, print_cautions
+    from tacit.cli.output import complain, print_cautions
 
     try:
         with print_cautions():
@@ -67,8 +84,3 @@ def main() -> None:
     except TacitError as error:
         complain(str(error))
         raise SystemExit(2) from None
-    except KeyboardInterrupt as stopped:
-        # Workflows say what was saved and how to resume.
-        if str(stopped):
-            note(str(stopped))
-        sys.exit(130)

@@ -54,8 +54,7 @@ def print_cautions() -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, Caution):
-                text = str(message)
-                note(text if text.startswith("WARNING") else f"WARNING: {text}")
+                note(f"WARNING: {message}")
             else:
                 usual(message, category, *place, **more)
 

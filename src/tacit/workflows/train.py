@@ -6,6 +6,7 @@ import difflib
 import json
 import math
 import shlex
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ import tacit
 from tacit.accounting import curve
 from tacit.budget import Budget
 from tacit.datasets import Data
-from tacit.errors import InvalidArgument, NotProven
+from tacit.errors import Caution, InvalidArgument, NotProven
 from tacit.guarantee import Assumption, Guarantee, Status
 from tacit.ledger import Ledger, Reservation
 from tacit.ledger.book import salted_fingerprint
@@ -88,6 +89,8 @@ def train(
     """
     given = take_options(options)
     training = _resume(data, given, Path(resume)) if resume is not None else _begin(data, given, recipe)
+    if isinstance(training, NetworkTraining) and (doubt := training.describe_doubt()) is not None:
+        warnings.warn(doubt, Caution, stacklevel=2)
     if announce is not None:
         announce([training.describe_plan()])
     try:
@@ -445,15 +448,16 @@ class NetworkTraining:
             lines.append(NOT_FOR_RELEASE)
         published = " as published" if settings.mode == "paper" else ""
         named = " ".join([settings.method, *as_texts(settings.choices)])
-        return f"Plan: {named}{published} on {settings.data}", [*lines, *self._describe_doubt()]
+        return f"Plan: {named}{published} on {settings.data}", lines
 
-    def _describe_doubt(self) -> list[str]:
+    def describe_doubt(self) -> str | None:
+        """A warning if the method runs as published although its claim is refuted or unproven."""
         method = self.run.mechanism.method
         if not is_doubtful(method):
-            return []
+            return None
         proven = _certify(self.settings, self.run)
         instead = "Nothing is proven about this run." if proven is None else f"Proven is epsilon {proven[1]} instead."
-        return [describe_doubt(method.name, method.source, method.status, method.because, method.unprotected, instead)]
+        return describe_doubt(method.name, method.source, method.status, method.because, method.unprotected, instead)
 
     def describe_stop(self, *, is_mid_step: bool) -> str:
         """Where the run stopped, what it has cost and how to resume it."""
@@ -572,7 +576,7 @@ def describe_doubt(
     """A warning about a method whose published claim does not hold; `instead` says what is proven."""
     exposed = f" Not protected: {', '.join(unprotected)}." if unprotected else ""
     return (
-        f"WARNING: the claim of {source} about {name} as published is {status}. {because} {instead}{exposed} Leave out "
+        f"the claim of {source} about {name} as published is {status}. {because} {instead}{exposed} Leave out "
         f"--mode {mode} for a form with a proof; see `tacit methods {name}`."
     )
 
