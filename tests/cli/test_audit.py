@@ -147,7 +147,7 @@ def test_one_thing_is_audited_at_a_time(run_cli, line):
 def test_what_says_how_to_audit_a_run_is_not_ignored_where_none_is_audited(run_cli):
     done = run_cli("audit --claims --canaries 20 --seed 1")
     assert done.code == 2
-    assert "--canaries, --seed says how to audit a run" in done.err
+    assert "--canaries, --seed is for the audit of a run" in done.err
     done = run_cli("audit first --out there")
     assert done.code == 2
     assert "RUN/audit" in done.err
@@ -208,7 +208,7 @@ def test_shadow_models_hand_out_a_mean_where_the_run_did(averaged, tmp_path, mon
     monkeypatch.setattr("tacit.workflows.audit_target.Descent", lambda *args: made.append(Descent(*args)) or made[-1])
     subject = load_target(tmp_path / "mean", None)
     made.clear()
-    with subject.shadowed() as (train, (inputs, targets)):
+    with subject.make_shadows() as (train, (inputs, targets)):
         shadow = train((inputs[:50], targets[:50]))
     [descent] = made
     assert shadow is descent.mean.module
@@ -255,7 +255,7 @@ def test_a_run_by_recipe_is_audited_like_any_other(run_cli, by_recipe, tmp_path)
         "dpsgd by recipe on iris",
         "not contradicted",
         "gradient norm: AUC",
-        "119 trained on against 31 others",
+        "119 training examples against 31 others",
     ):
         assert word in done.out
     assert "not the releases that prepared the features" in " ".join(done.out.split())
