@@ -190,7 +190,7 @@ def test_a_ctrl_c_before_the_first_step_says_that_nothing_was_spent(run_cli, tmp
 def test_a_ctrl_c_before_a_resumed_run_steps_says_that_nothing_more_was_spent(run_cli, monkeypatch, interrupted_at):
     interrupted_at(step=1)
     assert run_cli("train iris --multiplier 3 --steps 10 --out first").code == 130
-    monkeypatch.setattr("tacit.workflows.train.read_scores", lambda _: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr("tacit.workflows.network.read_scores", lambda _: signal.raise_signal(signal.SIGINT))
     stopped = run_cli("train --resume first")
     assert stopped.code == 130
     assert stopped.err == "Stopped before the first step: nothing more was released, and nothing more was spent.\n"

@@ -330,6 +330,8 @@ class PrivateRun:
             # One piece: small models are bound by calls.
             inputs, targets = on_device(lot.inputs, device), on_device(lot.targets, device)
             bounded = mechanism.sum(self._gradients_of(inputs, targets, like, layout), state)
+            if bounded.released_as is not None:
+                bounded = sum_pieces([bounded], is_wide=self._is_wide) or bounded
         else:
             pieces = (
                 mechanism.sum(

@@ -29,9 +29,9 @@ from tacit.training.fit import fit
 from tacit.workflows.baseline import baseline
 from tacit.workflows.defaults import ModeName
 from tacit.workflows.descent import Descent
+from tacit.workflows.network import make_run, set_torch_seed
 from tacit.workflows.scoring import error_of, network_for, score, share_of
 from tacit.workflows.settings import Settings, TrainOptions, resolve_settings
-from tacit.workflows.train import make_run, set_torch_seed
 
 NON_PRIVATE = "non_private"
 CELLS = "cells"

@@ -32,10 +32,11 @@ from tacit.reports.page import write_comparison
 from tacit.workflows.cautions import warn_about
 from tacit.workflows.cells import NON_PRIVATE, Job
 from tacit.workflows.defaults import ModeName
+from tacit.workflows.network import DOUBTFUL, describe_data, describe_doubt, is_doubtful, make_mechanism
 from tacit.workflows.progress import Interrupted, show_status
 from tacit.workflows.scoring import refuse_unless_fitting
 from tacit.workflows.settings import Settings, TrainOptions, load_data, resolve_settings
-from tacit.workflows.train import DOUBTFUL, describe_data, describe_doubt, is_doubtful, make_mechanism, take_options
+from tacit.workflows.train import take_options
 from tacit.workflows.workers import count_cores, run_jobs
 
 if TYPE_CHECKING:

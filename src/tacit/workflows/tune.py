@@ -32,20 +32,19 @@ from tacit.training.tuning import tune as search_privately
 from tacit.workflows.cautions import warn_about
 from tacit.workflows.descent import Descent
 from tacit.workflows.ledger import standing
-from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
-from tacit.workflows.scoring import Score, held_out_score, network_for, score, with_score
-from tacit.workflows.settings import Settings, TrainOptions, load_data, resolve_settings
-from tacit.workflows.text import Paragraph, join_paragraphs
-from tacit.workflows.train import (
+from tacit.workflows.network import (
     NOT_FOR_RELEASE,
-    Announce,
     add_assumptions,
     make_mechanism,
     make_plan,
     make_run,
     set_torch_seed,
-    take_options,
 )
+from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
+from tacit.workflows.scoring import Score, held_out_score, network_for, score, with_score
+from tacit.workflows.settings import Settings, TrainOptions, load_data, resolve_settings
+from tacit.workflows.text import Paragraph, join_paragraphs
+from tacit.workflows.train import Announce, take_options
 
 # What changes the cost of a trial can be a list only: every price must be known in advance.
 _PRICED = ("lot_size", "epochs", "steps")
