@@ -1,7 +1,6 @@
 """`tacit audit`: what it says, what it writes, and how it ends when a proof and an attack disagree."""
 
 import contextlib
-import copy
 import json
 import shutil
 from dataclasses import replace
@@ -10,17 +9,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from tacit.audit.evidence import LowerBound
 from tacit.audit.fixtures import gradient, nasr, xiang
-from tacit.audit.membership import scores
 from tacit.features import Knots
 from tacit.guarantee import Guarantee
 from tacit.stages.noise import GaussianNoise
-from tacit.training import checkpoint
-from tacit.workflows.audit_target import load_target
-from tacit.workflows.descent import Descent
 
 
 @pytest.fixture(autouse=True)
@@ -177,44 +171,6 @@ def averaged(run_cli):
     assert done.code == 0, done.err
 
 
-def equal(model, weights):
-    return all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
-
-
-def test_the_model_that_is_attacked_is_the_one_that_is_handed_out(averaged, tmp_path):
-    subject, handed_out = load_target(tmp_path / "mean", None), load_file(tmp_path / "mean" / "model.safetensors")
-    assert equal(subject.model, handed_out)
-    raw = checkpoint.read(tmp_path / "mean")["model"]
-    assert not equal(subject.model, raw)
-    # By the weights of the last step, members would be told from others by other scores.
-    last = copy.deepcopy(subject.model)
-    last.load_state_dict(raw)
-    assert not np.array_equal(*(scores(model, subject.loss, subject.members) for model in (subject.model, last)))
-
-
-def test_of_a_run_that_was_stopped_the_mean_so_far_is_attacked(run_cli, tmp_path, interrupted_at):
-    line = "train digits --model mlp --multiplier 4 --steps 8 --averaging 0.9 --seed 7"
-    interrupted_at(step=5)
-    assert run_cli(f"{line} --out stopped").code == 130
-    subject, tree = load_target(tmp_path / "stopped", None), checkpoint.read(tmp_path / "stopped")
-    mean = {name.removeprefix("module."): value for name, value in tree["scheduler"].items() if "." in name}
-    assert equal(subject.model, mean)
-    assert not equal(subject.model, tree["model"])
-    assert subject.attacked["membership"].endswith("as saved; the run is not finished")
-
-
-def test_shadow_models_hand_out_a_mean_where_the_run_did(averaged, tmp_path, monkeypatch):
-    made = []
-    monkeypatch.setattr("tacit.workflows.audit_target.Descent", lambda *args: made.append(Descent(*args)) or made[-1])
-    subject = load_target(tmp_path / "mean", None)
-    made.clear()
-    with subject.make_shadows() as (train, (inputs, targets)):
-        shadow = train((inputs[:50], targets[:50]))
-    [descent] = made
-    assert shadow is descent.mean.module
-    assert int(descent.mean.n_averaged) == 8
-
-
 def test_the_output_says_which_weights_were_attacked(run_cli, averaged, run, tmp_path):
     done = run_cli("audit mean --canaries 20 --seed 1")
     assert done.code == 0, done.err
@@ -267,13 +223,6 @@ def test_a_run_by_recipe_is_audited_like_any_other(run_cli, by_recipe, tmp_path)
     assert any(note.startswith("Audited (one run, 60 gradient canaries)") for note in guarantee.notes)
     again = run_cli("audit by-recipe --canaries 60 --seed 1")
     assert again.out == done.out
-
-
-def test_the_scores_are_those_of_the_model_that_was_written(run_cli, by_recipe, tmp_path):
-    told = json.loads((tmp_path / "by-recipe" / "metrics.json").read_text())
-    subject = load_target(tmp_path / "by-recipe", None)
-    chosen = subject.model(subject.others[0]).argmax(1)
-    assert float((chosen == subject.others[1]).double().mean()) == told["test"][-1]["accuracy"]
 
 
 def test_noise_that_is_forgotten_is_found_in_a_run_by_recipe(run_cli, by_recipe, tmp_path, monkeypatch):

@@ -7,19 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from support.report_folders import comparison_of
-from tacit.datasets import load
-from tacit.errors import CannotResume
-from tacit.methods.registry import list_gradient_names, list_methods
-from tacit.reports.comparison import read_comparison
-from tacit.workflows.cells import NON_PRIVATE, Job, _normalise_rows, run_job
-from tacit.workflows.compare import _list_doubts, list_fitting_methods
+from tacit.workflows.cells import NON_PRIVATE
 
 COMMAND = [sys.executable, "-m", "tacit", "compare", "iris", "--methods", "dpsgd,output_perturbation", "--seeds", "3"]
 WAIT = 120
@@ -109,87 +101,6 @@ def test_ctrl_c_in_the_first_seconds_reaches_all_processes_and_is_answered_in_on
     assert ended(children)
 
 
-def test_every_method_that_fits_is_compared():
-    iris = load("iris")
-    assert list_fitting_methods(iris, "linear") == tuple(one.name for one in list_methods())
-    assert list_fitting_methods(iris, "mlp") == list_gradient_names()
-
-
-def test_the_seeds_repeat_a_cell(tmp_path):
-    data, comparison = comparison_of(methods=("dpsgd",))
-    for name in ("one", "two"):
-        run_job(Job("dpsgd", "rigorous", 1.0, (0, 1)), data, comparison.options, tmp_path / name)
-    one, two = (
-        [json.loads((tmp_path / name / f"cells/dpsgd-1-seed{seed}.json").read_text()) for seed in (0, 1)]
-        for name in ("one", "two")
-    )
-    assert [cell["score"] for cell in one] == [cell["score"] for cell in two]
-    assert one[0]["multiplier"] == one[1]["multiplier"]
-
-
-@pytest.mark.parametrize("method", ["dpsgd", *(one.name for one in list_methods() if one.kind == "linear")])
-def test_no_cell_costs_more_than_was_asked_for(method, tmp_path):
-    data, comparison = comparison_of(methods=(method,))
-    run_job(Job(method, "rigorous", 2.0, (0,)), data, comparison.options, tmp_path)
-    cell = json.loads((tmp_path / f"cells/{method}-2-seed0.json").read_text())
-    assert 1.8 < cell["guarantee"]["proven"]["epsilon_upper"] <= 2 * (1 + 1e-6)
-
-
-def test_a_refusal_is_a_result(tmp_path):
-    data, comparison = comparison_of()
-    run_job(Job("dpsgd", "rigorous", 1.0, (0,)), data, replace(comparison.options, model="none.py:make"), tmp_path)
-    refused = json.loads((tmp_path / "cells/dpsgd-1-seed0.json").read_text())["refused"]
-    assert refused.startswith("--model")
-    assert "there is no file" in refused
-
-
-def test_rows_are_scaled_each_by_itself():
-    rows = np.array([[3.0, 4.0], [0.0, 0.0], [1e-3, 0.0]])
-    assert _normalise_rows(rows).tolist() == [[0.6, 0.8], [0.0, 0.0], [1.0, 0.0]]
-    assert np.array_equal(_normalise_rows(rows[:1]), _normalise_rows(rows)[:1])
-
-
-def test_cells_of_another_comparison_are_not_taken_for_this_one(tmp_path):
-    data, comparison = comparison_of()
-    comparison.write(data, tmp_path, "first")
-    comparison.write(data, tmp_path, "the same")
-    others = {
-        "steps": comparison_of(steps=7),
-        "learning_rate": comparison_of(learning_rate=0.1),
-        "data": (load("wine"), comparison),
-    }
-    for name, (other, changed) in others.items():
-        with pytest.raises(CannotResume, match=rf"holds another comparison: {name} differ"):
-            changed.write(other, tmp_path, "another")
-
-
-def test_a_comparison_of_an_older_tacit_is_not_gone_on_with(tmp_path):
-    data, comparison = comparison_of()
-    comparison.write(data, tmp_path, "first")
-    plan = json.loads((tmp_path / "comparison.json").read_text())
-    (tmp_path / "comparison.json").write_text(json.dumps({**plan, "version": 1}))
-    with pytest.raises(CannotResume, match="another version of tacit"):
-        comparison.write(data, tmp_path, "again")
-
-
-def test_going_on_keeps_the_secret_and_the_cells_that_belong(tmp_path):
-    data, comparison = comparison_of(methods=("dpsgd",))
-    plans = []
-    for seeds in (2, 3):
-        replace(comparison, seeds=seeds).write(data, tmp_path, "tacit compare iris")
-        plans.append(json.loads((tmp_path / "comparison.json").read_text()))
-    assert plans[0]["salt"] == plans[1]["salt"]
-    assert [[len(each["cells"]) for each in plan["plans"]] for plan in plans] == [[2 * 3], [3 * 3]]
-
-
-def test_the_population_is_the_one_that_lots_are_drawn_from(tmp_path):
-    data, comparison = comparison_of(methods=("dpsgd",), population=60)
-    comparison.write(data, tmp_path, "tacit compare iris --population 60")
-    plan = json.loads((tmp_path / "comparison.json").read_text())
-    assert data.population != 60
-    assert plan["data"]["population"] == plan["settings"]["population"] == 60
-
-
 def test_the_command_is_kept_as_it_was_typed(run_cli, tmp_path, monkeypatch):
     monkeypatch.setattr("tacit.workflows.compare.run_jobs", lambda *_: False)
     line = f"compare iris --methods dpsgd --out {tmp_path / 'out'}"
@@ -199,31 +110,9 @@ def test_the_command_is_kept_as_it_was_typed(run_cli, tmp_path, monkeypatch):
     assert plan["command"] == f"tacit {line}"
 
 
-def test_epsilons_that_differ_in_their_last_digits_have_files_of_their_own():
-    near = (1.0, 1.0000001, 0.5, 1e-7)
-    assert [Job("dpsgd", "rigorous", epsilon, (0,)).file(0) for epsilon in near] == [
-        "dpsgd-1-seed0.json",
-        "dpsgd-1.0000001-seed0.json",
-        "dpsgd-0.5-seed0.json",
-        "dpsgd-1e-07-seed0.json",
-    ]
-
-
 def test_a_command_that_is_refused_leaves_the_plan_as_it_was(run_cli, tmp_path):
     assert run_cli(f"compare iris --workers 0 --out {tmp_path / 'new'}").code == 2
     assert not (tmp_path / "new").exists()
-
-
-def test_a_broken_plan_is_not_overwritten(tmp_path):
-    data, comparison = comparison_of()
-    (tmp_path / "comparison.json").write_text("{}")
-    with pytest.raises(CannotResume, match=r"was not written by tacit compare"):
-        comparison.write(data, tmp_path, "first")
-
-
-def test_the_model_without_privacy_is_always_there():
-    _, comparison = comparison_of(methods=("dpsgd",))
-    assert [job.method for job in comparison.list_jobs()].count(NON_PRIVATE) == 1
 
 
 @pytest.mark.parametrize(("mode", "flag"), [("paper", ""), ("both", " --json")])
@@ -245,24 +134,6 @@ def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, r
     assert all("Nothing is proven about these runs." in line for line in warned[:3])
     assert "Not protected: support, residual." in warned[2]
     assert all(f"Leave out --mode {mode} for a form with a proof" in line for line in warned)
-
-
-def test_a_choice_goes_into_the_cells_and_is_part_of_the_comparison(tmp_path):
-    data, comparison = comparison_of(methods=("directional",), seeds=1)
-    chosen = replace(comparison, modes=("rigorous",), choices={"directional": ("variant=w1",)})
-    (job,) = (job for job in chosen.list_jobs() if job.choices)
-    run_job(job, data, chosen.options, tmp_path)
-    (cell,) = (json.loads(file.read_text(encoding="utf-8")) for file in tmp_path.glob("cells/*.json"))
-    assert cell["choices"] == ["variant=w1"]
-    chosen.write(data, tmp_path, "first")
-    assert read_comparison(tmp_path)["rows"][0]["label"] == "directional variant=w1 (repaired)"
-    with pytest.raises(CannotResume, match="choices differ"):
-        replace(chosen, choices={}).write(data, tmp_path, "second")
-
-
-def test_forms_with_a_proof_are_compared_without_a_warning():
-    _, comparison = comparison_of()
-    assert _list_doubts(replace(comparison, modes=("rigorous",))) == []
 
 
 @pytest.mark.parametrize(

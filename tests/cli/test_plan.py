@@ -1,47 +1,45 @@
-"""What was typed, and the run that it means."""
+"""`tacit plan`: what it says is what the accountant and the recipe say."""
+
+import json
+import math
 
 import pytest
+from typer.testing import CliRunner
 
-from tacit.accounting import Adjacency, Gaussian
-from tacit.workflows.numbers import RunNumbers
-
-RUN = Gaussian(2.0).sampled(0.1) * 20
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [
-        RunNumbers(multiplier=2, rate=0.1, steps=20),
-        RunNumbers(multiplier=2, lot_size=10, population=100, steps=20.0),
-        RunNumbers(multiplier=2, lot_size=10, population=100, epochs=2),
-        RunNumbers(multiplier=2, rate=0.1, epochs=2),
-        # 19.1 steps, rounded up.
-        RunNumbers(multiplier=2, lot_size=10, population=100, epochs=1.91),
-    ],
-    ids=lambda plan: " ".join(plan.given()),
-)
-def test_a_run_can_be_said_in_several_ways(plan):
-    assert plan.event() == RUN
+from tacit.accounting import Gaussian, curve
+from tacit.cli import app
+from tacit.recipes.recipe import auto
 
 
-@pytest.mark.parametrize(
-    ("epochs", "rate", "steps"),
-    # In binary, 1.1 / 0.1 is a little above 11 and 0.3 / 0.1 a little below 3.
-    [(1.1, 0.1, 11), (0.3, 0.1, 3), (1, 1, 1), (0.001, 1, 1)],
-)
-def test_epochs_count_in_decimals(epochs, rate, steps):
-    assert RunNumbers(rate=rate, epochs=epochs).step_count() == steps
+def plan(*words):
+    return CliRunner().invoke(app, ["plan", *words])
 
 
-def test_sixty_epochs_of_mnist_take_a_last_small_step():
-    assert RunNumbers(lot_size=256, population=60_000, epochs=60).step_count() == 14_063
+def test_every_row_keeps_the_budget_and_the_star_is_the_recipe():
+    told = json.loads(plan("--population", "60000", "--epsilon", "1", "--kind", "table", "--json").stdout)
+    recipe = auto("table", population=60_000, epsilon=1.0, delta=told["delta"])
+    (star,) = [row for row in told["plans"] if row["is_recipe"]]
+    assert (star["steps"], star["lot_size"]) == (recipe.steps, recipe.lot_size)
+    preparing = recipe.preparation_multiplier(1.0, told["delta"])
+    for row in told["plans"]:
+        # A mean and second moments are released before, and the budget is that of everything together.
+        event = Gaussian(row["multiplier"]).sampled(row["lot_size"] / 60_000) * row["steps"] + Gaussian(preparing) * 2
+        assert 0.999 < curve(event).epsilon(told["delta"]) <= 1
+        signal = row["lot_size"] / (row["multiplier"] * math.sqrt(3969 * 10))
+        assert row["signal"] == pytest.approx(signal)
+        assert row["seconds"] > 0
+    steps = [row["steps"] for row in told["plans"]]
+    assert steps == sorted(steps)
 
 
-def test_adjacency_is_add_remove_unless_said_otherwise():
-    assert RunNumbers().neighbours() is Adjacency.ADD_REMOVE
-    plan = RunNumbers(multiplier=2, rate=0.1, steps=20, adjacency="replace_one")
-    assert plan.event().adjacency is Adjacency.REPLACE_ONE
+def test_the_page_names_budget_and_meaning():
+    said = plan("--population", "60000", "--epsilon", "1").output
+    assert "epsilon 1 at delta 1.66667e-06 out of 60,000 examples" in said
+    assert "500*" in said
+    assert "* marks the recipe" in said
 
 
-def test_what_was_typed_is_named_as_it_was_typed():
-    assert RunNumbers(multiplier=1, lot_size=3).given() == ["--multiplier", "--lot-size"]
+def test_what_means_nothing_is_refused():
+    ran = plan("--population", "0", "--epsilon", "1")
+    assert ran.exit_code != 0
+    assert "population" in str(ran.exception)

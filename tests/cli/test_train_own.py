@@ -4,14 +4,9 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
-from tacit.datasets import Data, load_table
+from tacit.datasets import load_table
 from tacit.guarantee import Guarantee
-from tacit.methods import dpsgd, encoded
-from tacit.stages.sampling import Poisson
-from tacit.training.run import PrivateRun
-from tacit.workflows.scoring import _sensitivity, _terms, held_out_score, network_for, outputs_of
 from tacit.workflows.settings import Settings
 
 BOUNDS = """
@@ -155,50 +150,6 @@ def test_a_table_in_another_encoding_is_to_be_saved_in_utf8(run_cli, tmp_path):
     (tmp_path / "patients.csv").write_bytes("dose,smoker,outcome\n1,no,healthy\n2,no,fiévreux\n".encode("latin-1"))
     said = refusal(run_cli(f"{LINE} --epsilon 1"))
     assert "is not text in UTF-8: line 3 is the first that is not" in said
-
-
-@pytest.fixture
-def data():
-    rng = np.random.default_rng(1)
-    inputs = rng.normal(size=(400, 3)).astype(np.float32)
-    return Data(
-        "t", (inputs, (inputs[:, 0] > 0).astype(np.int64)), (inputs, (inputs[:, 0] > 0).astype(np.int64)), 2, 400, ""
-    )
-
-
-def run_on(data, mechanism, steps=50):
-    model = network_for("linear", data)
-    loss = torch.nn.functional.cross_entropy if data.classes else torch.nn.functional.mse_loss
-    return PrivateRun(model, loss, data=data.train, mechanism=mechanism, sampling=Poisson(100, 400), steps=steps)
-
-
-def test_the_score_of_held_out_rows_is_close_to_the_exact_one(data):
-    run = run_on(data, dpsgd(multiplier=0.5))
-    exact = float((outputs_of(run.model, data.test[0]).argmax(1).numpy() == data.test[1]).mean())
-    # Lots and noise of 50 steps err by half a per cent; five of those.
-    assert held_out_score(run.model, data, run, seed=0).value == pytest.approx(exact, abs=0.03)
-
-
-def test_the_noise_of_the_score_is_that_of_the_gradients(data):
-    run = run_on(data, dpsgd(multiplier=20.0), steps=4)
-    exact = float((outputs_of(run.model, data.test[0]).argmax(1).numpy() == data.test[1]).mean())
-    scores = [held_out_score(run.model, data, run, seed=seed).value for seed in range(200)]
-    # The sums over 4 lots of 100 expected rows get noise of 20 each: the share errs by 20 sqrt(4) |(1 - p, -p)| / 400.
-    expected = 40 * np.hypot(1 - exact, exact) / 400
-    assert np.std(scores) == pytest.approx(expected, rel=0.25)
-
-
-@pytest.mark.parametrize("classes", [2, None])
-def test_no_row_adds_more_to_the_score_than_its_noise_is_for(data, classes):
-    targets = data.test[1] if classes else np.full((400, 1), 1e9, np.float32)
-    data = Data("t", data.train, (data.test[0], targets), classes, 400, "")
-    terms = _terms(network_for("linear", data), data)
-    assert terms.norm(dim=1).max() <= _sensitivity(data) * (1 + 1e-9)
-
-
-def test_noise_of_another_law_scores_nothing(data):
-    run = run_on(data, encoded(multiplier=2.0), steps=2)
-    assert held_out_score(run.model, data, run, seed=0) is None
 
 
 @pytest.mark.parametrize(("share", "is_any_held_out"), [(1e-5, False), (0.2, True)])

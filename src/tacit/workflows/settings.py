@@ -127,15 +127,24 @@ class Settings:
         return {**kept, "model": Path(self.model).name}
 
     @ignore_cautions()
-    def load(self, data_path: Path | None = None) -> Data:
-        """Load the data of the run; `data_path` if they have moved."""
+    def load(self, data_path: Path | None = None, source: Any = None, classes: int | None = None) -> Data:
+        """Load the data of the run; `data_path` if they have moved. `source`: arrays or a DataFrame, given again."""
+        if isinstance(source, Data):
+            return source
+        is_in_memory = self.data == ARRAYS or (self.table is not None and not self.table["path"])
+        if is_in_memory and source is None and data_path is None:
+            raise CannotResume(
+                "This run was trained on arrays or a DataFrame, which are not saved. Give them again as `data`."
+            )
+        if source is not None and not is_in_memory:
+            raise InvalidArgument("A run on files reads them again when it is resumed. Leave out `data`.")
         if self.data == ARRAYS:
-            raise CannotResume("This run was trained on arrays, which are not saved. Give them again as `data`.")
+            return _take_arrays(source, TrainOptions(population=self.population, classes=classes))
         if self.table is None:
             return datasets.load(self.data, data_path or self.data_path)
         bounds = Bounds.parse(self.table["bounds"], self.table["folder"])
-        path = data_path or self.table["path"]
-        return load_table(path, target=self.table["target"], bounds=bounds, population=self.population)
+        rows = source if source is not None else data_path or self.table["path"]
+        return load_table(rows, target=self.table["target"], bounds=bounds, population=self.population)
 
     @staticmethod
     def read(folder: Path) -> Settings:

@@ -55,8 +55,9 @@ def train(
     `data` is the name of a data set; the path of a table, or a DataFrame, with `target` and `bounds`; or a pair of
     arrays with `population` (and `classes`). With a data set by name and `epsilon` alone, the automatic recipe chooses
     everything else from public facts; otherwise a network is trained as the options say. `resume` names the folder of
-    a stopped run. `callbacks` are called after every step with a `tacit.training.fit.Step`. `announce` receives the
-    plan before the first step. Ctrl-C finishes the step, saves the run and raises `Interrupted`.
+    a stopped run; arrays (with `classes`) or a DataFrame are then given again as `data`. `callbacks` are called after
+    every step with a `tacit.training.fit.Step`. `announce` receives the plan before the first step. Ctrl-C finishes
+    the step, saves the run and raises `Interrupted`.
     """
     given = take_options(options)
     training = _resume(data, given, Path(resume)) if resume is not None else _begin(data, given, recipe)
@@ -128,7 +129,7 @@ def _begin(source: Any, options: TrainOptions, recipe: str | None) -> Training:
 
 
 def _resume(data: Any, options: TrainOptions, folder: Path) -> Training:
-    movable = ("--data-path", "--ledger")
+    movable = ("--data-path", "--ledger", *(["--classes"] if isinstance(data, tuple) else []))
     is_name = isinstance(data, str)
     extra = [*([data] if is_name else []), *(name for name in options.list_given() if name not in movable)]
     if extra:
@@ -140,8 +141,7 @@ def _resume(data: Any, options: TrainOptions, folder: Path) -> Training:
         settings = Settings.read(folder)
         kind = NetworkTraining if settings.recipe is None else RecipeTraining
         with show_status("Reading the saved run"):
-            loaded = settings.load(options.data_path) if data is None else load_data(data, options)[0]
-            return kind.resume(folder, settings, loaded, options)
+            return kind.resume(folder, settings, settings.load(options.data_path, data, options.classes), options)
 
 
 @dataclass(frozen=True, eq=False)

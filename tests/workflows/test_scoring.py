@@ -11,16 +11,18 @@ from tacit.accounting import Gaussian
 from tacit.datasets import Data
 from tacit.errors import OutOfOrder
 from tacit.ledger import Ledger
-from tacit.methods import dpsgd
+from tacit.methods import dpsgd, encoded
 from tacit.stages.sampling import Poisson
 from tacit.training.plan import Schedule
 from tacit.training.run import PrivateRun
 from tacit.types import Release
 from tacit.workflows.scoring import (
     Score,
+    _sensitivity,
     _terms,
     held_out_score,
     network_for,
+    outputs_of,
     refuse_unless_charged,
     release_terms,
     score,
@@ -177,3 +179,47 @@ def test_a_ledger_that_was_charged_less_than_a_score_cost_is_noticed(tmp_path):
 )
 def test_a_score_is_read_as_it_was_written(one):
     assert Score.of_row(one.as_row()) == one
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(400, 3)).astype(np.float32)
+    return Data(
+        "t", (inputs, (inputs[:, 0] > 0).astype(np.int64)), (inputs, (inputs[:, 0] > 0).astype(np.int64)), 2, 400, ""
+    )
+
+
+def run_on(data, mechanism, steps=50):
+    model = network_for("linear", data)
+    loss = torch.nn.functional.cross_entropy if data.classes else torch.nn.functional.mse_loss
+    return PrivateRun(model, loss, data=data.train, mechanism=mechanism, sampling=Poisson(100, 400), steps=steps)
+
+
+def test_the_score_of_held_out_rows_is_close_to_the_exact_one(data):
+    run = run_on(data, dpsgd(multiplier=0.5))
+    exact = float((outputs_of(run.model, data.test[0]).argmax(1).numpy() == data.test[1]).mean())
+    # Lots and noise of 50 steps err by half a per cent; five of those.
+    assert held_out_score(run.model, data, run, seed=0).value == pytest.approx(exact, abs=0.03)
+
+
+def test_the_noise_of_the_score_is_that_of_the_gradients(data):
+    run = run_on(data, dpsgd(multiplier=20.0), steps=4)
+    exact = float((outputs_of(run.model, data.test[0]).argmax(1).numpy() == data.test[1]).mean())
+    scores = [held_out_score(run.model, data, run, seed=seed).value for seed in range(200)]
+    # The sums over 4 lots of 100 expected rows get noise of 20 each: the share errs by 20 sqrt(4) |(1 - p, -p)| / 400.
+    expected = 40 * np.hypot(1 - exact, exact) / 400
+    assert np.std(scores) == pytest.approx(expected, rel=0.25)
+
+
+@pytest.mark.parametrize("classes", [2, None])
+def test_no_row_adds_more_to_the_score_than_its_noise_is_for(data, classes):
+    targets = data.test[1] if classes else np.full((400, 1), 1e9, np.float32)
+    data = Data("t", data.train, (data.test[0], targets), classes, 400, "")
+    terms = _terms(network_for("linear", data), data)
+    assert terms.norm(dim=1).max() <= _sensitivity(data) * (1 + 1e-9)
+
+
+def test_noise_of_another_law_scores_nothing(data):
+    run = run_on(data, encoded(multiplier=2.0), steps=2)
+    assert held_out_score(run.model, data, run, seed=0) is None

@@ -1,0 +1,42 @@
+"""`tacit.report`: a page and the same facts as JSON, of a run or a comparison."""
+
+import json
+
+import pytest
+
+import tacit
+from support.report_folders import comparison_of, trained
+from tacit.errors import TacitError
+
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
+
+
+def test_the_report_of_a_run_holds_its_guarantee_and_a_baseline(tmp_path):
+    run = tacit.train("iris", epsilon=3, delta=1e-5, steps=6, out="first")
+    report = tacit.report("first", "page")
+    assert report.page.parent.resolve() == tmp_path / "page"
+    facts = json.loads(report.json.read_text())
+    assert facts["guarantee"]["epsilon"]["upper"] == run.guarantee.epsilon(1e-5)
+    assert facts["utility"]["final"] == run.score.value
+    assert facts["utility"]["non_private"]["final"] > 0.8
+    assert report.headline in str(report)
+    assert "<html" in report.page.read_text()
+
+
+def test_no_baseline_is_trained_if_none_is_wanted(monkeypatch):
+    tacit.train("iris", epsilon=3, steps=2, out="first")
+    monkeypatch.setattr("tacit.workflows.report.keep_baseline", lambda *_: pytest.fail("trained a baseline"))
+    assert tacit.report("first", baseline=False).page.exists()
+
+
+def test_the_report_of_an_unfinished_comparison_says_what_is_missing(tmp_path):
+    data, comparison = comparison_of(methods=("output_perturbation",), seeds=1)
+    folder = trained(tmp_path / "whole", data, comparison)
+    assert tacit.report(folder).caveat is None
+    next(folder.glob("cells/output_perturbation-*.json")).unlink()
+    assert "2 of 3" in tacit.report(folder).caveat
+
+
+def test_a_folder_with_neither_is_refused(tmp_path):
+    with pytest.raises(TacitError):
+        tacit.report(tmp_path)
