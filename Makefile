@@ -6,15 +6,22 @@ BENCH_INSTALLED := .venv/installed-bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench format clean
+.PHONY: help demo check test bench format clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
 
-demo: $(INSTALLED)  ## compare every method on real data, and say where the report lies
+demo: $(INSTALLED)  ## compare every method on real data, and print the path of the report
 	$(BIN)/tacit compare breast-cancer --epsilon 0.5,1,3 --mode both --seeds 3 --out demo
 
-test: $(INSTALLED)  ## lint, check the types, run every test
+check: $(INSTALLED)  ## lint, check the types and layers, run the fast half of the tests
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" tests
+
+test: $(INSTALLED)  ## lint, check the types and layers, run every test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
