@@ -14,6 +14,7 @@ def mode(path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["--steps 3", "--recipe auto"])
 def test_what_must_stay_private_can_be_read_by_its_owner_only(tmp_path, how):
     run_command(f"train iris --epsilon 3 {how} --out {tmp_path / 'run'}")

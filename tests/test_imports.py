@@ -31,10 +31,12 @@ def test_the_package_loads_without_numpy():
     assert loaded_after("import tacit; tacit.__version__").isdisjoint({"numpy", "scipy", "torch"})
 
 
+@pytest.mark.slow
 def test_accounting_loads_without_torch():
     assert loaded_after("import tacit.accounting").isdisjoint({"torch", "matplotlib", "typer"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["ledger", "guarantee", "randomness", "stages.sampling"])
 def test_what_needs_no_model_loads_without_torch(module):
     assert "torch" not in loaded_after(f"import tacit.{module}")
@@ -48,6 +50,7 @@ def test_help_loads_nothing_that_it_does_not_show():
     assert loaded_after(SHOW_HELP).isdisjoint({"scipy", "matplotlib", "torch"})
 
 
+@pytest.mark.slow
 def test_an_accountant_is_reached_from_the_package_alone():
     assert "scipy" in loaded_after("import tacit; tacit.accounting.curve")
 

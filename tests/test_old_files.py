@@ -33,6 +33,7 @@ def old(tmp_path):
     return tmp_path / "old"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "known", json.loads((OLD / "events.json").read_text()), ids=lambda known: known["event"]["event"]
 )
@@ -57,6 +58,7 @@ def test_a_checkpoint_is_resumed_and_finished(old, name):
     assert run.step == run.steps == 6
 
 
+@pytest.mark.slow
 def test_a_ledger_accounts_to_the_same_number_and_can_be_charged(old):
     ledger = Ledger(old / "old.ledger")
     assert ledger.account("patients").epsilon(1e-5) == pytest.approx(EXPECTED["ledger"]["epsilon"], rel=1e-9)
@@ -64,6 +66,7 @@ def test_a_ledger_accounts_to_the_same_number_and_can_be_charged(old):
     assert ledger.account("patients").epsilon(1e-5) > EXPECTED["ledger"]["epsilon"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["run", "recipe"])
 def test_a_guarantee_says_the_same_number(old, folder):
     text = (old / folder / "guarantee.json").read_text()
@@ -81,6 +84,7 @@ def test_a_model_trained_by_recipe_predicts(old):
     assert load(old / "recipe").predict(x).shape == y.shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["run", "recipe", "compared"])
 def test_a_folder_is_reported(old, folder):
     result = CliRunner().invoke(app, ["report", str(old / folder)])

@@ -66,6 +66,7 @@ PYTHON_BLOCKS = [block for page in ALONE for block in blocks_of(page, "python")]
 COMMAND_BLOCKS = [block for page in ALONE for block in blocks_of(page, "console") if commands_of(block)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=str)
 def test_python_block_runs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -84,6 +85,7 @@ def run_python(block: Block) -> None:
             exec(compile(block.text, block.place, "exec"), names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", COMMAND_BLOCKS, ids=str)
 def test_console_commands_succeed(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -95,6 +97,7 @@ def test_console_commands_succeed(block, tmp_path, monkeypatch):
         run_command(command, monkeypatch)
 
 
+@pytest.mark.slow
 def test_what_the_readme_shows_is_what_its_command_prints(tmp_path, monkeypatch, capsys):
     """Three dots at the end stand for the rest."""
     monkeypatch.chdir(tmp_path)
@@ -131,6 +134,7 @@ def run_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not code, command
 
 
+@pytest.mark.slow
 def test_the_guide_leads_from_a_table_to_a_report(tmp_path, monkeypatch):
     """Its blocks in one folder, one after the other; one that begins with the name of a file is put there."""
     monkeypatch.chdir(tmp_path)

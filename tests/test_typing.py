@@ -34,9 +34,11 @@ def lines_marked(name):
     return {number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# wrong")}
 
 
+@pytest.mark.slow
 def test_every_wrong_order_is_reported(reports):
     assert lines_reported("wrong_order.py", reports) == lines_marked("wrong_order.py") != set()
 
 
+@pytest.mark.slow
 def test_the_right_order_passes(reports):
     assert lines_reported("right_order.py", reports) == set()

@@ -72,6 +72,7 @@ def test_one_file_from_outside_adds_an_accountant(toy):
     assert found.group(2).epsilon(1e-5) > 2 * expected
 
 
+@pytest.mark.slow
 def test_a_new_accountant_is_compared_with_the_others(toy):
     assert [other.name for other in other_accountants()] == ["clt", "moments", "rdp", "toy"]
     answers = find(Gaussian(10.0), delta=1e-5).answers

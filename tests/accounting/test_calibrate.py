@@ -33,6 +33,7 @@ def sampled(multiplier, rate, steps):
 budgets = (powers_of_ten(-1, 1.3), powers_of_ten(-12, -3), powers_of_ten(-4, -0.3), powers_of_ten(0.5, 4.5).map(int))
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(*budgets)
 def test_a_multiplier_keeps_its_budget_and_a_little_less_noise_breaks_it(epsilon, delta, rate, steps):
@@ -48,6 +49,7 @@ def test_without_sampling_the_multiplier_has_its_closed_form(epsilon, delta, ste
     assert exact <= multiplier_for(epsilon=epsilon, delta=delta, rate=1.0, steps=steps) <= exact * (1 + 1e-10)
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(powers_of_ten(-0.5, 1), powers_of_ten(-9, -3), powers_of_ten(-3.5, -0.5), st.floats(0.6, 4))
 def test_steps_are_the_last_that_fit(epsilon, delta, rate, multiplier):
@@ -60,6 +62,7 @@ def test_steps_are_the_last_that_fit(epsilon, delta, rate, multiplier):
     assert curve(sampled(multiplier, rate, steps + 1)).epsilon(delta) > epsilon
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(
     powers_of_ten(-0.5, 1), powers_of_ten(-9, -3), st.integers(100, 10**5), st.integers(10, 10**4), st.floats(0.6, 4)
@@ -82,6 +85,7 @@ def test_steps_without_sampling_have_their_closed_form():
     assert steps_for(epsilon=2.0, delta=1e-6, rate=1.0, multiplier=30.0) == exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guess", [0.05, 30.0])
 def test_the_guess_does_not_matter(guess):
     found = calibrate(lambda x: sampled(x, 0.02, 200), epsilon=1.5, delta=1e-6, guess=guess)
@@ -101,6 +105,7 @@ def test_one_laplace_release_is_calibrated_to_its_closed_form(delta):
     assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-4)
 
 
+@pytest.mark.slow
 def test_student_t_is_calibrated_within_its_budget():
     def event(scale):
         return StudentT(9.0, scale, (0.6, 0.8)).sampled(0.05) * 20
@@ -135,6 +140,7 @@ def test_a_looser_accountant_keeps_its_own_budget(by):
     assert steps < steps_for(**budget, multiplier=1.0)
 
 
+@pytest.mark.slow
 def test_replacing_an_example_needs_its_own_multiplier():
     budget = {"epsilon": 2.0, "delta": 1e-5, "rate": 0.05, "steps": 50}
     found = multiplier_for(**budget, adjacency=Adjacency.REPLACE_ONE)

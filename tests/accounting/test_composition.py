@@ -251,6 +251,7 @@ def test_a_gaussian_with_responses_is_bracketed(e0, times, mu, distance):
     assert_between(curve(event).delta_bounds(epsilon), exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2, 3, 4])
 @pytest.mark.parametrize("multiplier", [0.7, 1.0, 3.0])
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8])
@@ -262,6 +263,7 @@ def test_laplace_releases_are_bracketed_by_piecewise_polynomials(times, multipli
     assert bounds[1] == pytest.approx(float(exact), rel=3e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "steps",
     [

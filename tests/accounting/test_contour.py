@@ -65,6 +65,7 @@ def test_the_bump_is_at_least_what_smoothing_raises(eta):
         assert smoothed(u, eta) - bump(u, eta) <= max(1 - mpmath.exp(-u), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eta", [mpf("0.05"), mpf("0.7")], ids=float)
 @pytest.mark.parametrize("z", [mpf("0.3"), mpf(2), mpf(20)], ids=float)
 def test_the_transform_of_the_bump_is_a_gaussian(eta, z):
@@ -96,6 +97,7 @@ def test_the_line_brackets_a_gaussian(mu, log_delta):
     assert line.doubt(epsilon) < 1e-8
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     st.floats(-2, 1).map(lambda exponent: 10.0**exponent),

@@ -38,11 +38,13 @@ EVENTS = {
 ALL = pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
 
 
+@pytest.mark.slow
 @ALL
 def test_the_tradeoff_is_convex(event):
     assert np.all(np.diff(curve(event).tradeoff(GRID), 2) >= -1e-12)
 
 
+@pytest.mark.slow
 @ALL
 def test_the_tradeoff_falls_from_at_most_one_to_zero(event):
     miss = curve(event).tradeoff(GRID)
@@ -51,6 +53,7 @@ def test_the_tradeoff_falls_from_at_most_one_to_zero(event):
     assert np.all(np.diff(miss) <= 0)
 
 
+@pytest.mark.slow
 @ALL
 def test_the_tradeoff_is_no_better_than_guessing(event):
     lower, upper = curve(event).tradeoff_bounds(GRID)
@@ -58,6 +61,7 @@ def test_the_tradeoff_is_no_better_than_guessing(event):
     assert np.all(upper <= 1 - GRID + 1e-15)
 
 
+@pytest.mark.slow
 @ALL
 def test_the_bounds_of_the_tradeoff_are_in_order_and_close(event):
     lower, upper = curve(event).tradeoff_bounds(GRID)
@@ -75,6 +79,7 @@ def test_the_tradeoff_is_symmetric_within_its_band(event):
     assert np.all(privacy.tradeoff_bounds(lower)[1][inside] >= GRID[1:-1][inside] - 1e-9)
 
 
+@pytest.mark.slow
 @ALL
 def test_the_tradeoff_touches_its_epsilons_and_deltas_from_above(event):
     privacy = curve(event)
@@ -92,6 +97,7 @@ def test_the_tradeoff_of_a_gaussian_is_just_below_the_exact_one(mu):
     assert np.all(exact - lower < 2e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(st.floats(-2, 0.5).map(lambda e: 10.0**e), st.floats(-4, -0.01).map(lambda e: 10.0**e))
 def test_the_tradeoff_of_one_sampled_step_is_just_below_the_exact_one(mu, rate):
@@ -110,6 +116,7 @@ def test_the_tradeoff_of_a_pure_mechanism_is_two_lines():
     assert np.all(exact - lower < 3e-3)
 
 
+@pytest.mark.slow
 def test_the_tradeoff_of_many_steps_lies_above_that_of_rdp():
     event = Gaussian(0.8).sampled(0.02) * 300
     assert np.all(curve(event, "rdp").tradeoff(GRID) <= curve(event).tradeoff_bounds(GRID)[1])
@@ -145,6 +152,7 @@ def test_sampling_scales_the_advantage_of_one_step(rate):
     assert curve(Gaussian(1.0).sampled(rate)).advantage() == pytest.approx(exact, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("multiplier", "rate"), [(0.43, 3e-5), (0.3, 1e-6)])
 def test_the_advantage_of_two_steps_is_at_most_twice_that_of_one(multiplier, rate):
     step = Gaussian(multiplier).sampled(rate)
@@ -163,6 +171,7 @@ def test_a_group_of_groups_is_a_larger_group():
     assert privacy.group(2).group(3).epsilon(1e-5) == privacy.group(6).epsilon(1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "steps"), [(2, 20), (3, 50)])
 def test_a_group_of_sampled_gaussians_agrees_with_dp_accounting(size, steps):
     # How many of a group are drawn is binomial: a mixture of shifts.
@@ -250,6 +259,7 @@ def test_every_delta_is_below_that_of_mu_plus_the_regret():
         assert privacy.delta_bounds(float(epsilon))[0] <= gdp.delta(float(epsilon), mu) + 1e-5
 
 
+@pytest.mark.slow
 def test_a_larger_regret_asks_for_a_smaller_mu():
     privacy = curve(EVENTS["sampled"])
     found = [privacy.mu(regret) for regret in (0.0, 1e-9, 1e-6, 1e-3, 0.1)]

@@ -32,6 +32,7 @@ def sampled(multiplier, rate, count):
     return Gaussian(multiplier).sampled(rate) * count
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(multipliers, rates, steps, deltas)
 def test_bounds_are_ordered_and_close_over_the_whole_range(multiplier, rate, count, delta):
@@ -42,6 +43,7 @@ def test_bounds_are_ordered_and_close_over_the_whole_range(multiplier, rate, cou
         assert upper <= lower * 1.02
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(multipliers, rates, steps, deltas)
 def test_more_steps_less_noise_and_larger_lots_cost_no_less(multiplier, rate, count, delta):
@@ -51,6 +53,7 @@ def test_more_steps_less_noise_and_larger_lots_cost_no_less(multiplier, rate, co
     assert curve(sampled(multiplier, rate / 2, count)).epsilon_bounds(delta)[0] <= upper
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(multipliers, rates, steps, deltas)
 def test_epsilon_and_delta_are_inverse_to_each_other(multiplier, rate, count, delta):
@@ -61,6 +64,7 @@ def test_epsilon_and_delta_are_inverse_to_each_other(multiplier, rate, count, de
         assert privacy.delta(lower) >= delta * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(multipliers, rates, st.integers(1, 3000), deltas)
 def test_the_order_of_composition_does_not_matter(multiplier, rate, count, delta):

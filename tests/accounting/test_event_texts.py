@@ -138,11 +138,13 @@ PUBLISHED = [
 KINDS = [type(event).__name__ + str(i) for i, (event, _) in enumerate(PUBLISHED)]
 
 
+@pytest.mark.slow
 @given(events)
 def test_an_event_comes_back_from_its_text(event):
     assert from_json(event.to_json()) == event
 
 
+@pytest.mark.slow
 @given(events)
 def test_an_event_that_comes_back_has_the_same_hash_and_the_same_text(event):
     back = from_json(event.to_json())
@@ -150,6 +152,7 @@ def test_an_event_that_comes_back_has_the_same_hash_and_the_same_text(event):
     assert back.to_json() == event.to_json()
 
 
+@pytest.mark.slow
 @given(events)
 def test_the_adjacency_comes_back_too(event):
     assert from_json(event.to_json()).adjacency is event.adjacency

@@ -97,6 +97,7 @@ def test_walk_sees_everything_inside():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "other"),
     [

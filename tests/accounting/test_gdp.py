@@ -341,6 +341,7 @@ def test_sampled_gaussian_is_its_own_inverse(alpha, mu, rate):
     assert back == pytest.approx(alpha, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 @given(st.one_of(st.floats(0, 1), st.floats(-15, 0).map(lambda exponent: 1 - 10.0**exponent)), mus, rates)
 def test_sampled_gaussian_is_exact_where_misses_are_rare(alpha, mu, rate):
     miss = gdp.subsampled_gaussian_tradeoff(alpha, mu, rate)
@@ -376,6 +377,7 @@ def test_subsampled_tradeoff_has_the_worked_value():
     assert sampled(0.05) == pytest.approx(0.9479048897715856, rel=1e-14)
 
 
+@pytest.mark.slow
 @given(ordinary_mus, rates)
 def test_symmetrized_agrees_with_the_closed_form_of_the_sampled_gaussian(mu, rate):
     sampled = gdp.subsampled_tradeoff(lambda alpha: gdp.tradeoff(alpha, mu), rate)
@@ -402,6 +404,7 @@ thousandths = st.integers(0, 1000).map(lambda count: count / 1000)
 below_guessing = st.tuples(thousandths, thousandths).filter(lambda point: sum(point) <= 1)
 
 
+@pytest.mark.slow
 @given(thousandths, st.lists(below_guessing, max_size=6))
 def test_symmetrized_is_the_convex_hull_of_a_polygon_and_its_mirror_image(height, points):
     corners = lower_hull([(0.0, height), *((x, y) for x, y in points if x > 0), (1.0, 0.0)])
@@ -432,6 +435,7 @@ def test_symmetrized_leaves_symmetric_curves_alone():
         assert gdp.symmetrized(curve)(GRID) == pytest.approx(curve(GRID), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_symmetrized_is_the_same_from_either_direction():
     sampled = gdp.subsampled_tradeoff(lambda alpha: gdp.tradeoff(alpha, 2.0), 0.5)
     x = np.linspace(0, 1, 100_001)

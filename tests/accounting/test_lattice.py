@@ -64,6 +64,7 @@ def test_many_randomized_responses_are_binomial(count):
         assert upper.delta(at) - lower.delta(at) < 0.05 * exact + 1e-4
 
 
+@pytest.mark.slow
 @every_density
 def test_both_bounds_enclose_what_atom_by_atom_convolution_encloses(density):
     """Unsampled products are accounted for in another way, by moments of each loss: the intervals must overlap."""

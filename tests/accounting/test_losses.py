@@ -250,6 +250,7 @@ def test_splitting_the_mirror_image_gives_an_upper_bound_too(points, size):
     assert [split(falling).delta(e) for e in GRID] == pytest.approx([split(cells).delta(e) for e in GRID], abs=1e-13)
 
 
+@pytest.mark.slow
 @given(pairs, pairs)
 def test_thinning_upwards_dominates_and_downwards_is_dominated(first, second):
     one, other = atoms_from(first), atoms_from(second)

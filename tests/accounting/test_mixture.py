@@ -85,6 +85,7 @@ def assert_error_is_bounded(mixture, c, reach, target, shares):
     assert worst <= tilted.error + 1e-14 * (1 + reach)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(mixtures(), tilts, reaches, st.sampled_from([1e-3, 1e-6, 1e-10]))
 def test_the_stated_error_bounds_the_error_up_to_the_reach(mixture, c, reach, target):
@@ -92,6 +93,7 @@ def test_the_stated_error_bounds_the_error_up_to_the_reach(mixture, c, reach, ta
     assert_error_is_bounded(mixture, c, reach, target, shares=[0.01, 0.3, 0.77, 1.0])
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(mixtures(most=6), tilts, reaches)
 def test_the_stated_error_bounds_the_error_for_groups(mixture, c, reach):
@@ -112,6 +114,7 @@ def test_the_stated_error_bounds_the_error_where_nearly_everyone_is_sampled(shif
     assert_error_is_bounded(mixture, c, reach, target, shares=[0.01, 0.3, 0.6, 0.77, 0.9, 1.0])
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(mixtures(most=4), tilts, reaches)
 def test_the_characteristic_function_is_right_to_rounding(mixture, c, reach):
@@ -151,6 +154,7 @@ def test_moments_of_whole_orders_have_their_binomial_formula(rate, shift, order)
     assert tilted.log_total == pytest.approx(exact, rel=1e-13, abs=2e-15)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(mixtures(most=3), tilts, st.floats(0.5, 30))
 def test_the_decay_bounds_the_characteristic_function_from_there_on(mixture, c, start):

@@ -108,11 +108,13 @@ def test_student_t_on_two_coordinates_is_below_its_pure_epsilon():
     assert curve(event).delta(2.6376344786143213 + 1e-9) == 0
 
 
+@pytest.mark.slow
 def test_a_shift_of_nothing_costs_nothing():
     event = StudentT(9.0, 1.0, (0.0, 0.0)).sampled(0.1) * 100
     assert curve(event).epsilon_bounds(1e-5) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("multiplier", "rate", "steps", "delta"),
     [(1.0, 0.1, 100, 1e-5), (3.0, 0.5, 50, 1e-4), (1.3, 256 / 60000, 3516, 1e-5), (0.8, 1.0, 5, 1e-6)],
@@ -236,12 +238,14 @@ def corners():
     }
 
 
+@pytest.mark.slow
 def test_the_corners_of_the_range_are_certified(corners):
     for lower, upper in corners.values():
         assert 0 <= lower <= upper < math.inf
         assert upper <= lower * (1 + 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "values", "sign"),
     [(0, MULTIPLIERS, -1), (1, RATES, 1), (2, STEPS, 1), (3, DELTAS, -1)],
@@ -270,6 +274,7 @@ EVENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
 def test_delta_falls_with_epsilon_and_stays_a_probability(event):
     privacy = curve(event)
@@ -287,6 +292,7 @@ def test_bounds_of_delta_are_close_to_each_other(event):
     assert upper <= lower * (1.5 if event.adjacency is REPLACE else 1.005)
 
 
+@pytest.mark.slow
 def test_many_different_shifts_are_rounded_to_the_safe_side():
     # Sums of Laplace losses with tiny shifts are nearly Gaussian: Fisher information 1 / scale^2.
     shifts = tuple(np.linspace(0.01, 1, 300) * 0.1)
@@ -334,6 +340,7 @@ def test_one_step_with_very_little_noise_has_a_large_epsilon(call):
     assert math.isfinite(call(curve(Gaussian(0.02).sampled(0.1))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", [Gaussian(1.0) * 0, (Gaussian(1.0) * 0).sampled(0.1) * 4, EpsilonDelta(0.0, 0.0) * 9])
 def test_nothing_costs_nothing(event):
     assert curve(event).epsilon_bounds(1e-9) == (0.0, 0.0)

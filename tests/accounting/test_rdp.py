@@ -212,6 +212,7 @@ def test_searching_all_orders_is_at_most_what_a_list_of_orders_gives(multiplier,
     assert listed * 0.98 < ours <= listed
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(powers_of_ten(-0.52, 1.5), powers_of_ten(-4, 0), powers_of_ten(0, 5).map(int), powers_of_ten(-12, -1))
 def test_renyi_is_never_below_the_certified_lower_bound(multiplier, rate, steps, delta):

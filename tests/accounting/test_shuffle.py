@@ -195,6 +195,7 @@ def test_noise_of_the_whole_sum_is_a_lower_bound():
     assert lower < upper < gdp.epsilon(1e-6, 0.5)
 
 
+@pytest.mark.slow
 def test_two_rounds_cost_more_than_one_and_less_than_twice():
     event = ShuffledReports(REPORT, 5000)
     once = curve(event).epsilon(1e-6)
@@ -202,6 +203,7 @@ def test_two_rounds_cost_more_than_one_and_less_than_twice():
     assert once < twice < 2 * curve(event).epsilon(1e-6)
 
 
+@pytest.mark.slow
 def test_shuffled_reports_compose_with_other_releases():
     reports = ShuffledReports(RandomizedResponse(1.0), 2000)
     together = curve(reports + Gaussian(5.0, REPLACE)).epsilon(1e-6)
@@ -215,6 +217,7 @@ def test_bounded_noise_counts_as_its_largest_loss():
     )
 
 
+@pytest.mark.slow
 def test_renyi_accounting_is_above_the_certified_bound_and_refuses_what_it_cannot_do():
     pure = ShuffledReports(RandomizedResponse(1.0), 2000) * 5
     assert curve(pure, by="rdp").epsilon(1e-6) > curve(pure).epsilon(1e-6)

@@ -51,6 +51,7 @@ class Pressed:
         return np.array([index])
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_what_has_begun_is_kept_and_no_more_is_begun(tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt):
         Runs(tmp_path, workers=2, seed=0).results("runs", Pressed(os.getpid(), tmp_path), 40)
@@ -61,6 +62,7 @@ def test_after_ctrl_c_what_has_begun_is_kept_and_no_more_is_begun(tmp_path, caps
     assert "Stopping after" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_many_runs_find_a_gaussian_mechanism_as_private_as_it_is():
     truth = curve(Gaussian(1.0))
     report = audit(
@@ -72,6 +74,7 @@ def test_many_runs_find_a_gaussian_mechanism_as_private_as_it_is():
     assert len(report.finding.points) > 10
 
 
+@pytest.mark.slow
 def test_the_same_mechanism_with_a_larger_claim_is_contradicted():
     guarantee = Guarantee(Gaussian(4.0), delta=1e-5)
     report = audit(
@@ -81,6 +84,7 @@ def test_the_same_mechanism_with_a_larger_claim_is_contradicted():
     assert "contradicts what is proven" in str(report)
 
 
+@pytest.mark.slow
 def test_an_audit_with_a_seed_can_be_repeated():
     attack = ManyRuns(40, example=([3.0, 0, 0], 0), seed=5)
     first, second = (audit(noisy_mean, some_data(), delta=1e-5, attack=attack) for _ in range(2))
@@ -101,6 +105,7 @@ def test_replacing_an_example_keeps_the_number_of_rows():
     assert sizes == {30, 31}
 
 
+@pytest.mark.slow
 def test_a_function_without_noise_is_found_out_and_said_to_be_without():
     report = audit(lambda data: data[0].sum(axis=0), some_data(), delta=1e-5, claim=1.0, attack=ManyRuns(120, seed=0))
     assert report.verdict is Verdict.BROKEN
@@ -138,6 +143,7 @@ def test_what_cannot_be_sent_to_another_process_is_refused(tmp_path):
         Runs(tmp_path, workers=2).results("runs", lambda index: index, 4)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_results_as_one(tmp_path):
     job = Alternating(Releases(dpsgd(1.0, 1.0), Poisson(2, 4), 2), ((np.eye(4), np.zeros(4)),) * 2, released_numbers)
     alone, together = Runs(tmp_path / "one", seed=3), Runs(tmp_path / "two", workers=2, seed=3)
@@ -159,6 +165,7 @@ def memorising(data):
     return model
 
 
+@pytest.mark.slow
 def test_canaries_find_a_model_that_memorises():
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(150, 20)).astype(np.float32)
@@ -225,6 +232,7 @@ def small_training(steps=6):
     )
 
 
+@pytest.mark.slow
 def test_a_stopped_white_box_audit_goes_on_with_the_same_game(tmp_path, monkeypatch):
     whole = audit_training(small_training(), delta=1e-5, canaries=50, seed=4)
     # Saved after every step, and stopped in the fourth.
@@ -248,6 +256,7 @@ def test_a_stopped_white_box_audit_goes_on_with_the_same_game(tmp_path, monkeypa
     assert resumed.finding == whole.finding
 
 
+@pytest.mark.slow
 def test_canaries_that_drown_each_other_are_said_to():
     crowded = audit_training(small_training(1), delta=1e-5, canaries=1000, seed=0)
     assert any("hide each other in a model of 33 parameters: 82 or fewer" in note for note in crowded.finding.notes)
@@ -255,6 +264,7 @@ def test_canaries_that_drown_each_other_are_said_to():
     assert not any("hide each other" in note for note in few.finding.notes)
 
 
+@pytest.mark.slow
 def test_a_white_box_audit_keeps_no_private_sum_beside_it(tmp_path):
     audit_training(small_training(2), delta=1e-5, canaries=20, folder=tmp_path)
     from safetensors import safe_open
@@ -267,6 +277,7 @@ def test_a_white_box_audit_keeps_no_private_sum_beside_it(tmp_path):
         audit_training(small_training(2), delta=1e-5, canaries=30, folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_an_audit_that_is_asked_to_stop_saves_its_step_and_goes_on_from_there(tmp_path):
     whole = audit_training(small_training(), delta=1e-5, canaries=50, seed=4)
     asked = iter([False, False, True])

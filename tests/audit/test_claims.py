@@ -52,6 +52,7 @@ def test_every_fixture_can_be_sent_to_another_process():
     assert len(pickle.loads(pickle.dumps(all_fixtures()))) == len(all_fixtures())
 
 
+@pytest.mark.slow
 def test_what_is_read_back_is_what_was_found(tmp_path):
     assert run_fixtures(QUICK, tmp_path) == [fixture.run() for fixture in QUICK]
 
@@ -96,6 +97,7 @@ def test_results_are_arrays_of_bytes(tmp_path):
     assert json.loads(np.load(path).tobytes())["verdict"] == "claim broken"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["buckets", "quantile"])
 def test_a_trial_shows_the_same_again(form):
     [trial, *_] = [one for one in gradient.TRIALS if one.form == form]

@@ -22,6 +22,7 @@ from support.broken_runs import (
 from tacit.audit import Verdict
 
 
+@pytest.mark.slow
 def test_the_right_one_is_not_contradicted_and_the_attack_is_not_blind():
     report = white_box(RIGHT)
     assert report.verdict is Verdict.STANDS
@@ -29,6 +30,7 @@ def test_the_right_one_is_not_contradicted_and_the_attack_is_not_blind():
     assert report.finding.gaussian.epsilon < report.proven
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism", [FORGOTTEN, HALVED, SKIPPED], ids=["noise forgotten", "noise halved", "clip skipped"]
 )
@@ -36,14 +38,17 @@ def test_canaries_find_what_is_wrong_with_noise_or_clip(mechanism):
     assert white_box(mechanism).verdict is Verdict.CONFLICT
 
 
+@pytest.mark.slow
 def test_lots_that_come_in_order_are_found_where_every_release_is_seen():
     assert transcript(IN_ORDER).verdict is Verdict.CONFLICT
 
 
+@pytest.mark.slow
 def test_poisson_lots_are_not_contradicted():
     assert transcript(POISSON, runs=160).verdict is Verdict.STANDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "verdict"),
     [(by_the_data, Verdict.CONFLICT), (by_a_constant, Verdict.STANDS)],

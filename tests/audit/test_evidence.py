@@ -55,6 +55,7 @@ def test_every_public_name_is_there_and_in_order():
         tacit.audit.adit  # noqa: B018
 
 
+@pytest.mark.slow
 def test_the_statistics_load_without_torch():
     modules = ", ".join(
         f"tacit.audit.{name}" for name in ("statistics", "guessing", "separation", "evidence", "fixtures")

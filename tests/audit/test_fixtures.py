@@ -26,6 +26,7 @@ FIXTURES = [one for one in all_fixtures() if one.kind is not Kind.SIMULATED]
 BY_NAME = {one.name: one for one in FIXTURES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda one: f"{one}: {one.name}")
 def test_what_is_to_break_breaks_and_what_is_proven_holds(fixture):
     report = fixture.run()
@@ -37,6 +38,7 @@ def test_what_is_to_break_breaks_and_what_is_proven_holds(fixture):
     assert (report.claimed, report.source) == (fixture.claim.epsilon, fixture.claim.source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["rigorous", "paper"])
 @pytest.mark.parametrize("method", [one.name for one in list_methods()])
 def test_every_method_is_attacked_in_each_of_its_modes(method, mode):
@@ -51,6 +53,7 @@ def test_what_a_paper_has_wrong_is_expected_to_break():
     assert broken >= {one.name for one in list_methods() if one.status == "refuted"}
 
 
+@pytest.mark.slow
 def test_an_attack_on_what_is_proven_sees_some_of_it_and_not_more():
     fixture = next(one for one in gradient.FIXTURES if str(one) == "dpsgd")
     report = fixture.run()
@@ -73,6 +76,7 @@ def test_steady_gradients_need_the_constant_that_was_worked_out():
     assert wang.steady_shift() == pytest.approx(math.sqrt(constant) * gdp.mu(1.0, 1e-5), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "epsilon", "tolerance"),
     [
@@ -98,6 +102,7 @@ def test_one_step_against_all_others_has_the_worked_delta():
     assert curve(Gaussian(1.1).sampled(256 / 60_000)).delta(0.5) == pytest.approx(1.1624e-10, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_cells_of_the_mean_are_those_of_the_mechanism_itself():
     # 3,000 releases by the stages, with and without the odd one, all lots complete: Kolmogorov-Smirnov at 1e-3.
     mechanism = noisy_sgd(clip_norm=1.0, multiplier=1.1, mode="paper")

@@ -165,6 +165,7 @@ def refutations(game, epsilon, delta, games=600):
     return sum(weighted_p_value(*game(rng), epsilon, delta) < 0.05 for _ in range(games))
 
 
+@pytest.mark.slow
 def test_randomised_response_is_refuted_as_often_as_stated_and_no_oftener():
     # The worst there is without a delta. Of 600 games 30 are expected; 52 or more come by chance with probability 1e-4.
     def game(rng):
@@ -176,6 +177,7 @@ def test_randomised_response_is_refuted_as_often_as_stated_and_no_oftener():
     assert 12 < refutations(game, 1.0, 0.0) < 52
 
 
+@pytest.mark.slow
 def test_what_delta_gives_away_is_allowed_for():
     # Randomised response that now and then tells a coin for certain, and lets the attacker know.
     epsilon, delta = 1.0, 4e-4
@@ -190,6 +192,7 @@ def test_what_delta_gives_away_is_allowed_for():
     assert refutations(game, epsilon, delta) < 52
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.5, 2.0])
 def test_it_stays_below_the_truth(mu):
     # A Gaussian shift, whose log odds are mu s - mu^2 / 2. A bound may exceed the truth once in a hundred games in the
@@ -201,6 +204,7 @@ def test_it_stays_below_the_truth(mu):
         assert 0 < found.bound.epsilon < gdp.epsilon(1e-5, mu)
 
 
+@pytest.mark.slow
 def test_it_shows_more_than_counting_where_few_steps_tell_much():
     # A thousand steps at rate 0.004 with multiplier 0.5: ten games of 1,000 canaries, both read off the same scores.
     rate, width, rng = 0.004, 0.5, np.random.default_rng(8)
@@ -214,6 +218,7 @@ def test_it_shows_more_than_counting_where_few_steps_tell_much():
     assert np.mean(gained) > 1.1
 
 
+@pytest.mark.slow
 def test_odds_that_are_wrong_cost_strength_only():
     rng = np.random.default_rng(5)
     coins = rng.integers(0, 2, 1000).astype(bool)
@@ -224,6 +229,7 @@ def test_odds_that_are_wrong_cost_strength_only():
     assert weighted_epsilon(rng.permutation(scores), coins, delta=1e-5, confidence=0.99) == 0
 
 
+@pytest.mark.slow
 def test_all_right_shows_much_and_nothing_shows_nothing():
     coins = np.random.default_rng(6).integers(0, 2, 1000).astype(bool)
     # 0.99 of luck would need a share of right guesses of 0.01^(1/1000) = 0.9954, odds of 216; delta takes a little.

@@ -96,6 +96,7 @@ def test_both_ways_round_are_tried():
     assert distinguish(members, others, delta=1e-5).bound.epsilon > 2
 
 
+@pytest.mark.slow
 def test_a_bound_at_99_percent_is_exceeded_by_the_truth_that_often():
     # 300 audits of a shift of 0.5; more than 10 wrong ones would come by chance with probability 2e-4.
     truth, wrong = gdp.epsilon(1e-5, 0.5), 0

@@ -30,6 +30,7 @@ def run(run_cli):
     assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_an_audit_says_what_is_claimed_proven_and_found(run_cli, run, tmp_path):
     done = run_cli("audit first --canaries 200 --seed 1")
     assert done.code == 0, done.err
@@ -52,6 +53,7 @@ def test_an_audit_says_what_is_claimed_proven_and_found(run_cli, run, tmp_path):
     assert sum(note.startswith("Audited") for note in notes) == 1
 
 
+@pytest.mark.slow
 def test_json_holds_the_same_and_shadow_models_add_a_score(run_cli, run, tmp_path, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     done = run_cli("audit first --canaries 0 --shadows 4 --seed 2 --json")
@@ -64,6 +66,7 @@ def test_json_holds_the_same_and_shadow_models_add_a_score(run_cli, run, tmp_pat
     assert len(list((tmp_path / "first" / "audit").glob("shadow-models-*.npy"))) == 4
 
 
+@pytest.mark.slow
 def test_an_attack_that_contradicts_a_proof_ends_with_1_and_is_written_down(run_cli, run, tmp_path, monkeypatch):
     monkeypatch.setattr(GaussianNoise, "add", lambda self, bounded, rng: dict(bounded.values))
     done = run_cli("audit first --canaries 1000 --seed 3 --plot worse.png")
@@ -74,6 +77,7 @@ def test_an_attack_that_contradicts_a_proof_ends_with_1_and_is_written_down(run_
     assert "To be resolved: Audited" in str(guarantee)
 
 
+@pytest.mark.slow
 def test_fewer_steps_are_held_against_what_fewer_steps_prove(run_cli, run):
     said = json.loads(run_cli("audit first --canaries 50 --steps 5 --seed 4 --json").out)
     assert said["audit"]["proven"] < 3
@@ -90,6 +94,7 @@ def quick(monkeypatch):
     return chosen
 
 
+@pytest.mark.slow
 def test_claims_are_put_to_the_test(run_cli, quick, tmp_path):
     said = json.loads(run_cli("audit --claims --workers 1 --json").out)["claims"]
     assert len(said) == len(quick)
@@ -149,6 +154,7 @@ def test_what_says_how_to_audit_a_run_is_not_ignored_where_none_is_audited(run_c
     assert run_cli("audit --claims --plot claims.txt").code == 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(run_cli, run, tmp_path, monkeypatch):
     whole = run_cli("audit first --canaries 200 --seed 1 --json").out
     steps = iter(range(100))
@@ -171,6 +177,7 @@ def averaged(run_cli):
     assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_the_output_says_which_weights_were_attacked(run_cli, averaged, run, tmp_path):
     done = run_cli("audit mean --canaries 20 --seed 1")
     assert done.code == 0, done.err
@@ -182,6 +189,7 @@ def test_the_output_says_which_weights_were_attacked(run_cli, averaged, run, tmp
     assert json.loads(plain.out)["attacked"]["membership"] == "the weights after the last step, as in model.safetensors"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "is_kept"), [("mean", False), ("first", True)])
 def test_what_earlier_versions_found_by_other_weights_is_not_kept(run_cli, averaged, run, tmp_path, name, is_kept):
     path = tmp_path / name / "audit" / "audit.json"
@@ -191,6 +199,7 @@ def test_what_earlier_versions_found_by_other_weights_is_not_kept(run_cli, avera
     assert ("likelihood ratio" in json.loads(path.read_text())["membership"]) == is_kept
 
 
+@pytest.mark.slow
 def test_a_damaged_model_is_not_audited(run_cli, run, tmp_path):
     (tmp_path / "first" / "model.safetensors").write_bytes(b"torn")
     done = run_cli("audit first")
@@ -204,6 +213,7 @@ def by_recipe(run_cli):
     assert run_cli("train iris --epsilon 5 --recipe auto --out by-recipe --seed 0").code == 0
 
 
+@pytest.mark.slow
 def test_a_run_by_recipe_is_audited_like_any_other(run_cli, by_recipe, tmp_path):
     done = run_cli("audit by-recipe --canaries 60 --seed 1")
     assert done.code == 0, done.err
@@ -225,6 +235,7 @@ def test_a_run_by_recipe_is_audited_like_any_other(run_cli, by_recipe, tmp_path)
     assert again.out == done.out
 
 
+@pytest.mark.slow
 def test_noise_that_is_forgotten_is_found_in_a_run_by_recipe(run_cli, by_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(GaussianNoise, "add", lambda self, bounded, rng: dict(bounded.values))
     done = run_cli("audit by-recipe --canaries 120 --steps 1 --seed 1 --json")
@@ -234,6 +245,7 @@ def test_noise_that_is_forgotten_is_found_in_a_run_by_recipe(run_cli, by_recipe,
     assert "To be resolved: Audited" in str(guarantee)
 
 
+@pytest.mark.slow
 def test_shadow_models_are_trained_by_the_recipe_too(run_cli, by_recipe, tmp_path):
     assert run_cli("audit by-recipe --canaries 60 --seed 1 --steps 5").code == 0
     done = run_cli("audit by-recipe --canaries 0 --shadows 2 --workers 1 --seed 2 --json")
@@ -245,6 +257,7 @@ def test_shadow_models_are_trained_by_the_recipe_too(run_cli, by_recipe, tmp_pat
     assert kept["audit"]["attack"] == "one run, 60 gradient canaries"
 
 
+@pytest.mark.slow
 def test_a_recipe_of_other_features_is_refused(run_cli, by_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(Knots, "transform", lambda self, rows: np.ones((len(rows), 7), dtype=np.float32))
     done = run_cli("audit by-recipe")

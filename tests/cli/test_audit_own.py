@@ -49,6 +49,7 @@ def guarantee_in(tmp_path):
     return Guarantee.from_json((tmp_path / "first" / "guarantee.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_model_whose_examples_do_not_meet_passes_in_one_line(run_cli, tmp_path):
     done = run_cli("audit first --canaries 0")
     assert done.code == 0, done.err
@@ -62,6 +63,7 @@ def test_a_model_whose_examples_do_not_meet_passes_in_one_line(run_cli, tmp_path
     assert not guarantee.errors
 
 
+@pytest.mark.slow
 def test_a_model_that_is_refused_by_now_ends_with_1(run_cli, tmp_path):
     (tmp_path / "net.py").write_text(CENTRED)
     done = run_cli("audit first --canaries 20")
@@ -72,6 +74,7 @@ def test_a_model_that_is_refused_by_now_ends_with_1(run_cli, tmp_path):
     assert json.loads((tmp_path / "first" / "audit" / "audit.json").read_text())["neighbours"]["refusal"]
 
 
+@pytest.mark.slow
 def test_a_sum_that_moves_too_far_ends_with_1_and_is_resolved_by_a_later_audit(run_cli, tmp_path, monkeypatch):
     worst = Neighbour("removed", 0, 8, 0, 2)
     with monkeypatch.context() as patch:
@@ -86,6 +89,7 @@ def test_a_sum_that_moves_too_far_ends_with_1_and_is_resolved_by_a_later_audit(r
     assert not guarantee_in(tmp_path).errors
 
 
+@pytest.mark.slow
 def test_models_that_tacit_ships_are_not_tested(run_cli, tmp_path):
     run_cli("train patients.csv --target outcome --bounds bounds.toml --multiplier 2 --steps 2 --out second")
     done = run_cli("audit second --canaries 0 --json")

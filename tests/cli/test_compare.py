@@ -45,6 +45,7 @@ def ended(pids):
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists the processes of a process")
 def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, run_cli):
     # Ctrl-C: what is finished is kept, and the way on is told.
@@ -81,6 +82,7 @@ def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, run_
     assert (tmp_path / "report.html").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists the processes of a process")
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_ctrl_c_in_the_first_seconds_reaches_all_processes_and_is_answered_in_one_sentence(tmp_path, seconds):

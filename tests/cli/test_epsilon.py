@@ -26,6 +26,7 @@ def event_file(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_the_first_line_is_the_certified_statement(run_cli):
     run = run_cli(MNIST)
     assert run.code == 0
@@ -47,6 +48,7 @@ def test_every_other_number_stands_beside_it_with_its_meaning(run_cli):
         assert meaning in line
 
 
+@pytest.mark.slow
 def test_the_attacker_is_described_in_words(run_cli):
     assert "With 1 % false alarms an attacker finds at most 4.03 % of members." in run_cli(MNIST).out
 
@@ -80,6 +82,7 @@ def test_the_event_in_the_json_is_the_run_that_was_asked_about(run_cli):
     assert event == Gaussian(1.1).sampled(256 / 60_000) * 14_062
 
 
+@pytest.mark.slow
 def test_the_event_of_one_answer_is_the_question_of_the_next(run_cli, tmp_path):
     first = json.loads(run_cli(f"{MNIST} --json").out)
     path = tmp_path / "event.json"
@@ -87,6 +90,7 @@ def test_the_event_of_one_answer_is_the_question_of_the_next(run_cli, tmp_path):
     assert json.loads(run_cli(f"epsilon --event '{path}' --delta 1e-5 --json").out) == first
 
 
+@pytest.mark.slow
 def test_the_central_limit_theorem_is_never_called_a_guarantee(run_cli):
     out = run_cli(f"{MNIST} --by clt").out
     assert out.startswith("NOT A GUARANTEE: epsilon about 2.3243 at delta 1e-05")
@@ -97,6 +101,7 @@ def test_the_central_limit_theorem_is_never_called_a_guarantee(run_cli):
     assert found["epsilon"] == {"lower": None, "estimate": found["clt"]["epsilon"], "upper": None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("by", "words"), [("rdp", "RDP"), ("moments", "moments accountant")])
 def test_accountants_from_above_show_their_own_number_and_the_certified_interval(run_cli, by, words):
     run = run_cli(f"{MNIST} --by {by}")
@@ -107,12 +112,14 @@ def test_accountants_from_above_show_their_own_number_and_the_certified_interval
     assert "lies in [2.38159" in run.out
 
 
+@pytest.mark.slow
 def test_a_group_is_named_and_costs_as_in_the_closed_form(run_cli):
     run = run_cli(f"{PLAIN} --group 2")
     assert run.out.startswith("epsilon 9.9973 at delta 1e-05 (add/remove 2 examples, PLD, 1 step)")
     assert "any 2 examples together" in run.out
 
 
+@pytest.mark.slow
 def test_replacing_is_said_and_explained(run_cli):
     out = run_cli("epsilon --multiplier 5 --rate 0.1 --steps 1 --delta 1e-5 --adjacency replace_one").out
     assert "(replace one example, PLD, 1 step)" in out
@@ -120,18 +127,21 @@ def test_replacing_is_said_and_explained(run_cli):
     assert "as if it were known which lots held the replaced example" in out
 
 
+@pytest.mark.slow
 def test_a_delta_that_protects_nobody_is_remarked_on(run_cli):
     loose = "epsilon --multiplier 5 --lot-size 100 --population 100 --steps 10 --delta"
     assert "not below 1/100" in run_cli(f"{loose} 0.01").out
     assert "not below" not in run_cli(f"{loose} 0.001").out
 
 
+@pytest.mark.slow
 def test_an_event_file_may_hold_any_event(run_cli, event_file):
     run = run_cli(event_file(Laplace(2.0).sampled(0.01) * 100 + Gaussian(10.0)))
     assert run.code == 0
     assert "101 steps" in run.out.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_what_an_accountant_refuses_is_null_with_a_reason(run_cli, event_file):
     found = json.loads(run_cli(event_file(EpsilonDelta(0.1, 1e-7)) + " --json").out)
     assert found["rdp"] is None
@@ -141,6 +151,7 @@ def test_what_an_accountant_refuses_is_null_with_a_reason(run_cli, event_file):
     assert found["epsilon"]["upper"] == pytest.approx(0.1, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_infinity_is_valid_json_and_a_plain_sentence(run_cli, event_file):
     line = event_file(EpsilonDelta(0.1, 1e-3))
     found = json.loads(run_cli(f"{line} --json").out, parse_constant=pytest.fail)

@@ -119,6 +119,7 @@ def test_a_picture_in_a_folder_without_permission_is_refused(run_cli, tmp_path, 
     assert "not writable" in refusal(run_cli(f"{line()} --plot '{tmp_path / 'a.png'}'"))
 
 
+@pytest.mark.slow
 def test_a_picture_that_cannot_be_written_after_all_is_an_error(run_cli, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")

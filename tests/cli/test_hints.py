@@ -64,6 +64,7 @@ def is_module(name: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_every_name_in_a_message_or_in_the_docs_is_there_after_import_tacit():
     messages, docs = names_in_messages(), names_in_docs()
     assert {"tacit.load", "tacit.gradients.replace_batch_norm"} <= messages
@@ -78,11 +79,13 @@ def test_every_name_in_a_message_or_in_the_docs_is_there_after_import_tacit():
     assert {name for name in missing if not is_module(name)} == set()
 
 
+@pytest.mark.slow
 def test_estimators_and_load_are_reached_in_a_fresh_interpreter():
     ran = fresh("import tacit\nassert tacit.estimators.load is tacit.load\nassert 'load' in dir(tacit)")
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.slow
 def test_the_hint_after_training_gives_a_model_that_predicts(run_cli):
     done = run_cli("train iris --epsilon 8 --recipe auto --out 'runs/it is mine'")
     assert done.code == 0, done.err
@@ -98,6 +101,7 @@ def test_the_hint_after_training_gives_a_model_that_predicts(run_cli):
     assert 7.9 < epsilon <= 8
 
 
+@pytest.mark.slow
 def test_what_methods_says_to_call_can_be_called(run_cli):
     hints = []
     for one in list_methods():

@@ -39,6 +39,7 @@ def test_a_budget_makes_the_ledger_and_add_charges_it(run_cli):
     assert charge.run in run.out
 
 
+@pytest.mark.slow
 def test_show_says_what_is_spent_by_whom_and_what_is_left(run_cli, ledger):
     for _ in range(2):
         ledger.spend("adult", RUN, about={"method": "dpsgd"})
@@ -88,6 +89,7 @@ def test_show_marks_what_is_reserved_seeded_unproven_or_without_a_budget(run_cli
     assert json.loads(run_cli("ledger show adult.ledger free --json").out)["datasets"][0]["epsilon"] == "inf"
 
 
+@pytest.mark.slow
 def test_show_leaves_out_the_oldest_of_many_runs(run_cli, ledger):
     for _ in range(22):
         ledger.spend("adult", Gaussian(50.0))
@@ -111,6 +113,7 @@ def test_what_is_too_much_is_refused_unless_it_has_happened(run_cli, ledger):
     assert "Left: nothing." in run_cli("ledger show adult.ledger").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "event"),
     [

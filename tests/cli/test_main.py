@@ -40,6 +40,7 @@ def test_what_cannot_be_read_is_an_error_with_a_way_out(run_cli, line):
     assert "--help" in run.err
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_quietly():
     program = "\n".join(
         [
@@ -63,6 +64,7 @@ def test_an_interrupt_ends_quietly():
     assert (process.returncode, out, err) == (130, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["epsilon --multiplier 1 --rate 1 --steps 1 --delta 1e-5", "epsilon --delta 0"])
 def test_colours_are_for_terminals_that_want_them(line):
     names = ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE")

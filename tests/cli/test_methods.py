@@ -30,6 +30,7 @@ def test_every_method_stands_in_the_list_with_paper_status_and_whom_it_protects(
             assert part in rows[one.name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", list_methods(), ids=lambda one: one.name)
 def test_one_of_them_is_explained(run_cli, one):
     out = run_cli(f"methods {one.name}").out
@@ -69,6 +70,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones(run_cli):
     assert "Known: dpsgd" in run.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "encoded"])
 def test_listing_loads_no_method(name):
     program = LISTING.format(name=name)

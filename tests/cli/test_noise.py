@@ -20,6 +20,7 @@ def cost(run_cli, line, *, by="pld"):
     return found_by(run_cli, f"epsilon {line} --delta 1e-5 --by {by}")["epsilon"]["upper"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 100])
 def test_without_sampling_the_multiplier_is_the_closed_form(run_cli, steps):
     found = found_by(run_cli, f"noise --epsilon 1 --delta 1e-5 --rate 1 --steps {steps}")
@@ -27,6 +28,7 @@ def test_without_sampling_the_multiplier_is_the_closed_form(run_cli, steps):
     assert exact * (1 - 1e-7) <= found["multiplier"] <= exact * (1 + 2e-5)
 
 
+@pytest.mark.slow
 def test_the_multiplier_shown_is_within_budget_and_hardly_less_is_not(run_cli):
     shown = run_cli(MNIST).out.split()[3]
     rest = "--lot-size 256 --population 60000 --steps 14062"
@@ -34,6 +36,7 @@ def test_the_multiplier_shown_is_within_budget_and_hardly_less_is_not(run_cli):
     assert cost(run_cli, f"--multiplier {float(shown) * 0.9999} {rest}") > 3
 
 
+@pytest.mark.slow
 def test_the_answer_comes_with_its_cost_the_alternatives_and_the_attacker(run_cli):
     out = run_cli(MNIST).out
     assert out.startswith("multiplier at least 0.968")
@@ -44,12 +47,14 @@ def test_the_answer_comes_with_its_cost_the_alternatives_and_the_attacker(run_cl
     assert "With 1 % false alarms an attacker finds at most" in out
 
 
+@pytest.mark.slow
 def test_without_steps_it_finds_the_most_of_them(run_cli):
     found = found_by(run_cli, "noise --epsilon 5 --delta 1e-5 --rate 1 --multiplier 10")
     assert found["found"] == "steps"
     assert found["steps"] == int((10 * MU_OF_FIVE) ** 2)
 
 
+@pytest.mark.slow
 def test_without_a_lot_size_it_finds_the_largest(run_cli):
     run = "--multiplier 1.1 --population 60000 --steps 14062"
     found = found_by(run_cli, f"noise --epsilon 3 --delta 1e-5 {run}")
@@ -57,6 +62,7 @@ def test_without_a_lot_size_it_finds_the_largest(run_cli):
     assert cost(run_cli, f"{run} --lot-size {largest}") <= 3 < cost(run_cli, f"{run} --lot-size {largest + 1}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -71,6 +77,7 @@ def test_steps_and_lots_are_answered_in_words(run_cli, line, words):
     assert "that other accountants would allow" in out
 
 
+@pytest.mark.slow
 def test_a_looser_accountant_asks_for_more_noise_and_keeps_the_budget(run_cli):
     by_rdp = found_by(run_cli, f"{MNIST} --by rdp")
     assert by_rdp["keeps_budget"] is True
@@ -85,12 +92,14 @@ def test_the_central_limit_theorem_must_be_allowed(run_cli):
     assert "--allow-asymptotic" in run.err
 
 
+@pytest.mark.slow
 def test_an_allowed_central_limit_theorem_is_shown_to_exceed_the_budget(run_cli):
     out = run_cli(f"{MNIST} --by clt --allow-asymptotic").out
     assert out.startswith("NOT A GUARANTEE: ")
     assert "So it exceeds the budget by" in out
 
 
+@pytest.mark.slow
 def test_machines_are_told_that_an_allowed_central_limit_theorem_exceeds_the_budget(run_cli):
     found = found_by(run_cli, f"{MNIST} --by clt --allow-asymptotic")
     assert found["keeps_budget"] is False

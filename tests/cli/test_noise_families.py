@@ -12,6 +12,7 @@ def printed():
     return {}
 
 
+@pytest.mark.slow
 def test_the_table_names_every_law_and_sorts_by_error(run_cli):
     out = run_cli(LINE).out
     assert out.startswith("Error of a release of 1 number within epsilon 1 at delta 1e-05 (add/remove one example, PLD")
@@ -32,12 +33,14 @@ def test_machines_get_numbers_and_units(run_cli):
     assert all(one["certified"]["upper"] <= 1 for one in found["families"])
 
 
+@pytest.mark.slow
 def test_a_sampled_run_and_another_encoding(run_cli):
     line = "noise --families --epsilon 1 --delta 1e-5 --dimension 12 --encoding flat --rate 0.05 --steps 20 --json"
     found = json.loads(run_cli(line).out)
     assert (found["rate"], found["steps"], found["encoding"]) == (0.05, 20, "flat")
 
 
+@pytest.mark.slow
 def test_the_picture_is_drawn(run_cli, tmp_path):
     assert run_cli(f"{LINE} --json --plot {tmp_path / 'families.svg'}").code == 0
     text = (tmp_path / "families.svg").read_text(encoding="utf-8")

@@ -99,6 +99,7 @@ def test_tables_and_pictures_are_written_and_what_could_not_be_had_is_named(run_
     assert record["date"] >= "2026"
 
 
+@pytest.mark.slow
 def test_what_was_run_is_not_run_again_and_a_quick_run_is_a_part(run_cli, target, tmp_path):
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
     quick = run_cli(f"{line} --quick")
@@ -110,6 +111,7 @@ def test_what_was_run_is_not_run_again_and_a_quick_run_is_a_part(run_cli, target
     assert runs(target) == ["1", "4", "9"]
 
 
+@pytest.mark.slow
 def test_one_part_only(run_cli, target, tmp_path):
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
     run = run_cli(f"{line} --part 'table 2'")
@@ -231,6 +233,7 @@ def few_images(tmp_path, monkeypatch):
     monkeypatch.setattr(targets, "_LOADED", {})
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 def test_a_quick_run_of_a_paper_on_few_images(run_cli, few_images, tmp_path):
     out = tmp_path / "out"
@@ -260,6 +263,7 @@ def test_every_target_has_orders_of_every_size_a_title_and_what_was_published(on
     assert one.order(one.shown).size == one.shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", TARGETS, ids=lambda one: one.name)
 def test_every_readme_shows_the_tables_that_the_results_give(one):
     experiment, order = one.experiment(), one.order(one.shown)
@@ -273,6 +277,7 @@ def test_every_readme_shows_the_tables_that_the_results_give(one):
     assert all((one.folder / picture).is_file() for picture in drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", TARGETS, ids=lambda one: one.name)
 def test_every_part_can_be_shown_alone_without_the_tables_of_others(one):
     experiment, order = one.experiment(), one.order(one.shown)
@@ -290,6 +295,7 @@ def test_every_part_can_be_shown_alone_without_the_tables_of_others(one):
         assert all(tables[name] != whole[name] for name in left_out), part
 
 
+@pytest.mark.slow
 def test_tables_in_which_nothing_was_run_are_named_and_not_shown(run_cli, few_images, tmp_path):
     out = tmp_path / "out"
     run = run_cli(f"reproduce directional --part 'table 1' --out {out} --experiments {ROOT / 'experiments'}")

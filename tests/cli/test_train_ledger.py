@@ -45,6 +45,7 @@ def refusal(run) -> str:
     return run.err
 
 
+@pytest.mark.slow
 def test_a_run_is_charged_and_the_ledger_says_where_the_data_set_stands(run_cli):
     said = run_cli(f"{LINE} --out first").out
     [charge] = charges()
@@ -87,6 +88,7 @@ def test_a_seeded_run_that_was_cut_off_is_charged_once_and_marked(run_cli, stopp
     assert "NOT FOR RELEASE" in run_cli("ledger show iris.ledger").out
 
 
+@pytest.mark.slow
 def test_a_stop_says_how_to_give_the_rest_back(run_cli, interrupted_at):
     interrupted_at(2)
     stopped = run_cli(f"{LINE} --out first")
@@ -97,6 +99,7 @@ def test_a_stop_says_how_to_give_the_rest_back(run_cli, interrupted_at):
     assert (charge.is_settled, charge.event) == (True, STEP * 3)
 
 
+@pytest.mark.slow
 def test_a_ledger_that_moved_is_pointed_to(run_cli, tmp_path, stopped_at):
     stopped_at(3)
     run_cli(f"{LINE} --out first")

@@ -23,6 +23,7 @@ def guarantee_in(folder):
     return Guarantee.from_json((folder / "guarantee.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", GRADIENT, ids=lambda one: one.name)
 def test_every_gradient_method_trains_within_its_budget(run_cli, tmp_path, one):
     run = run_cli(f"{SHORT} --epsilon 3 --method {one.name} --out run")
@@ -34,6 +35,7 @@ def test_every_gradient_method_trains_within_its_budget(run_cli, tmp_path, one):
     assert 2.9 < found.epsilon(1e-5) <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", [one for one in GRADIENT if one.status == "refuted"], ids=lambda one: one.name)
 def test_a_refuted_method_is_trained_and_never_in_silence(run_cli, tmp_path, one):
     run = run_cli(f"{SHORT} --epsilon 3 --method {one.name} --mode paper --out run")
@@ -49,6 +51,7 @@ def test_a_refuted_method_is_trained_and_never_in_silence(run_cli, tmp_path, one
     assert "Proven: nothing." in run.out
 
 
+@pytest.mark.slow
 def test_machines_are_warned_too_and_told_what_is_not_protected(run_cli):
     run = run_cli(f"{SHORT} --multiplier 2 --method pruned --mode paper --json")
     assert run.err.startswith("WARNING")
@@ -62,6 +65,7 @@ def test_a_claim_that_is_proven_needs_no_warning(run_cli):
     assert "by the paper's rule for a claimed epsilon of 3: epsilon " in run.out
 
 
+@pytest.mark.slow
 def test_noise_as_given_is_accounted_for_by_its_own_law(run_cli, tmp_path):
     run_cli(f"{SHORT} --multiplier 2 --method encoded --out run")
     laid_out = json.loads((tmp_path / "run" / "settings.json").read_text(encoding="utf-8"))
@@ -82,6 +86,7 @@ def test_noise_that_only_a_budget_gives_is_asked_for_by_its_option(run_cli):
     assert "PrivateRun" not in run.err
 
 
+@pytest.mark.slow
 def test_a_finished_run_of_any_method_can_be_read_back(run_cli):
     run_cli(f"{SHORT} --epsilon 3 --method encoded --out run")
     assert run_cli("train --resume run").code == 0
@@ -101,6 +106,7 @@ def test_other_names_are_refused(run_cli, line, words):
     assert words in run.err
 
 
+@pytest.mark.slow
 def test_a_choice_is_trained_kept_reported_and_resumed(run_cli, tmp_path):
     run = run_cli(f"{SHORT} --epsilon 3 --method directional --set objective=l2 --set grain=parameter --out run")
     assert run.code == 0, run.err
@@ -116,6 +122,7 @@ def test_a_choice_is_trained_kept_reported_and_resumed(run_cli, tmp_path):
     assert "--set was given too" in run_cli("train --resume run --set objective=l1").err
 
 
+@pytest.mark.slow
 def test_the_chosen_noise_is_the_one_that_is_accounted_for(run_cli, tmp_path):
     assert run_cli(f"{SHORT} --epsilon 3 --method encoded --set noise=laplace --out run").code == 0
     assert checkpoint.read(tmp_path / "run")["plan"].mechanism.noise.family == Laplace()
@@ -139,6 +146,7 @@ def test_choices_that_mean_nothing_are_refused_before_anything_is_made(run_cli, 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_training_that_diverges_is_written_and_reported_in_finite_numbers(run_cli):
     run = run_cli("train diabetes --epsilon 1 --learning-rate 9e29 --steps 12 --model linear --out run")
     assert run.code == 0

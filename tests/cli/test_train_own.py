@@ -52,6 +52,7 @@ def refusal(run) -> str:
     return run.err
 
 
+@pytest.mark.slow
 def test_a_table_of_ones_own_is_trained_on_and_scored_once(run_cli, tmp_path):
     said = run_cli(f"{LINE} --epsilon 8 --out first").out
     assert "population of 240 (declared by you" in said
@@ -65,6 +66,7 @@ def test_a_table_of_ones_own_is_trained_on_and_scored_once(run_cli, tmp_path):
     assert Guarantee.from_json((tmp_path / "first/guarantee.json").read_text()).epsilon(1e-5) <= 8
 
 
+@pytest.mark.slow
 def test_a_finished_run_does_not_release_a_second_score(run_cli, tmp_path):
     run_cli(f"{LINE} --epsilon 1 --out first")
     first = json.loads((tmp_path / "first/metrics.json").read_text())["test"]
@@ -72,6 +74,7 @@ def test_a_finished_run_does_not_release_a_second_score(run_cli, tmp_path):
     assert json.loads((tmp_path / "first/metrics.json").read_text())["test"] == first
 
 
+@pytest.mark.slow
 def test_a_score_that_was_lost_in_a_crash_is_not_drawn_again(run_cli, tmp_path):
     run_cli(f"{LINE} --epsilon 1 --out first")
     metrics = json.loads((tmp_path / "first/metrics.json").read_text())
@@ -79,6 +82,7 @@ def test_a_score_that_was_lost_in_a_crash_is_not_drawn_again(run_cli, tmp_path):
     assert "No score" in run_cli("train --resume first").out
 
 
+@pytest.mark.slow
 def test_a_resumed_run_scales_by_the_bounds_it_began_with(run_cli, tmp_path):
     run_cli(f"{LINE} --epsilon 1 --out first")
     before = Settings.read(tmp_path / "first").load()
@@ -87,6 +91,7 @@ def test_a_resumed_run_scales_by_the_bounds_it_began_with(run_cli, tmp_path):
     assert np.array_equal(before.train[0], after.train[0])
 
 
+@pytest.mark.slow
 def test_public_rows_are_scored_as_often_as_one_likes(run_cli, tmp_path):
     (tmp_path / "public.csv").write_text("dose,smoker,outcome\n1,no,healthy\n9,yes,ill\n")
     (tmp_path / "bounds.toml").write_text('test = "public.csv"\n' + BOUNDS)
@@ -95,6 +100,7 @@ def test_public_rows_are_scored_as_often_as_one_likes(run_cli, tmp_path):
     assert len(json.loads((tmp_path / "first/metrics.json").read_text())["test"]) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["make_model", "plain"])
 def test_a_model_of_ones_own_is_trained_and_resumed(run_cli, tmp_path, function):
     assert run_cli(f"{LINE} --model net.py:{function} --epsilon 1 --steps 4 --out first").code == 0
@@ -137,6 +143,7 @@ def test_a_table_in_another_form_is_refused_with_the_forms_that_are_read(run_cli
     assert "such as patients.csv" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PATIENTS.CSV", "patients.tsv"])
 def test_a_table_is_trained_on_however_its_ending_is_spelt(run_cli, tmp_path, name):
     text = (tmp_path / "patients.csv").read_text()
@@ -152,6 +159,7 @@ def test_a_table_in_another_encoding_is_to_be_saved_in_utf8(run_cli, tmp_path):
     assert "is not text in UTF-8: line 3 is the first that is not" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "is_any_held_out"), [(1e-5, False), (0.2, True)])
 def test_a_share_that_happens_to_hold_no_row_out_is_scored_all_the_same(run_cli, tmp_path, share, is_any_held_out):
     (tmp_path / "bounds.toml").write_text(BOUNDS.replace("rows = 300", f"rows = 300\nheld_out = {share}"))
@@ -162,6 +170,7 @@ def test_a_share_that_happens_to_hold_no_row_out_is_scored_all_the_same(run_cli,
     assert {"step", "accuracy", "interval"} <= row.keys()
 
 
+@pytest.mark.slow
 def test_where_nothing_is_to_be_held_out_no_score_is_spoken_of(run_cli, tmp_path):
     (tmp_path / "bounds.toml").write_text(BOUNDS.replace("rows = 300", "rows = 300\nheld_out = 0"))
     run = run_cli(f"{LINE} --multiplier 2 --steps 2 --out run")

@@ -26,6 +26,7 @@ outcome = ["no", "yes"]
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 
 
+@pytest.mark.slow
 def test_a_search_says_what_it_costs_keeps_the_best_and_is_charged(run_cli, tmp_path):
     Ledger("iris.ledger").set_budget("iris", Budget(4, 1e-5))
     said = run_cli(f"{LINE} --ledger iris.ledger --out best")
@@ -52,6 +53,7 @@ def test_a_search_says_what_it_costs_keeps_the_best_and_is_charged(run_cli, tmp_
     assert not (tmp_path / "second").exists()
 
 
+@pytest.mark.slow
 def test_a_search_with_a_seed_can_be_repeated_and_is_marked(run_cli, tmp_path):
     first, second = (json.loads(run_cli(f"{LINE} --seed 3 --json --out {name}").out) for name in ("one", "two"))
     assert first | {"folder": None} == second | {"folder": None}
@@ -60,6 +62,7 @@ def test_a_search_with_a_seed_can_be_repeated_and_is_marked(run_cli, tmp_path):
     assert all(torch.equal(value, two[name]) for name, value in one.items())
 
 
+@pytest.mark.slow
 def test_a_report_of_the_best_says_that_tuning_is_accounted_for(run_cli, tmp_path):
     assert run_cli(f"{LINE} --out best").code == 0
     assert run_cli("report best --no-baseline").code == 0
@@ -90,6 +93,7 @@ def test_what_means_nothing_is_refused_in_a_sentence(run_cli, options, words):
     assert refused.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_table_of_ones_own_is_compared_on_rows_that_are_paid_for(run_cli, tmp_path):
     rows = "\n".join(f"{20 + i % 60},{50 + i % 90},{'yes' if i % 3 else 'no'}" for i in range(300))
     (tmp_path / "people.csv").write_text(TABLE.format(rows=rows))

@@ -43,6 +43,7 @@ def test_the_suite_covers_the_four_accountants():
     assert set(ACCOUNTANTS) == {"pld", "rdp", "moments", "clt"}
 
 
+@pytest.mark.slow
 @EVERY
 @settings(max_examples=6)
 @given(multipliers, rates, counts, st.integers(1, 1000))
@@ -51,6 +52,7 @@ def test_more_steps_cost_no_less(by, multiplier, rate, steps, more):
     assert fewer <= curve(sampled(multiplier, rate, steps + more), by).epsilon(DELTA) * SLACK
 
 
+@pytest.mark.slow
 @EVERY
 @settings(max_examples=6)
 @given(multipliers, rates, counts, st.floats(1.001, 3))
@@ -59,6 +61,7 @@ def test_more_noise_costs_no_more(by, multiplier, rate, steps, factor):
     assert curve(sampled(multiplier * factor, rate, steps), by).epsilon(DELTA) <= quiet * SLACK
 
 
+@pytest.mark.slow
 @EVERY
 @settings(max_examples=6)
 @given(multipliers, rates, counts, st.floats(0.1, 0.999))
@@ -67,6 +70,7 @@ def test_smaller_lots_cost_no_more(by, multiplier, rate, steps, factor):
     assert curve(sampled(multiplier, rate * factor, steps), by).epsilon(DELTA) <= large * SLACK
 
 
+@pytest.mark.slow
 @EVERY
 @settings(max_examples=6)
 @given(multipliers, rates, counts)
@@ -76,6 +80,7 @@ def test_a_larger_delta_needs_no_larger_epsilon(by, multiplier, rate, steps):
     assert found[2] <= found[1] * SLACK <= found[0] * SLACK**2
 
 
+@pytest.mark.slow
 @EVERY
 @settings(max_examples=6)
 @given(multipliers, rates, counts)
@@ -167,6 +172,7 @@ def test_a_delta_outside_its_range_is_refused(by, delta):
         curve(Gaussian(1.0), by).epsilon(delta)
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("multiplier", [0.4, 1.0, 30.0])
 def test_the_tradeoff_is_between_nothing_and_guessing(by, multiplier):
@@ -218,6 +224,7 @@ def test_never_below_the_exact_laplace(by, multiplier):
     assert curve(Laplace(multiplier), by).epsilon(1e-3) >= exact * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @CERTIFIED
 @pytest.mark.parametrize(
     "event",

@@ -15,6 +15,7 @@ TRIALS = {str(trial.fixture()): trial for trial in (*gradient.TRIALS, *linear.TR
 SLOW = {"encoded (paper)"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(TRIALS.keys() - SLOW))
 def test_an_attack_does_not_contradict_what_is_proven(name):
     report = TRIALS[name].run(runs=60)
@@ -22,6 +23,7 @@ def test_an_attack_does_not_contradict_what_is_proven(name):
     assert report.finding.bound.epsilon <= report.proven
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dpsgd", "objective_perturbation, without delta", "gradient_perturbation, one pass"])
 def test_the_attack_is_not_blind(name):
     assert TRIALS[name].run(runs=240).finding.gaussian.epsilon > 0.5

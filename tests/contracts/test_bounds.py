@@ -162,6 +162,7 @@ def test_receive_gives_back_exactly_the_parameters(bound):
     assert after.keys() == state.keys()
 
 
+@pytest.mark.slow
 def test_clipping_matches_a_loop_over_examples():
     lot = gradients_of(8)
     expected = torch.zeros(4, 3, dtype=torch.float64)

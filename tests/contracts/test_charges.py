@@ -83,6 +83,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", RUNS.values(), ids=RUNS)
 def test_a_run_is_charged_for_what_it_drew(emissions, ledger, changes):
     run = small_run(ledger=ledger, dataset="data", **changes)
@@ -92,6 +93,7 @@ def test_a_run_is_charged_for_what_it_drew(emissions, ledger, changes):
     assert singles(charged(ledger)) == Counter(emitted) == singles(run.guarantee().event)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_settled_early_is_charged_for_the_steps_it_made(emissions, ledger):
     run = small_run(ledger=ledger, dataset="data", steps=9)
     train(run, steps=4)
@@ -99,6 +101,7 @@ def test_a_run_that_is_settled_early_is_charged_for_the_steps_it_made(emissions,
     assert singles(charged(ledger)) == Counter(emissions.taken()) == singles(run.guarantee().event)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "preparation",
     [
@@ -127,6 +130,7 @@ RECIPES: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("x", "settings"), RECIPES.values(), ids=RECIPES)
 def test_an_estimator_by_recipe_is_charged_for_preparation_and_steps(emissions, ledger, x, settings):
     fitted = PrivateClassifier(epsilon=1.0, population=200, classes=[0, 1], ledger=ledger, dataset="data", **settings)
@@ -151,6 +155,7 @@ def tacit_train(*words: str, code: int = 0):
     return ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [(), ("--seed", "0")])
 def test_the_command_line_by_recipe_charges_what_was_drawn(emissions, ledger, tmp_path, seed):
     words = ("iris", "--epsilon", "5", "--recipe", "auto", "--ledger", str(ledger.path), "--out", str(tmp_path / "run"))
@@ -159,6 +164,7 @@ def test_the_command_line_by_recipe_charges_what_was_drawn(emissions, ledger, tm
     assert singles(charged(ledger, "iris")) == Counter(emissions.taken()) == singles(guarantee.event)
 
 
+@pytest.mark.slow
 def test_a_recipe_that_was_stopped_and_resumed_is_charged_for_every_draw_once(
     emissions, ledger, tmp_path, interrupted_at
 ):
@@ -169,6 +175,7 @@ def test_a_recipe_that_was_stopped_and_resumed_is_charged_for_every_draw_once(
     assert singles(charged(ledger, "iris")) == Counter(emissions.taken())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["preparation", "step"])
 def test_a_recipe_whose_noise_emits_something_else_than_was_reserved_hands_nothing_out(
     monkeypatch, ledger, tmp_path, stage
@@ -225,6 +232,7 @@ def scoring(emissions, monkeypatch):
     return pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [("--epsilon", "8", "--recipe", "auto"), ("--multiplier", "2", "--steps", "7")])
 def test_a_score_of_rows_held_out_costs_them_no_more_than_the_ledger_was_charged(
     scoring, ledger, own_table, tmp_path, how
@@ -289,12 +297,14 @@ COMPOSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("erm", COMPOSED, ids=str)
 def test_noise_on_the_output_or_the_gradients_is_charged_as_it_was_drawn(emissions, ledger, erm):
     fitted = erm.fit(ledger)
     assert singles(charged(ledger)) == Counter(emissions.taken()) == singles(fitted.guarantee_.event)
 
 
+@pytest.mark.slow
 def test_a_pass_over_disjoint_lots_is_charged_for_the_one_lot_that_an_example_is_in(emissions, ledger):
     Erm("gradient", delta=None, options=(("training", NoisyPass(passes=2, lot_size=50)),)).fit(ledger)
     lots = len(X) // 50
@@ -303,6 +313,7 @@ def test_a_pass_over_disjoint_lots_is_charged_for_the_one_lot_that_an_example_is
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [DELTA, None])
 def test_noise_on_the_objective_is_charged_for_no_less_than_its_scale_costs(emissions, ledger, monkeypatch, delta):
     """What the linear term costs follows from its scale by the theorem; the solver's noise is charged as it is."""
@@ -323,6 +334,7 @@ def test_noise_on_the_objective_is_charged_for_no_less_than_its_scale_costs(emis
     assert term.epsilon >= least * (1 - 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["input", "data"])
 @pytest.mark.parametrize("shuffled", [True, False])
 def test_noise_on_the_data_is_charged_as_each_report_was_drawn(emissions, ledger, method, shuffled):
@@ -332,6 +344,7 @@ def test_noise_on_the_data_is_charged_as_each_report_was_drawn(emissions, ledger
     assert charged(ledger) == (ShuffledReports(report, len(X)) if shuffled else report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["input", "data"])
 def test_noise_on_the_data_without_a_delta_is_charged_by_its_scale(emissions, ledger, method):
     Erm(method, delta=None).fit(ledger)
@@ -345,12 +358,14 @@ def test_noise_on_the_data_without_a_delta_is_charged_by_its_scale(emissions, le
     assert curve(charged(ledger)).epsilon(1e-12) <= 1.0
 
 
+@pytest.mark.slow
 def test_published_noise_on_features_proves_nothing_of_labels_and_is_charged_so(ledger):
     """No noise touches the labels, so that nothing is proven of whole examples: a ledger must not add that up."""
     Erm("data", mode="paper").fit(ledger)
     assert ledger.account("data").epsilon(DELTA) == math.inf
 
 
+@pytest.mark.slow
 def test_an_estimate_of_the_norm_is_charged_by_its_scale(emissions, ledger):
     Erm("output", data_norm="estimate").fit(ledger)
     [scale], [output] = emissions.scales, emissions.taken()
@@ -363,6 +378,7 @@ def test_an_estimate_of_the_norm_is_charged_by_its_scale(emissions, ledger):
     assert rest.delta == 0
 
 
+@pytest.mark.slow
 def test_a_filter_is_charged_for_the_budget_that_it_keeps(emissions, ledger):
     """What single steps cost depends on earlier ones, so the filter states the cost: it covers no more than it may."""
     fitted = Erm("influence").fit(ledger)
@@ -371,12 +387,14 @@ def test_a_filter_is_charged_for_the_budget_that_it_keeps(emissions, ledger):
     assert 0.98 < curve(charged(ledger)).epsilon(DELTA) <= 1.0
 
 
+@pytest.mark.slow
 def test_a_network_behind_fit_is_charged_for_what_it_drew(emissions, ledger):
     settings = {"steps": 6, "lot_size": 20, "population": 200, "classes": [0, 1], "ledger": ledger, "dataset": "data"}
     fitted = PrivateClassifier(epsilon=1.0, **settings).fit(X, Y)
     assert singles(charged(ledger)) == Counter(emissions.taken()) == singles(fitted.guarantee_.event)
 
 
+@pytest.mark.slow
 def test_a_search_is_charged_for_no_less_than_any_of_its_trials_drew(emissions, ledger):
     trials: list[Event] = []
     # Without sampling, what a selection costs is found in no time.
@@ -402,6 +420,7 @@ def test_a_search_is_charged_for_no_less_than_any_of_its_trials_drew(emissions, 
     assert price.epsilon == pytest.approx(BestOf(planned[4], often).epsilon(DELTA), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_search_whose_trial_draws_something_else_ends_without_an_outcome(ledger):
     def trial(settings):
         run = small_run(small_model(), seed=None, steps=2, mechanism=dpsgd(clip_norm=0.5, multiplier=0.3))
@@ -414,6 +433,7 @@ def test_a_search_whose_trial_draws_something_else_ends_without_an_outcome(ledge
         tune(trial, search, delta=DELTA, ledger=ledger, dataset="data", seed=0)
 
 
+@pytest.mark.slow
 def test_the_command_line_tunes_at_the_price_of_trials_with_their_scores(scoring, ledger, own_table, tmp_path):
     words = [*own_table, "--epsilon", "4", "--steps", "3", "--lot-size", "240", "--trials", "2", "--seed", "5"]
     ran = CliRunner().invoke(app, ["tune", *words, "--out", "best"])

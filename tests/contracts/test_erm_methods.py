@@ -69,6 +69,7 @@ Y = (X[:, 0] > 0).astype(int)
 every_method = pytest.mark.parametrize("method", METHODS, ids=str)
 
 
+@pytest.mark.slow
 @every_method
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-5), (1.0, 1e-9), (30.0, 1e-6)])
 def test_the_budget_is_kept_and_used(method, epsilon, delta):
@@ -107,6 +108,7 @@ def test_rows_longer_than_declared_are_clipped_and_not_trusted(method):
     assert found.coef == pytest.approx(method(shorter, Y, intercept=False, seed=0).coef, abs=1e-6)
 
 
+@pytest.mark.slow
 @every_method
 @pytest.mark.parametrize("n", [1, 2])
 def test_next_to_no_data_are_enough(method, n):
@@ -129,6 +131,7 @@ def test_the_guarantee_speaks_and_survives_json(method):
     assert Guarantee.from_json(guarantee.to_json()) == guarantee
 
 
+@pytest.mark.slow
 @every_method
 def test_an_attack_finds_no_more_than_is_proven(method):
     """Ten examples, one of them turned around: 60 runs of each to choose a threshold, 60 to judge it.

@@ -150,6 +150,7 @@ def test_a_method_in_one_file_is_listed_without_being_imported(install):
     assert "toy_method" not in sys.modules
 
 
+@pytest.mark.slow
 def test_a_method_in_one_file_is_trained_accounted_and_reported(install, tmp_path):
     install("toy_method", TOY_METHOD, registry.GROUP)
     folder = tmp_path / "run"
@@ -206,6 +207,7 @@ def test_a_noise_law_in_one_file_keeps_the_contract_of_noises(toy_law):
         check(**{**arguments, "noise": BoxNoise(toy_law, test_noises.BOX, 1.1)})
 
 
+@pytest.mark.slow
 def test_a_noise_law_in_one_file_is_accounted_for_and_its_events_can_be_saved(toy_law):
     event = BoxNoise(toy_law, test_noises.BOX, 1.1).event(100).sampled(0.01) * 50
     lower, upper = curve(event).epsilon_bounds(1e-5)
@@ -213,6 +215,7 @@ def test_a_noise_law_in_one_file_is_accounted_for_and_its_events_can_be_saved(to
     assert curve(from_json(event.to_json())).epsilon(1e-5) == upper
 
 
+@pytest.mark.slow
 def test_a_noise_law_in_one_file_is_listed_compared_and_trained_with(toy_law, tmp_path):
     assert list_families()["toy_logistic"] is toy_law
     assert "toy_logistic" in {one.name for one in compare_families(Setting((1.0,)), epsilon=1.0, delta=1e-5)}

@@ -45,6 +45,7 @@ def outcomes(odd, lots=LOTS):
     return {size: measure_movement(odd.make, odd.data(), lot=size, **about) for size in sizes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [odd for odd in ENTRIES if odd.fate == "harmless"], ids=str)
 def test_a_model_whose_examples_never_meet_is_accepted_and_bounded(odd):
     for size, test in outcomes(odd, FEW_LOTS).items():
@@ -52,6 +53,7 @@ def test_a_model_whose_examples_never_meet_is_accepted_and_bounded(odd):
         assert test.tried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [odd for odd in ENTRIES if odd.fate == "mixing"], ids=str)
 def test_a_model_whose_examples_meet_is_refused(odd):
     for size, test in outcomes(odd).items():
@@ -61,6 +63,7 @@ def test_a_model_whose_examples_meet_is_refused(odd):
             assert not test.is_uneven, f"lot of {size}: {test}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [odd for odd in ENTRIES if odd.fate == "either"], ids=str)
 def test_any_other_model_is_refused_or_bounded(odd):
     for size, test in outcomes(odd).items():
@@ -321,6 +324,7 @@ def test_a_forked_process_cannot_go_on_with_a_run():
     run.backward(next(lots))
 
 
+@pytest.mark.slow
 def test_a_sum_over_many_pieces_does_not_lose_small_terms():
     """Values of 0.2 to 0.9 that add up to 2,200 and then go back to almost nothing. The errors of a running sum in
     single precision would add up to about 0.006 clip norms, as each is uniform over steps of 0.00024."""

@@ -46,6 +46,7 @@ def test_no_steps_cost_nothing(sampling):
     assert curve(sampling.total([])).epsilon(1e-5) == 0
 
 
+@pytest.mark.slow
 @every_sampling
 def test_more_steps_never_cost_less(sampling):
     step = sampling.amplify(Gaussian(2.0))
@@ -53,6 +54,7 @@ def test_more_steps_never_cost_less(sampling):
     assert spent == sorted(spent)
 
 
+@pytest.mark.slow
 @every_sampling
 def test_it_is_never_dearer_than_no_sampling_under_its_own_adjacency(sampling):
     step = sampling.amplify(Gaussian(2.0))

@@ -240,6 +240,7 @@ def test_a_data_set_without_files_is_not_read_from_a_path(tmp_path):
     assert str(tmp_path) in refusal("iris", tmp_path)
 
 
+@pytest.mark.slow
 def test_adult_comes_with_the_package_unchanged(tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_DATA", str(tmp_path / "nothing"))
     data = load("adult")

@@ -265,6 +265,7 @@ def test_bounds_that_are_not_there_are_refused_with_an_example(tmp_path):
         load_table(tmp_path / "p.csv", target="outcome", bounds=tmp_path / "b.toml")
 
 
+@pytest.mark.slow
 def test_a_frame_is_the_same_as_its_file(tmp_path):
     frame = pd.DataFrame(
         {

@@ -189,6 +189,7 @@ def test_numbers_of_bassily_2014(n, epsilon, multiplier, limit):
     assert gdp.epsilon(1e-5, mu) == pytest.approx(limit)
 
 
+@pytest.mark.slow
 def test_bassily_2014_is_within_its_claim_by_our_own_proof():
     """Amplification and composition of (epsilon, delta) give 0.46 for a claim of 1, with all n^2 steps."""
     event = singles_event(1000, 1_000_000, 82.38 / 2, 1e-5)

@@ -39,6 +39,7 @@ def test_where_noise_averages_out_epsilon_is_the_published_one(name, epsilon):
     assert report.verdict is Verdict.BROKEN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("input_balanced_many_steps", 3.5), ("shift_many_steps", 0.6)])
 def test_a_simulated_attack_shows_more_than_is_claimed(name, least):
     # At 99 % confidence, with a fixed seed.
@@ -71,5 +72,6 @@ def test_many_descents_at_once_are_one_descent_each():
     assert found == pytest.approx(np.tile(single.ravel(), (3, 1)), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_fixtures_are_found_by_the_audit():
     assert set(FIXTURES) <= {one.name for one in all_fixtures()}

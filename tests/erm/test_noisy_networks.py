@@ -41,6 +41,7 @@ def test_a_loss_is_the_same_in_torch(loss, y):
     assert leaf.grad.numpy() == pytest.approx(slopes, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lot_size", [None, 6])
 def test_steps_of_a_linear_network_are_those_of_a_linear_model(lot_size):
     problem = problem_of(Logistic(), np.arange(20) % 2)

@@ -109,6 +109,7 @@ def test_every_loss_can_be_fitted_to_reports(loss, y, shape):
     assert result.guarantee.epsilon(1e-5) <= 1.0
 
 
+@pytest.mark.slow
 def test_with_little_noise_reports_are_learnt_from():
     x = np.random.default_rng(5).normal(size=(30_000, 2)) / 2
     y = (x[:, 0] > 0).astype(int)
@@ -277,6 +278,7 @@ def test_a_loss_without_a_bound_on_its_slopes_needs_a_declared_one_in_paper_form
     assert input_perturbation(X, X[:, 0], **settings, rule=InputRule(lipschitz=1.0)).coef.shape == (1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["erm", "erm.noisy_training", "audit.fixtures.kang_2020", "audit.fixtures.kang_2021"]
 )

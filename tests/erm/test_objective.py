@@ -133,6 +133,7 @@ def neighbours(adjacency, rng, two_classes=True):
                 yield one, (np.append(rows, other_row), np.append(targets, other_target))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", [ADD, REPLACE], ids=str)
 @pytest.mark.parametrize("loss", [Logistic(), SmoothHinge(0.5)], ids=str)
 def test_no_pair_on_a_line_is_easier_to_tell_apart_than_proven(loss, adjacency):
@@ -152,6 +153,7 @@ def test_the_bound_is_nearly_reached():
     assert worst_ratio(loss, ADD, [(shifted, empty)], strength=60.0, std=2.0, epsilons=(0.5, 1.0)) > 0.9
 
 
+@pytest.mark.slow
 def test_a_softmax_in_the_plane_is_within_the_bound():
     """Two scores, one feature: the density over a grid of the plane, for examples added and replaced."""
     loss, strength, std = Multinomial(2), 1.0, 2.0

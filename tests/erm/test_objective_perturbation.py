@@ -175,6 +175,7 @@ def test_tiny_budgets_and_tiny_data_are_solved_too():
             assert result.guarantee.epsilon(1e-10) <= epsilon
 
 
+@pytest.mark.slow
 def test_the_solver_certifies_whatever_it_is_given():
     """Losses, sizes, norms, strengths and budgets over many orders of magnitude: no release may fail."""
     rng = np.random.default_rng(0)

@@ -9,6 +9,7 @@ import tacit.erm
 import tacit.methods
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["tacit.erm", "tacit.accounting.individual"])
 def test_it_loads_without_torch_and_scikit_learn(module):
     program = f"import sys, {module}; print(*sys.modules)"
@@ -22,6 +23,7 @@ def test_every_public_name_is_there_and_in_order():
         assert getattr(tacit.erm, name) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["output_perturbation", "objective_perturbation", "gradient_perturbation"])
 @pytest.mark.parametrize("first", ["import tacit.methods", "import tacit.methods.{0}"])
 def test_methods_for_linear_models_load_without_torch_in_either_order(name, first):

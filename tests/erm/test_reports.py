@@ -113,6 +113,7 @@ def test_numbers_get_laplace_noise_for_their_whole_range():
     assert labels.numbers(np.array([[5.0], [-9.0], [1.0]]), Squared(2.0)).tolist() == [2.0, -2.0, 1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("features", "shuffled", "labels", "share"),
     [
@@ -135,6 +136,7 @@ def test_calibrated_reports_keep_the_budget_and_nearly_use_it(features, shuffled
     assert (randomizer.label_epsilon is None) == (share == 0)
 
 
+@pytest.mark.slow
 def test_shuffling_needs_far_less_noise():
     settings = {"epsilon": 0.25, "delta": DELTA, "n": 45_222, "data_norm": 1.0, "labels": TWO}
     shuffled = calibrate_reports(Reporting(), **settings)

@@ -28,6 +28,7 @@ def logistic(**settings):
     return PrivateLogisticRegression(**{"data_norm": 2.0, "classes": [0, 1], **settings})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["objective", "output", "gradient", "input", "data", "influence"])
 def test_every_method_keeps_its_budget(method):
     model = logistic(epsilon=1.0, method=method, random_state=0).fit(X, Y)
@@ -74,6 +75,7 @@ def test_an_estimated_norm_is_paid_for():
     assert model.guarantee_.epsilon(1e-5) > declared.guarantee_.epsilon(1e-5)
 
 
+@pytest.mark.slow
 def test_estimates_of_neighbours_keep_their_epsilon():
     # 40 rows, one of which is long in one world: how often the estimate comes out above 1.
     short, long = np.full((40, 1), 0.5), np.full((40, 1), 0.5)
@@ -138,6 +140,7 @@ def test_a_ledger_of_another_kind_is_explained(ledger):
         logistic(ledger=ledger, dataset="patients").fit(X, Y)
 
 
+@pytest.mark.slow
 def test_a_network_says_what_it_counted():
     settings = {"steps": 20, "lot_size": 64, "random_state": 0}
     model = PrivateClassifier(**settings).fit(X, Y)
@@ -178,6 +181,7 @@ def test_an_option_of_another_kind_is_refused_by_name(method, option, mode):
         logistic(method=method, mode=mode, options={option: 3}).fit(X, Y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -228,6 +232,7 @@ def test_options_that_a_method_does_not_have_are_refused(options):
         logistic(options=options).fit(X, Y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["input", "data"])
 @pytest.mark.parametrize("delta", [1e-5, None])
 def test_numbers_are_reported_within_their_declared_bound(method, delta):

@@ -23,6 +23,7 @@ def trained(*words):
     return json.loads(ran.stdout)
 
 
+@pytest.mark.slow
 def test_a_table_is_predicted_as_it_was_scored(tmp_path):
     told = trained("iris", "--out", str(tmp_path / "run"))
     x, y = datasets.load("iris").test
@@ -42,6 +43,7 @@ def test_the_file_alone_is_enough(tmp_path):
     assert there.guarantee_.to_json() == here.guarantee_.to_json()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 def test_images_are_set_upright_by_the_loaded_model_too(tmp_path):
     write_few_images(tmp_path / "mnist.npz", train=60, test=30)
@@ -54,6 +56,7 @@ def test_images_are_set_upright_by_the_loaded_model_too(tmp_path):
     assert model.score(x, y) == pytest.approx(told["score"]["accuracy"])
 
 
+@pytest.mark.slow
 def test_texts(tmp_path):
     texts, labels = ["a splendid film", "a dreadful film"] * 100, np.array([1, 0] * 100)
     fitted = PrivateClassifier(recipe="auto", epsilon=8.0, population=200, classes=[0, 1], random_state=0)
@@ -73,6 +76,7 @@ def test_texts(tmp_path):
     assert np.array_equal(load(tmp_path).predict_proba(asked), fitted.predict_proba(asked))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -94,6 +98,7 @@ def test_a_damaged_model_is_refused(tmp_path, change):
         load(file)
 
 
+@pytest.mark.slow
 def test_a_model_without_its_weights_is_refused(tmp_path):
     trained("iris", "--out", str(tmp_path / "run"))
     file = tmp_path / "run" / "model.safetensors"

@@ -133,6 +133,7 @@ def test_the_network_that_was_given_stays_as_it_was():
     assert torch.equal(network.weight, before)
 
 
+@pytest.mark.slow
 def test_a_missing_norm_is_explained_and_an_estimated_one_is_paid_for():
     with pytest.raises(InvalidArgument, match=r"data_norm is missing\. .*'estimate'"):
         classifier(data_norm=None).fit(X, Y)
@@ -151,6 +152,7 @@ def test_features_are_brought_within_their_bound_before_rows_are():
     assert (one.predict_proba(X) == other.predict_proba(np.clip(2 * X, -1, 1))).all()
 
 
+@pytest.mark.slow
 def test_a_ledger_is_charged_and_without_room_keeps_the_network_back(tmp_path):
     ledger = Ledger(tmp_path / "patients.ledger")
     ledger.set_budget("patients", Budget(epsilon=1.2, delta=1e-5), adjacency=Adjacency.REPLACE_ONE)
@@ -162,6 +164,7 @@ def test_a_ledger_is_charged_and_without_room_keeps_the_network_back(tmp_path):
     assert not hasattr(refused, "module_")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

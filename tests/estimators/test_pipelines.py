@@ -198,6 +198,7 @@ def test_a_search_within_a_pipeline_is_seen_through():
     assert assumed(pipeline[-1].best_estimator_, NAMED).startswith("StandardScaler was")
 
 
+@pytest.mark.slow
 def test_folds_in_other_processes_name_the_transformers_of_their_own_pipeline():
     found = cross_validate(make_pipeline(StandardScaler(), logistic()), X, Y, cv=2, return_estimator=True, n_jobs=2)
     assert all(assumed(each[-1], NAMED).startswith("StandardScaler was") for each in found["estimator"])

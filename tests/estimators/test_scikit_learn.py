@@ -46,6 +46,7 @@ def forbidden(estimator):
     return FORBIDDEN if hasattr(estimator, "class_weight") else {}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=forbidden)
 def test_scikit_learn_is_content(estimator, check, monkeypatch):

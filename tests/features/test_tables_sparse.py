@@ -75,6 +75,7 @@ def test_a_row_that_is_not_finite_counts_zero(value):
     assert np.isfinite(weights.transform(x).data).all()
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_one_row_moves_the_sum_by_at_most_one(data):
     """Entries of every size, at columns that come several times: the noise is the same for both."""

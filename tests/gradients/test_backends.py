@@ -39,6 +39,7 @@ def both(request: pytest.FixtureRequest) -> tuple[LotGradients, dict[str, Tensor
     return per_example_gradients(model, F.cross_entropy, inputs, targets, backend=backend), expected
 
 
+@pytest.mark.slow
 def test_norms_sums_and_gradients_agree_with_single_passes(both):
     gradients, expected = both
     weights = torch.linspace(0.1, 1, zoo.SIZE, dtype=torch.float64)
@@ -49,6 +50,7 @@ def test_norms_sums_and_gradients_agree_with_single_passes(both):
     assert largest_error(gradients.weighted_sum(weights), sums) < 1e-11
 
 
+@pytest.mark.slow
 def test_scaled_norms_and_products_agree_with_single_passes(both):
     gradients, expected = both
     generator = torch.Generator().manual_seed(0)

@@ -589,6 +589,7 @@ def judge(seed: int) -> str:
     return "mixed" if isinstance(labels[-1], Mixed) else "alone" if is_private(labels[-1]) else "public"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_no_random_program_is_labelled_wrongly():
     verdicts = Counter(judge(seed) for seed in range(1000))

@@ -34,6 +34,7 @@ def account(*events, terms=Terms(BUDGET)) -> Account:  # noqa: B008 - frozen
     return Account("adult", terms, tuple(charges))
 
 
+@pytest.mark.slow
 def test_the_total_is_that_of_the_accountant_over_all_runs():
     runs = [RUN, Gaussian(0.9).sampled(0.01) * 100, Laplace(2.0), EpsilonDelta(0.1, 1e-7)]
     assert account(*runs).epsilon(1e-5) == pytest.approx(curve(Composed(tuple(runs))).epsilon(1e-5), rel=1e-9)

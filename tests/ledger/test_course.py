@@ -46,6 +46,7 @@ def by_hand(course: Course, ranges) -> Counter:
     return +spent
 
 
+@pytest.mark.slow
 @given(drawn_courses())
 def test_every_unit_costs_as_often_as_its_most_drawn_step(case):
     course, ranges = case

@@ -152,6 +152,7 @@ def secret_of(ledger: Ledger) -> bytes:
     return secret.encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", WRITERS, ids=lambda each: each.__name__)
 def test_no_hash_of_the_examples_is_in_a_ledger_or_leaves_it(write, file, capsys):
     *rows, labels = write(file)
@@ -166,6 +167,7 @@ def test_no_hash_of_the_examples_is_in_a_ledger_or_leaves_it(write, file, capsys
     assert len(file.account("people").charges) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [linear, recipe, recipe_of_texts, recipe_of_sparse_rows, private_run])
 def test_what_is_written_of_the_examples_depends_on_the_secret(write, tmp_path):
     ledgers = [Ledger(tmp_path / f"{name}.ledger") for name in ("one", "other")]
@@ -176,6 +178,7 @@ def test_what_is_written_of_the_examples_depends_on_the_secret(write, tmp_path):
     assert kept[0] != kept[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [linear, network, noisy_data, recipe, recipe_of_texts, recipe_of_sparse_rows])
 def test_a_fit_is_refused_under_a_second_name_for_its_examples(write, file):
     write(file)
@@ -199,6 +202,7 @@ def test_labels_alone_do_not_name_examples(file):
     assert file.datasets == ("one", "two")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("about", [{"fingerprint": "ab"}, {"data": [{"fingerprint": "ab"}]}], ids=str)
 def test_what_is_said_about_a_release_holds_no_fingerprint(ledger, about):
     with pytest.raises(InvalidArgument, match=r"about must not hold a fingerprint.*fingerprint="):

@@ -61,6 +61,7 @@ def act(ledger: Ledger, runs: list[Run], action: str, number: int) -> None:
             run.stale.begin(run.stale._marked)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=ACTIONS)
 def test_the_ledger_never_says_less_than_was_drawn_nor_more_than_is_allowed(places, actions):

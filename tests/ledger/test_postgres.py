@@ -218,6 +218,7 @@ def test_a_name_that_no_database_holds_is_refused(place, name):
         Ledger(place).spend(name, STEP)
 
 
+@pytest.mark.slow
 def test_without_the_extra_one_is_told_what_to_install():
     program = """
 import sys
@@ -233,6 +234,7 @@ except TacitError as error:
     assert "pip install 'tacit[postgres]'" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_file_needs_neither_sqlalchemy_nor_psycopg():
     program = "import sys, tacit.ledger; print({'sqlalchemy', 'psycopg'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -249,6 +251,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_charges_of_processes_that_were_killed_are_kept(address):
     ledger, returned = Ledger(address), set()
     for seconds in (0.0, 0.13, 0.29):
@@ -297,6 +300,7 @@ def test_a_run_is_charged_there_and_finds_its_ledger_again(address, tmp_path):
     assert again.guarantee().epsilon(1e-5) == pytest.approx(curve(STEP * 8).epsilon(1e-5))
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_an_address(address, tmp_path, monkeypatch, capsys):
     from tacit.cli import main
 

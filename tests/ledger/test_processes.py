@@ -5,6 +5,8 @@ import subprocess
 import sys
 import warnings
 
+import pytest
+
 from tacit.accounting import Gaussian, curve
 from tacit.budget import Budget
 from tacit.errors import OutOfOrder
@@ -43,6 +45,7 @@ def together(program: str, path, count: int) -> list[str]:
     return printed
 
 
+@pytest.mark.slow
 def test_processes_that_race_for_a_budget_spend_it_exactly_once(place):
     ledger = Ledger(place)
     fits = 20
@@ -54,6 +57,7 @@ def test_processes_that_race_for_a_budget_spend_it_exactly_once(place):
     ledger.verify()
 
 
+@pytest.mark.slow
 def test_processes_that_make_the_same_ledger_make_one(place):
     program = """
 import sys

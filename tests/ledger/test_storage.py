@@ -47,10 +47,12 @@ def edit(ledger, *statements):
             connection.execute(*statement) if isinstance(statement, tuple) else connection.execute(statement)
 
 
+@pytest.mark.slow
 def test_a_whole_ledger_is_verified_and_its_seal_is_that_of_the_last_row(ledger):
     assert ledger.verify() == ledger.entries()[-1].hash == ledger.export()["head"]
 
 
+@pytest.mark.slow
 def test_the_chain_can_be_checked_from_an_export_alone(ledger):
     exported = json.loads(json.dumps(ledger.export()))
     previous = exported["entries"][0]["previous"]
@@ -62,6 +64,7 @@ def test_the_chain_can_be_checked_from_an_export_alone(ledger):
     assert previous == exported["head"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 4, 6])
 @pytest.mark.parametrize("column", ["at", "who", "kind", "dataset", "run", "content", "previous", "hash"])
 def test_an_edit_of_any_column_of_any_row_is_named(ledger, column, number):
@@ -71,6 +74,7 @@ def test_an_edit_of_any_column_of_any_row_is_named(ledger, column, number):
             use()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 7))
 def test_a_row_that_was_removed_is_named(ledger, number):
     edit(ledger, f"DELETE FROM entries WHERE number = {number}")
@@ -78,12 +82,14 @@ def test_a_row_that_was_removed_is_named(ledger, number):
         ledger.verify()
 
 
+@pytest.mark.slow
 def test_rows_that_changed_places_are_named(ledger):
     edit(ledger, "UPDATE entries SET number = 300 WHERE number = 3", "UPDATE entries SET number = 3 WHERE number = 4")
     with pytest.raises(BadLedger, match=r"^Entry 3 of"):
         ledger.verify()
 
 
+@pytest.mark.slow
 def test_a_row_from_another_ledger_is_named(ledger, tmp_path):
     other = Ledger(tmp_path / "other.ledger")
     row = ledger.entries()[0]
@@ -94,6 +100,7 @@ def test_a_row_from_another_ledger_is_named(ledger, tmp_path):
         other.verify()
 
 
+@pytest.mark.slow
 def test_a_chain_that_was_written_anew_is_found_by_a_seal_that_was_noted(ledger, tmp_path):
     noted = ledger.verify()
     assert ledger.verify(noted) == noted
@@ -108,6 +115,7 @@ def test_a_chain_that_was_written_anew_is_found_by_a_seal_that_was_noted(ledger,
         shortened.verify(noted)
 
 
+@pytest.mark.slow
 def test_rows_cannot_be_changed_or_removed_by_accident(ledger):
     with closing(sqlite3.connect(ledger.path)) as connection:
         for statement in ("UPDATE entries SET who = 'me'", "DELETE FROM entries"):
@@ -115,6 +123,7 @@ def test_rows_cannot_be_changed_or_removed_by_accident(ledger):
                 connection.execute(statement)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["attempt = 'x'", "stop = 1", "seal = 'x'"])
 def test_a_mark_that_was_changed_is_found_when_it_counts(ledger, column):
     [run] = [charge.run for charge in ledger.account("adult").charges if not charge.is_settled]
@@ -123,12 +132,14 @@ def test_a_mark_that_was_changed_is_found_when_it_counts(ledger, column):
         ledger.settle(run)
 
 
+@pytest.mark.slow
 def test_a_run_whose_mark_is_gone_is_taken_to_have_drawn_everything(ledger):
     [run] = [charge.run for charge in ledger.account("adult").charges if not charge.is_settled]
     edit(ledger, "DELETE FROM live")
     assert ledger.settle(run) == STEP * 10
 
 
+@pytest.mark.slow
 def test_a_row_with_a_right_seal_that_means_nothing_is_named(ledger):
     with ledger.storage.write() as book:
         book.append("settle", "adult", "x", {"event": {"version": 99}, "about": {}})
@@ -138,6 +149,7 @@ def test_a_row_with_a_right_seal_that_means_nothing_is_named(ledger):
         ledger.account("adult")
 
 
+@pytest.mark.slow
 def test_all_or_nothing(ledger):
     before = ledger.entries()
 
@@ -151,6 +163,7 @@ def test_all_or_nothing(ledger):
     assert ledger.entries() == before
 
 
+@pytest.mark.slow
 def test_a_ledger_of_a_newer_tacit_is_refused(ledger):
     with closing(sqlite3.connect(ledger.path)) as connection:
         connection.execute("PRAGMA user_version = 2")
@@ -182,6 +195,7 @@ def test_a_folder_is_no_ledger_and_a_folder_that_is_not_there_holds_none(tmp_pat
         Ledger(tmp_path / "none" / "adult.ledger")
 
 
+@pytest.mark.slow
 def test_a_ledger_that_vanished_is_missed(ledger):
     ledger.path.unlink()
     with pytest.raises(BadLedger, match="There is no ledger"):
@@ -189,6 +203,7 @@ def test_a_ledger_that_vanished_is_missed(ledger):
     assert not ledger.path.exists()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_is_an_error_or_changes_nothing(ledger, data):
@@ -239,6 +254,7 @@ def test_a_ledger_of_the_first_version_keeps_its_meaning(tmp_path):
         old.spend("another name", first, fingerprint="ab")
 
 
+@pytest.mark.slow
 def test_reading_needs_no_lock(ledger):
     with ledger.storage.write() as book:
         book.append("budget", "adult", "", {"epsilon": 9, "delta": 1e-5, "adjacency": "add_remove", "order": None})
@@ -247,6 +263,7 @@ def test_reading_needs_no_lock(ledger):
     assert ledger.account("adult").terms.budget.epsilon == 9
 
 
+@pytest.mark.slow
 def test_the_accounting_of_this_ledger(ledger):
     expected = curve(STEP * 15 + Gaussian(9.0)).epsilon(1e-5)
     assert ledger.account("adult").epsilon(1e-5) == pytest.approx(expected, rel=1e-12)

@@ -33,6 +33,7 @@ def run_of(mechanism, steps=20):
     return run
 
 
+@pytest.mark.slow
 def test_it_keeps_its_budget_and_costs_what_dpsgd_costs():
     run = run_of(adaclip(0.5, gamma=0.5))
     assert run.mechanism.bound == AdaClip(0.5, 0.5)

@@ -74,6 +74,7 @@ def test_with_the_true_number_of_images_the_claim_for_cifar_is_as_safe():
     assert curve(plan.total(plan.steps)).epsilon(1e-5) == pytest.approx(1.0863, abs=0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epochs", "claimed", "beta", "multiplier", "low", "high"), AMPLIFIED)
 def test_dividing_the_budget_by_the_rate_is_no_theorem(epochs, claimed, beta, multiplier, low, high):
     plan = settled(Poisson(100, 10_000), 100 * epochs, claimed, variant="w1", rule=TauRule(beta))
@@ -83,6 +84,7 @@ def test_dividing_the_budget_by_the_rate_is_no_theorem(epochs, claimed, beta, mu
     assert (lower > claimed) == (low > claimed)
 
 
+@pytest.mark.slow
 def test_a_refuted_rule_is_shown_as_what_it_is():
     """Proven first, then the claim, which here is too small."""
     run = trained(directional(mode="paper", variant="w1"), sampling=Poisson(4, 400), steps=100, epsilon=5)
@@ -139,6 +141,7 @@ def visible(epsilon, ratio):
     return sum(integrate.quad(at, a, b)[0] for a, b in pairwise(edges))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claimed", "delta", "truth"),
     [(0.5, 0.002212782788805752, 12.308), (1.0, 0.00486801696660723, 46.911), (2.0, 0.010997282246228679, 179.05)],
@@ -269,6 +272,7 @@ def test_without_sampling_the_rule_is_proven():
     assert run.guarantee().epsilon(1e-5) < run.guarantee().claim.epsilon == pytest.approx(3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "bound"),
     [
@@ -311,6 +315,7 @@ def test_the_rule_says_of_a_proven_form_what_it_says_of_the_same_noise_as_publis
     assert curve(plan.total(6445)).epsilon(1e-5) == pytest.approx(0.318, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_whitening_costs_what_ordinary_clipping_costs():
     whitened, ordinary = trained(directional()), trained(methods.dpsgd())
     assert whitened.guarantee().event == ordinary.guarantee().event
@@ -324,6 +329,7 @@ def test_a_statistic_on_the_same_lot_is_one_sampled_release_with_the_gradient():
     )
 
 
+@pytest.mark.slow
 def test_a_rigorous_run_resumes_bit_for_bit(tmp_path):
     """The scale is part of what is saved."""
     whole = trained(directional(grain="coordinate"), steps=6, seed=3)

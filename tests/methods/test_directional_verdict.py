@@ -74,6 +74,7 @@ def hidden_information():
     return 2 * integrate.quad(information, 0, 12, limit=400)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claimed", "hidden", "visible"),
     [
@@ -137,6 +138,7 @@ def fixed_direction_losses(bins=150, cells=500):
     return np.concatenate(present), np.concatenate(absent)
 
 
+@pytest.mark.slow
 def test_all_steps_for_an_example_in_a_fixed_direction():
     """From below: delta 2.38e-3 at the claimed epsilon of 1, epsilon 4.85 at delta 1e-3 and 206 at 1e-5.
 

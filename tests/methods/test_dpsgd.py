@@ -52,6 +52,7 @@ def test_as_printed_by_bu_et_al_nothing_is_proven(method):
     assert "never by the number of examples" not in text
 
 
+@pytest.mark.slow
 def test_as_printed_by_abadi_et_al_the_denominator_is_public_and_the_claim_holds():
     guarantee = make_guarantee(methods.dpsgd(mode="paper"))
     assert guarantee.status is Status.PROVEN
@@ -80,6 +81,7 @@ def test_sgd_and_adam_share_one_certificate():
         assert (one.bound, one.noise, one.method.claims) == (other.bound, other.noise, other.method.claims)
 
 
+@pytest.mark.slow
 def test_rigorous_noise_is_certified_and_paper_noise_is_what_the_paper_counts():
     rigorous = planned(methods.noisy_sgd()).mechanism.noise.multiplier
     assert rigorous == pytest.approx(multiplier_for(**SETTING), rel=1e-3)

@@ -110,6 +110,7 @@ def test_the_claim_is_the_largest_over_all_vectors_for_each_order():
     np.testing.assert_allclose(both, np.maximum(*each), rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", list_families())
 def test_the_certified_epsilon_is_below_the_claim(noise):
     mechanism = encoded(multiplier=1.2, noise=noise)
@@ -135,6 +136,7 @@ def test_in_paper_mode_the_noise_is_what_the_papers_formula_asks_for(noise):
     assert 2.0 * (1 - 1e-3) < claim.epsilon <= 2.0
 
 
+@pytest.mark.slow
 def test_a_box_around_several_vectors_can_cost_more_than_the_paper_proves():
     """In few dimensions they differ, and one box for all is wide; the claim, which is proven too, is then better."""
     mechanism = encoded(multiplier=0.8, mode="paper", vectors=DrawnVectors(20))
@@ -157,6 +159,7 @@ def test_gaussian_noise_costs_exactly_what_dpsgd_costs():
     assert encoded(multiplier=1.1, noise="gaussian").noise.event(26_010) == Gaussian(1.1)
 
 
+@pytest.mark.slow
 def test_calibration_keeps_the_budget_and_wastes_little():
     plan = planned(encoded(noise="laplace"), steps=30, dimension=20, budget=Budget(1.0, 1e-5)).calibrate()
     lower, upper = curve(plan.total(30)).epsilon_bounds(1e-5)
@@ -182,6 +185,7 @@ def test_micro_batches_of_several_examples_are_refused():
             encoded(examples_per_encoding=2, mode=mode)
 
 
+@pytest.mark.slow
 def test_buckets_pay_for_twice_the_vector_and_have_no_claim():
     one, several = encoded(multiplier=1.1, vectors=PAIR), encoded(multiplier=1.1, vectors=PAIR, buckets=3)
     assert several.method.claims is None
@@ -258,6 +262,7 @@ def test_parameters_frozen_since_the_run_began_are_refused(noise):
         run.backward(next(iter(run)))
 
 
+@pytest.mark.slow
 def test_a_saved_run_goes_on_bit_for_bit(tmp_path):
     mechanism = encoded(multiplier=2.0, denoise=True)
     whole, expected = trained(mechanism, seed=5)

@@ -28,6 +28,7 @@ def test_the_status_is_that_of_the_default_published_form(one):
     assert set(published.unprotected) <= set(one.exposed)
 
 
+@pytest.mark.slow
 @every_linear_method
 def test_the_rigorous_form_is_proven_and_leaves_nothing_open(one):
     rigorous = guarantee(one.load())

@@ -41,6 +41,7 @@ def trained(mechanism, steps=12, classes=2, **settings):
     return run, model, (x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("select_by", ["release", "past"])
 def test_epsilon_is_the_same_with_and_without_pruning(select_by):
     plain, thin = (trained(mechanism)[0] for mechanism in (dpsgd(1.0, 1.3), pruned(1.0, 1.3, select_by=select_by)))

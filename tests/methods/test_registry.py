@@ -48,6 +48,7 @@ def test_status_and_paper_are_those_of_the_published_form(one):
     assert published.unprotected == one.exposed
 
 
+@pytest.mark.slow
 @every_gradient_method
 def test_the_rigorous_form_has_a_proof_whatever_its_papers_formula_is_worth(one):
     mechanism = one.load()(1.0, 2.0)

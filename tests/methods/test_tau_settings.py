@@ -103,6 +103,7 @@ def test_the_rule_with_real_beta(steps, rate, claimed, multiplier):
     assert multiplier_of(claimed, rate, steps, "real") == pytest.approx(multiplier, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_the_rule_is_violated_in_some_settings_and_wastes_noise_in_others():
     violated = [row[:4] for row in SWEEP if row[5] > row[2]]
     wasteful = [row[:4] for row in SWEEP if row[6] < row[2]]
@@ -139,6 +140,7 @@ def test_tau_of_a_budget_divided_by_the_sampling_rate():
     assert 1 / math.sqrt(tau(2861.6015625, 0.0028616015625, 8585, "real")) == pytest.approx(1.281417877405489)
 
 
+@pytest.mark.slow
 @given(st.floats(0.01, 5000), st.floats(1e-9, 0.3), st.integers(1, 10_000))
 def test_no_whole_moment_is_better_than_the_one_taken(epsilon, delta, steps):
     betas = np.arange(1, 3000)

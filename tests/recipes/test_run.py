@@ -30,6 +30,7 @@ def images():
     return wide.reshape(len(wide), 256), found.target
 
 
+@pytest.mark.slow
 def test_images_are_whitened_and_told_apart_within_the_budget():
     x, y = images()
     model = PrivateClassifier(
@@ -45,6 +46,7 @@ def test_images_are_whitened_and_told_apart_within_the_budget():
     assert model.predict_proba(x[:5]).sum(1) == pytest.approx(np.ones(5))
 
 
+@pytest.mark.slow
 def test_tables_become_ramps():
     found = load_breast_cancer()
     x = 2 * found.data / (2 * found.data.max(0)) - 1
@@ -56,6 +58,7 @@ def test_tables_become_ramps():
     assert clone(model).set_params(numbers=3).fit(x, found.target).prepared_.features.numbers == 3
 
 
+@pytest.mark.slow
 def test_texts_are_recognised_and_weighed():
     texts, y = [GOOD, BAD] * 400, ["yes", "no"] * 400
     model = PrivateClassifier(recipe="auto", epsilon=8.0, classes=["no", "yes"], random_state=1).fit(texts, y)
@@ -63,6 +66,7 @@ def test_texts_are_recognised_and_weighed():
     assert "was counted, not declared" in str(model.guarantee_)
 
 
+@pytest.mark.slow
 def test_features_that_are_there_already_take_a_recipe_as_it_is():
     rng = np.random.default_rng(0)
     x = Knots(2).fit_transform(rng.uniform(-1, 1, (600, 2)))
@@ -75,6 +79,7 @@ def test_features_that_are_there_already_take_a_recipe_as_it_is():
     assert np.array_equal(one.module_.weight.detach(), same.module_.weight.detach())
 
 
+@pytest.mark.slow
 def test_the_ledger_is_charged_for_the_preparation_too(tmp_path):
     x, y = images()
     ledger = Ledger(tmp_path / "digits.ledger")
@@ -100,6 +105,7 @@ def test_every_preparation_is_paid_for_within_the_budget(preparation, releases):
     assert 3.99 < model.guarantee_.epsilon(1e-5) <= 4
 
 
+@pytest.mark.slow
 def test_handwriting_is_declared_and_set_upright():
     x, y = images()
     model = PrivateClassifier(recipe="auto", shape=(16, 16), is_handwriting=True, population=900, classes=range(10))
@@ -160,6 +166,7 @@ def words_that_come_twice(rows: int = 300) -> tuple[sparse.csr_matrix, np.ndarra
     return sparse.csr_matrix((values.ravel(), columns.ravel().copy(), indptr), (rows, 10)), y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preparation", ["none", "word weights"])
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
 def test_sparse_rows_give_the_model_of_their_dense_form(preparation, kind):

@@ -76,6 +76,7 @@ def folder(request, tmp_path_factory) -> Path:
     return alone
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_fits_a_phone_and_a_desk(folder):
     seen = seen_in(folder)
     facts = json.loads((folder / "report.json").read_text())
@@ -99,12 +100,14 @@ def brightness(colour: str) -> float:
     return sum(map(float, re.findall(r"\d+", colour)[:3])) / 765
 
 
+@pytest.mark.slow
 def test_the_page_is_dark_where_the_reader_wants_it_dark(folder):
     ink, paper = seen_in(folder, "--blink-settings=preferredColorScheme=0")["desk"]["colours"]
     assert brightness(paper) < 0.2
     assert brightness(ink) > 0.8
 
 
+@pytest.mark.slow
 def test_the_page_prints(folder):
     browse(folder, "report.html", f"--print-to-pdf={folder / 'report.pdf'}", "--no-pdf-header-footer")
     pdf = (folder / "report.pdf").read_bytes()

@@ -91,6 +91,7 @@ def parts(values, path=()):
             yield from parts(inner, (*path, name))
 
 
+@pytest.mark.slow
 def test_no_damage_comes_as_far_as_the_page(one):
     """Whatever is taken away or made something else is found in the file, or does not matter to the page."""
     path = one / "cells" / NAME
@@ -138,6 +139,7 @@ def test_a_copy_of_a_cell_is_no_other_seed(comparison_folder, tmp_path):
         comparison.read_comparison(tmp_path / "twice")
 
 
+@pytest.mark.slow
 def test_a_cell_of_other_data_is_not_averaged_with_the_rest(comparison_folder, tmp_path):
     shutil.copytree(comparison_folder, tmp_path / "mixed")
     path = tmp_path / "mixed/cells/dpsgd-1-seed0.json"
@@ -151,6 +153,7 @@ def test_a_cell_under_the_name_of_another_is_trained_again(one):
     assert Job("output_perturbation", "rigorous", 2.0, (0,)).missing(one).seeds == (0,)
 
 
+@pytest.mark.slow
 def test_a_training_that_diverges_is_said_to_and_has_no_mark(tmp_path):
     data, planned = comparison_of(methods=("dpsgd",), seeds=1, name="diabetes", learning_rate=9e29)
     trained(tmp_path, data, replace(planned, modes=("rigorous",)))
@@ -174,6 +177,7 @@ def scored(*values, method="dpsgd") -> dict:
     return row
 
 
+@pytest.mark.slow
 def test_where_rows_have_other_numbers_of_seeds_each_says_its_own(comparison_folder, tmp_path):
     shutil.copytree(comparison_folder, tmp_path / "part")
     (tmp_path / "part/cells/dpsgd-1-seed1.json").unlink()

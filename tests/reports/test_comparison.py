@@ -92,6 +92,7 @@ def test_the_page_says_what_the_table_on_the_terminal_says(twin, html):
         assert " ".join(words.split()) in text
 
 
+@pytest.mark.slow
 def test_no_path_of_whoever_compared_is_on_the_page(folder, tmp_path):
     part = without(folder, tmp_path / "part", "dpsgd-1-seed1.json")
     plan = json.loads((part / "comparison.json").read_text())
@@ -201,6 +202,7 @@ def test_an_accuracy_is_never_drawn_above_all(twin):
         assert all(end[1] <= 1 + 1e-9 for bars in axes.containers for end in np.concatenate(bars[2][0].get_segments()))
 
 
+@pytest.mark.slow
 def test_every_row_says_all_about_its_guarantee(folder, twin, html):
     said = Outline(html).text
     for row in trained(twin):
@@ -227,6 +229,7 @@ def test_every_row_says_all_about_its_guarantee(folder, twin, html):
         assert guarantee["sampling"]["assumed"] in said
 
 
+@pytest.mark.slow
 def test_every_certified_row_has_its_trade_off_curve(folder, twin):
     for row in trained(twin):
         if row["details"] is None:
@@ -246,6 +249,7 @@ def test_every_certified_row_has_its_trade_off_curve(folder, twin):
         assert np.all(np.array(found["missed_lower"]) >= promised - 1e-9)
 
 
+@pytest.mark.slow
 def test_a_comparison_of_before_there_were_curves_still_has_its_page(folder, tmp_path):
     old = without(folder, tmp_path / "old", "[!d]*")
     for file in (old / "cells").glob("*.json"):
@@ -293,6 +297,7 @@ def without(folder, to, *patterns):
     return to
 
 
+@pytest.mark.slow
 def test_an_unfinished_comparison_is_not_passed_off_as_whole(folder, tmp_path, twin):
     part = without(folder, tmp_path / "part", "non_private*", "directional*", "dpsgd-1-seed1.json")
     facts, (page, _, picture) = write_comparison(part, part)

@@ -25,6 +25,7 @@ def test_steps_are_releases_or_lots(event, steps):
     assert Schedule.of(event).steps == steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", [STEP * 40, Gaussian(5.0) + STEP * 40, (STEP + Gaussian(9.0)) * 20])
 def test_until_the_end_costs_what_the_whole_costs(event):
     schedule = Schedule.of(event)

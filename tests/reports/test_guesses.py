@@ -69,6 +69,7 @@ def published(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", RUNS)
 def test_no_hash_of_the_examples_is_in_what_a_run_publishes(how, tables, candidates, tmp_path):
     line = RUNS[how].format(table=f"{tables[0]} --target outcome", folder=tables[0].parent)
@@ -86,6 +87,7 @@ def test_no_hash_of_the_examples_is_in_what_a_run_publishes(how, tables, candida
         assert not shown(path.read_bytes(), candidates), path.name
 
 
+@pytest.mark.slow
 def test_no_hash_of_the_examples_is_in_what_a_comparison_publishes(tables, candidates, tmp_path):
     asked = {"target": "outcome", "bounds": tables[0].parent / "bounds.toml", "name": str(tables[0])}
     data, comparison = comparison_of(methods=("dpsgd",), seeds=1, **asked)
@@ -117,6 +119,7 @@ def as_it_was(seeded: Path, folder: Path) -> str:
     return told
 
 
+@pytest.mark.slow
 def test_two_runs_from_one_seed_have_secrets_of_their_own(seeded, tmp_path):
     run_command(f"train iris --epsilon 3 --steps 4 --seed {SEED} --out {tmp_path / 'again'}")
     salts = {json.loads((each / "settings.json").read_text())["salt"] for each in (seeded, tmp_path / "again")}
@@ -124,6 +127,7 @@ def test_two_runs_from_one_seed_have_secrets_of_their_own(seeded, tmp_path):
     assert all(is_secret_salt(salt, SEED) for salt in salts)
 
 
+@pytest.mark.slow
 def test_the_owner_can_show_which_data_a_fingerprint_is_of(seeded):
     twin = json.loads((seeded / "report.json").read_text())
     settings = Settings.read(seeded)
@@ -131,6 +135,7 @@ def test_the_owner_can_show_which_data_a_fingerprint_is_of(seeded):
     assert "a secret that stays in the run's folder" in twin["data"]["fingerprint_in_words"]
 
 
+@pytest.mark.slow
 def test_a_fingerprint_that_the_seed_gives_away_is_not_reported_again(seeded, tmp_path):
     told = as_it_was(seeded, tmp_path / "old")
     run_command(f"report {tmp_path / 'old'} --no-baseline")
@@ -139,6 +144,7 @@ def test_a_fingerprint_that_the_seed_gives_away_is_not_reported_again(seeded, tm
     assert json.loads((tmp_path / "old" / "report.json").read_text())["data"]["fingerprint"] is None
 
 
+@pytest.mark.slow
 def test_nor_is_it_written_again_when_the_run_is_resumed(seeded, tmp_path):
     told = as_it_was(seeded, tmp_path / "old")
     run_command(f"train --resume {tmp_path / 'old'}")

@@ -39,6 +39,7 @@ def test_a_claim_covers_the_steps_so_far_and_those_that_were_lost():
     assert settings.steps == 102
 
 
+@pytest.mark.slow
 def test_a_claim_follows_the_schedule():
     settings = plan(steps=3, schedule=FixedSchedule(multiplier=(1.0, 2.0, 2.0))).settings()
     expected = [Gaussian(z).sampled(POISSON.rate) for z in (1.1, 2.2, 2.2)]
@@ -53,6 +54,7 @@ def test_a_claim_about_what_was_released_needs_a_proof():
     assert moments.claim(settings, proven).epsilon == curve(proven, by="moments").epsilon(1e-5)
 
 
+@pytest.mark.slow
 def test_paper_mode_takes_its_noise_from_the_papers_own_rule():
     """By the central limit theorem less noise seems to be enough than is."""
     found = plan(Method(mode="paper", claims=CLT), multiplier=None).calibrate().mechanism.noise.multiplier
@@ -61,6 +63,7 @@ def test_paper_mode_takes_its_noise_from_the_papers_own_rule():
     assert found < multiplier_for(**setting)
 
 
+@pytest.mark.slow
 def test_paper_mode_refuses_a_multiplier_that_by_the_papers_own_rule_is_too_small():
     method = Method(mode="paper", claims=CLT)
     assert plan(method, multiplier=1.1).calibrate().mechanism.noise.multiplier == 1.1
@@ -92,6 +95,7 @@ def test_a_method_that_is_not_proven_says_so_without_a_claim():
     assert "own claim: unproven. Too bad." in str(Guarantee(NO_PROOF, 1e-5, status=Status.UNPROVEN, because="Too bad."))
 
 
+@pytest.mark.slow
 def test_a_run_in_paper_mode_never_shows_its_claim_as_proven():
     torch.manual_seed(0)
     method = Method("late", mode="paper", claims=CLT, status=Status.REFUTED, because="So it is.", notes=("Noted.",))

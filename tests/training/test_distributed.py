@@ -33,6 +33,7 @@ def done():
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_over_several_processes(done, case):
     assert f"{case}: passed" in done.stdout, done.stdout + done.stderr
@@ -43,6 +44,7 @@ def documented_script():
     return re.search(r"^```py\n(# train\.py\n.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
 
 
+@pytest.mark.slow
 def test_the_script_of_the_documentation_trains_one_model_under_torchrun(tmp_path):
     script = documented_script().replace("torch.distributed.destroy_process_group()\n", TOLD)
     (tmp_path / "train.py").write_text(script)

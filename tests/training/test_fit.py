@@ -9,6 +9,7 @@ from support.small_runs import small_run
 from tacit.training.fit import fit
 
 
+@pytest.mark.slow
 def test_all_steps_are_made_and_callbacks_see_each_of_them():
     run, seen = small_run(steps=4), []
     optimizer = torch.optim.SGD(run.model.parameters(), lr=0.1)

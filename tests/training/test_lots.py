@@ -172,6 +172,7 @@ def seed_all(seed):
     torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)  # noqa: NPY002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [Noisy(), NoisyTogether()], ids=["one by one", "together"])
 def test_random_transforms_are_drawn_again_however_many_workers_fetch(tmp_path, data):
     settings = {"data": data, "sampling": tacit.Poisson(3, N), "steps": 7}

@@ -22,6 +22,7 @@ def test_the_budget_is_kept_by_every_sampling(sampling):
     assert 1.999 < run.guarantee().epsilon(1e-4) <= 2
 
 
+@pytest.mark.slow
 def test_a_multiplier_that_breaks_the_budget_is_refused_with_one_that_keeps_it():
     with pytest.raises(BudgetExceeded, match=r"Raise the multiplier to 1\.38"):
         small_run(budget=tacit.Budget(epsilon=0.9, delta=1e-4), steps=5)
@@ -32,6 +33,7 @@ def test_more_steps_than_can_be_planned_are_refused():
         small_run(steps=10**30)
 
 
+@pytest.mark.slow
 def test_a_delta_as_large_as_one_in_the_population_is_remarked_upon():
     [_, said] = small_run(budget=tacit.Budget(epsilon=9, delta=0.005)).guarantee().notes
     assert said.startswith("Delta 0.005 is not below 1/200")
@@ -48,6 +50,7 @@ def test_a_lot_size_beyond_the_population_is_refused_before_the_first_step():
         small_run(schedule=tacit.Schedule(lot_size=[1, 1, 1, 1, 11]))
 
 
+@pytest.mark.slow
 def test_a_schedule_is_fixed_in_advance_and_every_step_has_its_own_event():
     asked = []
 

@@ -74,6 +74,7 @@ def momentum(parameters, lr):
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [torch.optim.Adam, momentum, torch.optim.Adagrad])
 @pytest.mark.parametrize("clipping", ["flat", "quantile"])
 def test_a_seeded_run_goes_on_bit_for_bit(tmp_path, kind, clipping):
@@ -110,6 +111,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("saved", "steps"), [(1, 1), (4, 9), (11, 12)])
 def test_a_seeded_run_that_was_killed_goes_on_bit_for_bit(tmp_path, saved, steps):
     tests = str(Path(__file__).parents[1])
@@ -119,6 +121,7 @@ def test_a_seeded_run_that_was_killed_goes_on_bit_for_bit(tmp_path, saved, steps
     assert torch.equal(Training.resumed(tmp_path).go(), Training().go())
 
 
+@pytest.mark.slow
 def test_the_plan_comes_back_as_it_was(tmp_path):
     schedule = tacit.Schedule(multiplier=lambda step: 1 + step // 6, lot_size=[1.0] * STEPS)
     budget = tacit.Budget(epsilon=2, delta=1e-4)
@@ -152,6 +155,7 @@ def test_no_key_and_no_random_state_of_secure_noise_reaches_the_disk(tmp_path):
         assert not any("random" in name for name in file.keys())  # noqa: SIM118 - not a mapping
 
 
+@pytest.mark.slow
 def test_steps_that_were_lost_are_charged_twice(tmp_path):
     first = Training(seed=None)
     first.go(5)
@@ -164,6 +168,7 @@ def test_steps_that_were_lost_are_charged_twice(tmp_path):
     assert "3 lost steps were drawn again" in str(second.run.guarantee())
 
 
+@pytest.mark.slow
 def test_steps_lost_in_several_crashes_add_up(tmp_path):
     first = Training(seed=None)
     first.save(tmp_path)
@@ -199,6 +204,7 @@ def test_lost_steps_of_which_nothing_left_the_process_cost_nothing_and_this_is_s
     assert assumed.text.startswith("3 ")
 
 
+@pytest.mark.slow
 def test_a_budget_is_kept_across_a_crash_by_stopping_earlier(tmp_path):
     budget = tacit.Budget(epsilon=2, delta=1e-4)
     first = Training(seed=None, mechanism=methods.dpsgd(0.5), budget=budget)
@@ -212,6 +218,7 @@ def test_a_budget_is_kept_across_a_crash_by_stopping_earlier(tmp_path):
     assert second.run.guarantee().epsilon(1e-4) <= 2
 
 
+@pytest.mark.slow
 def test_whoever_resumes_from_a_folder_that_was_left_pays_for_all_that_followed(tmp_path):
     first = Training(seed=None)
     first.save(tmp_path / "old")

@@ -58,6 +58,7 @@ def test_one_more_backward_is_an_error():
         run.backward(lot)
 
 
+@pytest.mark.slow
 def test_the_guarantee_counts_what_was_released_so_far():
     run = small_run()
     assert run.guarantee().epsilon(1e-5) == 0

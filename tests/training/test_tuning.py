@@ -182,12 +182,14 @@ def noisier(factor):
     return [Gaussian(5.0 * factor).sampled(0.1) * 50, Gaussian(9.0 * factor).sampled(0.2) * 80]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.2, 0.5])
 def test_noise_is_found_with_which_the_search_costs_the_budget_and_hardly_less(epsilon):
     first, *others = noisier(scaled_to(noisier, GEOMETRIC, Budget(epsilon, 1e-5)))
     assert 0.99 * epsilon < BestOf(first, GEOMETRIC, tuple(others)).epsilon(1e-5) <= epsilon
 
 
+@pytest.mark.slow
 def test_a_search_never_has_less_noise_than_a_single_trial_would():
     assert 1 <= scaled_to(noisier, GEOMETRIC, Budget(3, 1e-5)) < 1.001
 

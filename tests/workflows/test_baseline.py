@@ -35,6 +35,7 @@ def best_linear_error(data) -> float:
     return data.unit * float(np.sqrt(np.mean((found.predict(test) - truth[:, 0]) ** 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["iris", "wine", "breast-cancer"])
 def test_it_is_as_good_as_the_best_linear_model(name):
     data = load(name)
@@ -44,12 +45,14 @@ def test_it_is_as_good_as_the_best_linear_model(name):
     assert found["interval"][0] < found["final"] < found["interval"][1]
 
 
+@pytest.mark.slow
 def test_it_is_as_good_as_the_best_linear_regression():
     data = load("diabetes")
     exact = best_linear_error(data)
     assert [baseline(data, "linear", seed)["final"] for seed in (0, 1)] == pytest.approx([exact, exact], rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_private_run_of_few_steps_does_not_beat_it(tmp_path):
     for data, better in (("breast-cancer", 1), ("diabetes", -1)):
         folder = tmp_path / data
@@ -60,6 +63,7 @@ def test_a_private_run_of_few_steps_does_not_beat_it(tmp_path):
         assert utility["non_private"]["how"] == HOW
 
 
+@pytest.mark.slow
 def test_examples_that_it_is_tested_on_have_no_say_in_it(monkeypatch):
     data = load("iris")
     few = replace(data, train=(data.train[0][:30], data.train[1][:30]))
@@ -77,6 +81,7 @@ def test_examples_that_it_is_tested_on_have_no_say_in_it(monkeypatch):
     assert scores[0] != scores[1]
 
 
+@pytest.mark.slow
 def test_it_stops_where_examples_that_were_left_out_are_told_best():
     """Labels that are chance: whoever goes on learns them by heart, and is soon worse on the others."""
     torch.manual_seed(0)

@@ -55,6 +55,7 @@ def by_hand(images, *, seed, steps, rate, momentum, views, averaging):
     return mean
 
 
+@pytest.mark.slow
 def test_the_recipe_of_the_tempered_network_is_trained_as_it_says(run_cli, tmp_path, images):
     found = run_cli(f"{IMAGES} --multiplier 2 --steps 3 --views 2 --seed 5 --out run --json")
     assert found.code == 0
@@ -69,6 +70,7 @@ def test_the_recipe_of_the_tempered_network_is_trained_as_it_says(run_cli, tmp_p
         assert torch.allclose(weights[name], value, rtol=1e-4, atol=1e-5), name
 
 
+@pytest.mark.slow
 def test_the_plan_and_the_report_say_how_the_model_follows(run_cli, tmp_path, images):
     plan = " ".join(run_cli(f"{IMAGES} --multiplier 2 --steps 2 --views 2 --out run").out.split())
     assert "momentum 0.9, 2 views of every image, running mean of the weights with decay 0.98." in plan
@@ -80,6 +82,7 @@ def test_the_plan_and_the_report_say_how_the_model_follows(run_cli, tmp_path, im
     assert "--momentum 0.9 --views 2 --averaging 0.98 --micro-batch 256" in facts["command"]
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_the_mean_goes_on_too(run_cli, tmp_path, images, interrupted_at):
     line = f"{IMAGES} --multiplier 2 --steps 5 --views 2 --seed 5"
     run_cli(f"{line} --out whole")
@@ -90,6 +93,7 @@ def test_stopped_and_resumed_the_mean_goes_on_too(run_cli, tmp_path, images, int
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_without_a_mean_the_last_weights_are_handed_out(run_cli, tmp_path):
     line = "train digits --model mlp --multiplier 4 --steps 6 --seed 7"
     for averaging in ("0", "0.9"):
@@ -100,6 +104,7 @@ def test_without_a_mean_the_last_weights_are_handed_out(run_cli, tmp_path):
     assert not torch.equal(last["1.weight"], mean["1.weight"])
 
 
+@pytest.mark.slow
 def test_what_goes_without_saying_is_not_said(run_cli):
     said = json.loads(run_cli("train iris --multiplier 4 --steps 2 --json").out)["settings"]
     assert not {"momentum", "views", "averaging"} & said.keys()

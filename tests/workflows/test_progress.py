@@ -57,6 +57,7 @@ def test_a_job_says_its_form():
     assert str(Job(NON_PRIVATE, "rigorous", None, (0,))) == "without privacy"
 
 
+@pytest.mark.slow
 def test_processes_say_what_they_begin(tmp_path, monkeypatch):
     """In a real comparison no more is named than there are processes, and something is."""
     from support.report_folders import comparison_of

@@ -47,6 +47,7 @@ def test_a_table_by_recipe(tmp_path):
     assert json.loads((out / "metrics.json").read_text())["settings"]["recipe"]["kind"] == "table"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), [("mnist", "handwriting"), ("fashion-mnist", "image")])
 def test_digits_are_known_to_be_handwriting_and_clothes_not_to_be(tmp_path, name, kind):
     write_few_images(tmp_path / f"{name}.npz", train=30, test=5)
@@ -56,6 +57,7 @@ def test_digits_are_known_to_be_handwriting_and_clothes_not_to_be(tmp_path, name
     assert json.loads((tmp_path / "run/settings.json").read_text())["recipe"]["kind"] == kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "is_by_recipe"),
     [
@@ -74,6 +76,7 @@ def test_a_data_set_by_name_and_an_epsilon_alone_are_trained_by_recipe(tmp_path,
     assert (settings["recipe"] is not None) == is_by_recipe
 
 
+@pytest.mark.slow
 def test_the_ledger_is_charged_first_and_refuses_what_does_not_fit(tmp_path):
     path = tmp_path / "iris.ledger"
     Ledger(path).set_budget("iris", Budget(epsilon=1.2, delta=1e-5))
@@ -85,6 +88,7 @@ def test_the_ledger_is_charged_first_and_refuses_what_does_not_fit(tmp_path):
     assert not (tmp_path / "two").exists()
 
 
+@pytest.mark.slow
 def test_words_make_a_model_of_words(tmp_path):
     rng = np.random.default_rng(0)
     labels = np.arange(600) % 2
@@ -139,6 +143,7 @@ def test_ctrl_c_while_features_are_computed_costs_nothing(run_here, monkeypatch,
     assert not Ledger(tmp_path / "iris.ledger").account("iris").charges
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_training_saves_says_what_was_spent_and_keeps_the_rest_reserved(
     run_here, interrupted_at, tmp_path
 ):
@@ -169,6 +174,7 @@ def test_ctrl_c_pressed_twice_stops_in_the_midst_of_a_step_which_is_not_saved(ru
     assert charge.is_settled
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_is_the_same_as_never_stopped(run_here, interrupted_at, tmp_path):
     assert run_here(f"{RUN} --json").code == 0
     whole = load_file(tmp_path / "run" / "model.safetensors")
@@ -193,6 +199,7 @@ def test_stopped_and_resumed_is_the_same_as_never_stopped(run_here, interrupted_
     assert "there is nothing to resume" in run_here("train --resume parts").err
 
 
+@pytest.mark.slow
 def test_without_a_seed_a_resumed_run_draws_fresh_noise_and_costs_what_was_planned(run_here, interrupted_at, tmp_path):
     interrupted_at(49)
     assert run_here("train iris --epsilon 5 --recipe auto --out run").code == 130
@@ -219,6 +226,7 @@ def test_a_run_that_went_on_and_was_lost_cannot_go_on_again(run_here, interrupte
     assert "made more steps since that were not saved" in refused.err
 
 
+@pytest.mark.slow
 def test_what_the_preparation_cost_is_read_from_where_it_was_written_when_it_was_drawn(
     run_here, interrupted_at, tmp_path
 ):
@@ -238,6 +246,7 @@ def test_what_the_preparation_cost_is_read_from_where_it_was_written_when_it_was
     assert load_recipe_model(tmp_path / "run").prepared_.event == dearer
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_stopped_by_an_earlier_version_goes_on(run_here, interrupted_at, tmp_path):
     interrupted_at(10)
     assert run_here("train iris --epsilon 5 --recipe auto --seed 0 --out run").code == 130
@@ -265,6 +274,7 @@ def test_a_finished_run_is_not_resumed_and_says_how_to_make_another(run_here, fi
     assert again.endswith("tacit train iris --recipe auto --epsilon 5 --delta 1e-05")
 
 
+@pytest.mark.slow
 def test_a_ledger_knows_the_examples_again_when_they_are_trained_on_otherwise(run_here, tmp_path):
     assert run_here(RUN).code == 0
     assert run_here("train iris --epsilon 1 --steps 2 --seed 0 --out other --ledger iris.ledger").code == 0

@@ -57,6 +57,7 @@ def scores(share: float, multiplier: float, classes: int | None = 2, count: int 
     return found
 
 
+@pytest.mark.slow
 def test_the_interval_holds_what_the_model_does_on_all_rows_of_the_kind():
     found = scores(share=0.9, multiplier=1.5)
     hits = sum(one.interval[0] <= 0.9 <= one.interval[1] for one in found)
@@ -71,6 +72,7 @@ def test_more_noise_is_said_to_be_more_noise():
     assert [one.noise_std for one in large] == pytest.approx([4 * one.noise_std for one in small], rel=0.5)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_regression_has_an_interval_in_its_own_unit():
     found = scores(share=0.5, multiplier=0.5, classes=None)
     exact = 50 * math.sqrt(0.3**2 / 3)

@@ -37,6 +37,7 @@ def encode_slowly(row, table):
     return result
 
 
+@pytest.mark.slow
 def test_the_worked_example():
     """Its vectors are not of norm 1 in print (0.9695 and 0.9962); ours are scaled, which does not change the choice."""
     row = torch.tensor([[0.5, -0.1, 0.02, -0.9]], dtype=torch.float64)

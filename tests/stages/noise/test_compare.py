@@ -68,6 +68,7 @@ def test_sampling_and_steps_are_part_of_the_event():
     assert curve(event).epsilon(1e-5) < curve(Setting(setting.box, steps=5).event(StudentT(9), 1.5)).epsilon(1e-5)
 
 
+@pytest.mark.slow
 def test_a_box_around_several_vectors_costs_gaussian_noise_nothing():
     wide = Setting((1.0, 1.0))
     assert curve(wide.event(Normal(), 2.0)).epsilon(1e-5) == curve(Setting((1.0,)).event(Normal(), 2.0)).epsilon(1e-5)
@@ -82,6 +83,7 @@ def test_medians(family, expected):
     assert median_size(family) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_more_noise_costs_less_and_errs_more():
     spent, l1, l2 = trace(Setting((0.6, 0.8)), "sech", np.array([1.0, 2.0, 4.0]), 1e-5)
     assert spent[0] > spent[1] > spent[2]

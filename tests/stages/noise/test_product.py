@@ -39,6 +39,7 @@ def test_a_sum_bounded_by_a_norm_alone_is_refused():
         noise.add(BoundedSum({"w": torch.zeros(2)}, 1.0, Encode().box), stream())
 
 
+@pytest.mark.slow
 def test_the_event_is_the_corner_of_the_box():
     event = BoxNoise(StudentNoise(9), PAIR.box, 1.0).event(2)
     np.testing.assert_allclose(shifts_of(event), [0.6, 0.8], rtol=1e-12)
@@ -49,6 +50,7 @@ def test_the_event_is_the_corner_of_the_box():
     assert 2.6085 < bounds[1] < 2.6087
 
 
+@pytest.mark.slow
 def test_coordinates_of_one_release_are_sampled_together():
     """Remove and add directions at rate 0.01 over 1000 steps, near exact by an independent computation."""
     event = BoxNoise(StudentNoise(9), PAIR.box, 1.0).event(2).sampled(0.01) * 1000
@@ -73,6 +75,7 @@ def test_equal_shifts_are_counted_and_zeros_left_out():
     )
 
 
+@pytest.mark.slow
 def test_no_shift_at_all_costs_nothing():
     assert curve(product_event(LaplaceDensity(1.0), np.zeros(3)).sampled(0.1) * 10).epsilon(1e-5) == 0
 
@@ -91,6 +94,7 @@ def test_few_different_shifts_stay_as_they_are():
     np.testing.assert_array_equal(round_up(shifts, 24), shifts)
 
 
+@pytest.mark.slow
 def test_the_epsilon_of_rounded_shifts_is_an_upper_bound_and_close():
     shifts = DrawnVectors(1).rows(40)[0].astype(float)
     density = StudentTDensity(9.0, UNIT)
