@@ -116,6 +116,7 @@ def test_what_methods_says_to_call_can_be_called(run_cli):
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["--epsilon 5 --recipe auto", "--multiplier 4 --steps 20"])
 @pytest.mark.parametrize("hint", ["Resume with: ", "to give it back: "])
 def test_the_commands_that_a_stopped_run_prints_run(run_cli, interrupted_at, how, hint):

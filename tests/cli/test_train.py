@@ -174,8 +174,8 @@ def test_a_second_ctrl_c_stops_at_once_and_its_steps_are_paid_for(run_cli, tmp_p
     ("line", "part"),
     [
         ("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first", "train.load_data"),
-        ("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first", "train.resolve_settings"),
-        ("train iris --recipe auto --epsilon 1 --ledger iris.ledger --out first", "recipe.make_task"),
+        ("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first", "network.resolve_settings"),
+        ("train iris --recipe auto --epsilon 1 --ledger iris.ledger --out first", "recipe_training.make_task"),
         ("tune iris --epsilon 1 --ledger iris.ledger --out first", "tune.load_data"),
     ],
 )
@@ -196,6 +196,7 @@ def test_a_ctrl_c_before_a_resumed_run_steps_says_that_nothing_more_was_spent(ru
     assert stopped.err == "Stopped before the first step: nothing more was released, and nothing more was spent.\n"
 
 
+@pytest.mark.slow
 def test_an_interrupt_from_outside_saves_and_says_how_to_go_on(tmp_path):
     line = "train iris --multiplier 9 --steps 1000000 --seed 1 --out first"
     with subprocess.Popen([*RUN, *line.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -134,7 +134,7 @@ def test_the_chosen_noise_is_the_one_that_is_accounted_for(run_cli, tmp_path):
     [
         ("--method directional --set variant=w2", "variant must be full, w1, minimax or floored"),
         ("--method directional --set keep=0.2", "directional has no choice 'keep'"),
-        ("--method directional --mode paper --set objective=l2", "the published noise has nothing"),
+        ("--method directional --mode paper --set objective=l2", "the published noise does not"),
         ("--method encoded --set noise=white", "noise must be one of 'gaussian'"),
         ("--recipe auto --set variant=w1", "--set itself"),
     ],

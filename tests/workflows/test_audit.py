@@ -18,6 +18,7 @@ def run():
     return tacit.train("iris", epsilon=1, steps=10, lot_size=119, seed=0, out="first")
 
 
+@pytest.mark.slow
 def test_an_audit_finds_no_more_than_is_proven_and_notes_it_in_the_guarantee(run):
     audit = tacit.audit_run(run.folder, canaries=60, seed=1, plot="audit.png")
     assert (audit.is_refuted, audit.report.verdict) == (False, Verdict.STANDS)
@@ -33,6 +34,7 @@ def test_an_audit_finds_no_more_than_is_proven_and_notes_it_in_the_guarantee(run
     assert "60 gradient canaries" in str(audit)
 
 
+@pytest.mark.slow
 def test_a_run_whose_noise_was_forgotten_is_refuted(monkeypatch):
     # Canaries do not hide each other: there are more weights than canaries.
     run = tacit.train("digits", epsilon=1, steps=5, lot_size=300, seed=0)
@@ -42,6 +44,7 @@ def test_a_run_whose_noise_was_forgotten_is_refuted(monkeypatch):
     assert audit.report.finding.bound.epsilon > audit.report.proven
 
 
+@pytest.mark.slow
 def test_without_canaries_only_the_model_is_asked(run):
     audit = tacit.audit_run(str(run.folder), canaries=0)
     assert audit.report is None
@@ -49,6 +52,7 @@ def test_without_canaries_only_the_model_is_asked(run):
     assert not audit.is_refuted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"canaries": -1}, {"confidence": 2}, {"plot": "audit.txt"}])
 def test_nonsense_is_refused(run, options):
     with pytest.raises(InvalidArgument):

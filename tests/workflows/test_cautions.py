@@ -121,6 +121,7 @@ def leaves(values, place=()) -> dict[tuple[str, ...], object]:
 MADE_OF_RELEASES = {"test", "fingerprint", "final", "interval", "noise_std", "by_step", "sentences", "out", "salt"}
 
 
+@pytest.mark.slow
 def test_what_was_counted_goes_into_nothing_that_is_released(run_cli, patients, tmp_path):
     outputs, found = [], []
     for count in (300, 40):
@@ -145,6 +146,7 @@ def test_what_was_counted_goes_into_nothing_that_is_released(run_cli, patients, 
     assert not [place for place in differing if not MADE_OF_RELEASES & set(place)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

@@ -11,6 +11,7 @@ from tacit.methods.registry import list_methods
 from tacit.workflows.cells import Job, _normalise_rows, run_job
 
 
+@pytest.mark.slow
 def test_the_seeds_repeat_a_cell(tmp_path):
     data, comparison = comparison_of(methods=("dpsgd",))
     for name in ("one", "two"):
@@ -23,6 +24,7 @@ def test_the_seeds_repeat_a_cell(tmp_path):
     assert one[0]["multiplier"] == one[1]["multiplier"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["dpsgd", *(one.name for one in list_methods() if one.kind == "linear")])
 def test_no_cell_costs_more_than_was_asked_for(method, tmp_path):
     data, comparison = comparison_of(methods=(method,))

@@ -77,6 +77,7 @@ def test_the_model_without_privacy_is_always_there():
     assert [job.method for job in comparison.list_jobs()].count(NON_PRIVATE) == 1
 
 
+@pytest.mark.slow
 def test_a_choice_goes_into_the_cells_and_is_part_of_the_comparison(tmp_path):
     data, comparison = comparison_of(methods=("directional",), seeds=1)
     chosen = replace(comparison, modes=("rigorous",), choices={"directional": ("variant=w1",)})
@@ -104,6 +105,7 @@ def compared(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_the_frame_has_a_row_for_every_method_and_epsilon(compared):
     frame = compared.frame()
     private = frame[frame["epsilon"].notna()]
@@ -119,6 +121,7 @@ def test_the_frame_has_a_row_for_every_method_and_epsilon(compared):
         assert (len(scores), row.accuracy) == (2, pytest.approx(np.mean(scores)))
 
 
+@pytest.mark.slow
 def test_the_answer_names_the_best_method_and_what_privacy_costs(compared):
     frame, answer = compared.frame(), compared.answer
     baseline = frame.loc[frame["method"] == NON_PRIVATE, "accuracy"].item()
@@ -132,6 +135,7 @@ def test_the_answer_names_the_best_method_and_what_privacy_costs(compared):
     assert f"{100 * baseline:.1f} %" in str(answer)
 
 
+@pytest.mark.slow
 def test_the_plot_draws_every_method_over_its_certified_epsilon(compared):
     axes = compared.plot(Figure().subplots())
     labels = axes.get_legend_handles_labels()[1]
@@ -140,12 +144,14 @@ def test_the_plot_draws_every_method_over_its_certified_epsilon(compared):
     assert (axes.get_xscale(), axes.get_ylabel()) == ("log", "accuracy")
 
 
+@pytest.mark.slow
 def test_the_report_is_a_page_beside_the_results(compared):
     assert compared.report() == compared.folder / "report.html"
     assert "output_perturbation" in compared.report().read_text()
     assert compared.picture.stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_the_same_call_trains_nothing_twice(compared, monkeypatch):
     trained = []
 

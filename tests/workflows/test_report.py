@@ -11,6 +11,7 @@ from tacit.errors import TacitError
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_holds_its_guarantee_and_a_baseline(tmp_path):
     run = tacit.train("iris", epsilon=3, delta=1e-5, steps=6, out="first")
     report = tacit.report("first", "page")
@@ -23,12 +24,14 @@ def test_the_report_of_a_run_holds_its_guarantee_and_a_baseline(tmp_path):
     assert "<html" in report.page.read_text()
 
 
+@pytest.mark.slow
 def test_no_baseline_is_trained_if_none_is_wanted(monkeypatch):
     tacit.train("iris", epsilon=3, steps=2, out="first")
     monkeypatch.setattr("tacit.workflows.report.keep_baseline", lambda *_: pytest.fail("trained a baseline"))
     assert tacit.report("first", baseline=False).page.exists()
 
 
+@pytest.mark.slow
 def test_the_report_of_an_unfinished_comparison_says_what_is_missing(tmp_path):
     data, comparison = comparison_of(methods=("output_perturbation",), seeds=1)
     folder = trained(tmp_path / "whole", data, comparison)

@@ -202,6 +202,7 @@ def test_a_large_delta_is_warned_of():
         tacit.train("iris", **{**SHORT, "delta": 0.02})
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_own_report():
     page = tacit.train("iris", out="first", **SHORT).report("page")
     assert page.name == "report.html"
