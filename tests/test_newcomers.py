@@ -59,7 +59,7 @@ def test_something_that_is_no_lot_is_refused():
 def test_a_model_that_was_frozen_on_the_way_is_refused():
     training = run()
     training.model.requires_grad_(False)
-    with pytest.raises(InvalidArgument, match="Every parameter was frozen"):
+    with pytest.raises(InvalidArgument, match="All parameters were frozen"):
         training.backward(next(iter(training)))
 
 

@@ -117,7 +117,7 @@ def test_a_seeded_run_goes_on_from_the_save_before_to_the_same_bits(tmp_path):
     for steps in (2, 4):
         go(run, steps).save(tmp_path)
     (tmp_path / "run.safetensors").unlink()
-    with pytest.raises(CannotResume, match="The save before it is still there"):
+    with pytest.raises(CannotResume, match="The previous save still exists"):
         resumed(tmp_path)
     (tmp_path / "run.previous.safetensors").rename(tmp_path / "run.safetensors")
     assert torch.equal(weights(go(resumed(tmp_path))), expected)

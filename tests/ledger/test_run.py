@@ -335,6 +335,6 @@ def test_a_release_that_costs_something_else_than_was_reserved_is_not_handed_out
 
     lying = replace(methods.dpsgd(1.0, 2.0), noise=Liar(GaussianNoise(2.0), []))
     run = begun(ledger, mechanism=lying)
-    with pytest.raises(OutOfOrder, match="Nothing of the release was handed out"):
+    with pytest.raises(OutOfOrder, match="Nothing was handed out"):
         go(run)
     assert all(parameter.grad is None for parameter in run.model.parameters())
