@@ -46,6 +46,7 @@ def test_the_command_line_loads_without_what_it_computes_with():
     assert loaded_after("import tacit.cli").isdisjoint({"scipy", "matplotlib", "torch"})
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_that_it_does_not_show():
     assert loaded_after(SHOW_HELP).isdisjoint({"scipy", "matplotlib", "torch"})
 

@@ -42,6 +42,7 @@ def test_an_event_costs_what_it_cost(known):
     assert curve(event).epsilon(1e-5) == pytest.approx(known["epsilon"], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_checkpoint_is_resumed_and_finished(old, name):
     model = torch.nn.Linear(3, 2)

@@ -34,6 +34,7 @@ def test_moments_are_those_of_a_normal_number(numbers, power, mean, variance):
     assert abs(deviation) < BOUND * (2 if power == 6 else 1)
 
 
+@pytest.mark.slow
 def test_the_distribution_is_normal(numbers):
     assert stats.kstest(numbers, "norm").pvalue > FALSE_ALARM
 

@@ -177,6 +177,7 @@ def test_chernoff_lines_lie_above_delta(a, eta):
         assert gdp.delta(float(epsilon), total) <= math.exp(height - slope * epsilon) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(powers_of_ten(-2.5, 1), st.integers(1, 300), st.floats(0, 0.999))
 def test_randomized_response_is_bracketed_by_its_binomial_sum(e0, times, share):

@@ -69,6 +69,7 @@ def test_the_bounds_of_the_tradeoff_are_in_order_and_close(event):
     assert np.all(upper - lower < 0.03)
 
 
+@pytest.mark.slow
 @ALL
 def test_the_tradeoff_is_symmetric_within_its_band(event):
     privacy = curve(event)
@@ -240,6 +241,7 @@ def test_a_group_at_a_huge_epsilon_has_infinite_losses_that_one_example_has_not(
     assert curve(EpsilonDelta(10.0, 1e-20)).group(2).delta(1400.0) >= 1e-20 * (1 + math.exp(10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regret", [1e-9, 1e-6, 1e-3])
 @pytest.mark.parametrize(
     "event", [EVENTS["one_step"], EVENTS["sampled"], EVENTS["laplace"]], ids=["one", "many", "laplace"]
@@ -252,6 +254,7 @@ def test_the_curve_lies_above_that_of_its_mu_less_the_regret(event, regret):
     assert np.all(privacy.tradeoff(GRID) >= floor - 3e-3)
 
 
+@pytest.mark.slow
 def test_every_delta_is_below_that_of_mu_plus_the_regret():
     privacy = curve(EVENTS["sampled"])
     mu = privacy.mu(1e-5)
@@ -266,6 +269,7 @@ def test_a_larger_regret_asks_for_a_smaller_mu():
     assert found == sorted(found, reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.1, 1.0, 5.0])
 def test_the_mu_of_a_gaussian_is_its_own(mu):
     assert curve(Gaussian(1 / mu)).mu() == pytest.approx(mu, rel=1e-12)
@@ -297,6 +301,7 @@ def test_several_mus_add_their_squares():
     assert whole == pytest.approx(math.sqrt(sum(curve(part).mu() ** 2 for part in parts)), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_no_mu_holds_for_what_may_reveal_everything():
     assert curve(EpsilonDelta(0.1, 1e-6)).mu() == math.inf
     assert math.isfinite(curve(EpsilonDelta(0.1, 1e-6)).mu(1e-5))

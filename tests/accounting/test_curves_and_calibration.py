@@ -121,6 +121,7 @@ CURVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CURVES)
 def test_the_tradeoff_is_convex_below_the_diagonal_and_within_its_band(name):
     privacy = curve(CURVES[name])
@@ -132,6 +133,7 @@ def test_the_tradeoff_is_convex_below_the_diagonal_and_within_its_band(name):
     assert (upper - lower).max() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CURVES)
 def test_the_tradeoff_is_its_own_inverse(name):
     privacy = curve(CURVES[name])
@@ -158,6 +160,7 @@ def test_the_advantage_is_delta_at_zero():
     assert privacy.advantage() == pytest.approx(1 - 2 * float(privacy.tradeoff(half)), abs=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regret", [1e-6, 1e-3])
 def test_the_curve_lies_above_that_of_its_mu_less_the_regret(regret):
     privacy = curve(CURVES["mnist"])
@@ -230,6 +233,7 @@ def test_the_most_steps_are_the_last_that_fit():
     assert curve(sampled(1.1, 256 / 60000, found + 1)).epsilon_bounds(1e-5)[0] > 3
 
 
+@pytest.mark.slow
 def test_the_largest_lot_is_the_last_that_fits():
     found = lot_size_for(epsilon=3, delta=1e-5, population=60_000, steps=14_062, multiplier=1.1)
     assert curve(sampled(1.1, found / 60_000, 14062)).epsilon(1e-5) <= 3
@@ -240,6 +244,7 @@ def test_a_lot_may_be_the_whole_population():
     assert lot_size_for(epsilon=3, delta=1e-5, population=100, steps=1, multiplier=50) == 100
 
 
+@pytest.mark.slow
 def test_a_budget_that_nothing_fits_is_refused():
     with pytest.raises(NotAchievable, match="Not even one step fits"):
         steps_for(epsilon=0.1, delta=1e-5, rate=0.5, multiplier=0.5)

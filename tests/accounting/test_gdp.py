@@ -280,6 +280,7 @@ def test_an_array_is_answered_entry_by_entry_and_a_number_by_a_float(function):
         assert function(float(alpha)) == value
 
 
+@pytest.mark.slow
 @given(alphas, ordinary_mus)
 def test_gaussian_tradeoff_is_exact_in_the_tails(alpha, mu):
     assume(1e-300 < alpha < 1)
@@ -288,6 +289,7 @@ def test_gaussian_tradeoff_is_exact_in_the_tails(alpha, mu):
     assert relative_error(got, exact_normal(-exact_quantile(alpha) - mu)) < 1e-12
 
 
+@pytest.mark.slow
 @given(alphas, mus)
 def test_gaussian_tradeoff_is_its_own_inverse(alpha, mu):
     beta = gdp.tradeoff(alpha, mu)
@@ -312,6 +314,7 @@ def test_epsilon_delta_tradeoff_is_the_largest_of_three_lines(epsilon, delta, al
     assert gdp.epsilon_delta_tradeoff(alpha, epsilon, delta) == pytest.approx(exact, rel=1e-9, abs=1e-14)
 
 
+@pytest.mark.slow
 @given(ordinary_mus, rates, st.floats(0, 5), st.floats(0, 1))
 def test_tradeoff_functions_are_convex_falling_and_below_guessing(mu, rate, epsilon, delta):
     for curve in (

@@ -153,6 +153,7 @@ def test_the_sign_of_a_weight_does_not_matter():
 coordinates = st.lists(st.tuples(st.floats(-20, 20), st.floats(1e-3, 1e3)), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(coordinates, st.floats(1e-6, 100))
 def test_the_level_solves_the_rate_equation(pairs, rate):
     entropies, weights = np.array(pairs).T

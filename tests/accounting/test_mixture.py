@@ -128,6 +128,7 @@ def test_the_characteristic_function_is_right_to_rounding(mixture, c, reach):
     assert phi(tilted, times) == pytest.approx(exact, abs=rounding)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(mixtures(most=4), tilts)
 def test_the_moment_itself_is_right_with_few_nodes_and_with_many(mixture, c):

@@ -99,6 +99,7 @@ def test_both_directions_of_a_sampled_gaussian_have_the_worked_epsilon():
     assert added.upper == pytest.approx(1.4166606919768914, abs=2e-5)
 
 
+@pytest.mark.slow
 def test_student_t_on_two_coordinates_is_below_its_pure_epsilon():
     # METHODS 4.6: 2.6085 near exact, pure-DP bound 2.63763.
     event = StudentT(9.0, 0.8819171036881969, (0.6, 0.8))
@@ -169,6 +170,7 @@ def test_dp_accounting_agrees_on_responses_with_many_choices():
     assert lower <= theirs.self_compose(steps).get_epsilon_for_delta(1e-6) <= upper + 30 * 1e-4
 
 
+@pytest.mark.slow
 def test_dp_accounting_agrees_on_a_mixed_run():
     ours = sampled(1.0, 0.02, 200) + Gaussian(8.0) * 4 + Laplace(10.0) * 3 + sampled(2.0, 0.1, 50)
     theirs = dp_accounting.ComposedDpEvent(
@@ -189,6 +191,7 @@ def test_dp_accounting_agrees_on_a_mixed_run():
     assert lower <= accountant.get_epsilon(1e-6) <= upper * (1 + 1e-3)
 
 
+@pytest.mark.slow
 @given(powers_of_ten(-0.52, 2), powers_of_ten(-6, -0.001), powers_of_ten(-15, -1))
 def test_one_sampled_step_is_certified_to_eight_digits(multiplier, rate, delta):
     found = LossProfile.of(Gaussian(multiplier).sampled(rate)).directions[0].epsilon(delta)

@@ -139,6 +139,7 @@ def test_the_multiplier_that_a_published_setting_needs(lot, population, steps, e
 UNIT_STUDENT = {"dof": 9, "scale": math.sqrt(7 / 9), "shifts": (0.6, 0.8)}
 
 
+@pytest.mark.slow
 def test_one_release_with_student_noise():
     lower, upper = curve(StudentT(**UNIT_STUDENT)).epsilon_bounds(1e-5)
     assert lower < 2.608524404381166 * (1 + 1e-5)

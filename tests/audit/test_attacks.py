@@ -112,6 +112,7 @@ def test_a_function_without_noise_is_found_out_and_said_to_be_without():
     assert any("no noise, or its seed is fixed" in note for note in report.finding.notes)
 
 
+@pytest.mark.slow
 def test_runs_that_were_made_are_not_made_again(tmp_path):
     calls = []
 

@@ -144,6 +144,7 @@ def test_guesses_of_one_weight_are_counted(right, epsilon):
     assert more == pytest.approx(1e-4 / (1 + math.exp(epsilon)), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_unequal_weights_have_the_distribution_of_coins_thrown():
     # Monte Carlo, 200,000 throws: four standard errors.
     rng = np.random.default_rng(0)

@@ -35,6 +35,7 @@ def test_the_first_line_is_the_certified_statement(run_cli):
     assert first == "epsilon 2.3816 at delta 1e-05 (add/remove one example, PLD, 14,062 steps)"
 
 
+@pytest.mark.slow
 def test_every_other_number_stands_beside_it_with_its_meaning(run_cli):
     out = run_cli(MNIST).out
     assert "the true epsilon lies in [2.38159" in out
@@ -53,6 +54,7 @@ def test_the_attacker_is_described_in_words(run_cli):
     assert "With 1 % false alarms an attacker finds at most 4.03 % of members." in run_cli(MNIST).out
 
 
+@pytest.mark.slow
 def test_a_gaussian_release_has_the_attacker_of_the_closed_form(run_cli):
     attacker = json.loads(run_cli(f"{PLAIN} --json").out)["attacker"]
     for rate in (0.01, 0.001):
@@ -61,6 +63,7 @@ def test_a_gaussian_release_has_the_attacker_of_the_closed_form(run_cli):
     assert attacker["advantage"] == pytest.approx(2 * norm.cdf(0.5) - 1, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_json_has_the_same_numbers_under_stable_names(run_cli):
     found = json.loads(run_cli(f"{MNIST} --json").out)
     assert list(found) == [
@@ -76,6 +79,7 @@ def test_json_has_the_same_numbers_under_stable_names(run_cli):
     assert found["attacker"]["fpr_0.01"] == pytest.approx(0.0402, abs=5e-5)
 
 
+@pytest.mark.slow
 def test_the_event_in_the_json_is_the_run_that_was_asked_about(run_cli):
     found = json.loads(run_cli(f"{MNIST} --json").out)
     event = from_json(json.dumps(found["event"]))

@@ -71,6 +71,7 @@ def test_show_in_json_says_the_same(run_cli, ledger):
     assert adult["remaining"]["epsilon"] == ledger.account("adult").remaining().epsilon
 
 
+@pytest.mark.slow
 def test_show_marks_what_is_reserved_seeded_unproven_or_without_a_budget(run_cli, ledger):
     booking = Reservation(
         ledger, Course((Block(RUN, 3),)), dataset="adult", about={"method": "dpsgd", "violations": ["fixed_seed"]}
@@ -129,6 +130,7 @@ def test_a_release_can_be_described_in_every_way(run_cli, ledger, tmp_path, line
     assert ledger.account("adult").charges[0].event == event
 
 
+@pytest.mark.slow
 def test_neighbours_can_be_replaced(run_cli):
     run_cli("ledger budget adult.ledger wine --epsilon 3 --delta 1e-5 --adjacency replace_one")
     run_cli("ledger add adult.ledger wine --epsilon 0.5 --adjacency replace_one")

@@ -22,6 +22,7 @@ def test_the_table_names_every_law_and_sorts_by_error(run_cli):
     assert "Least L1 error: Laplace, 66 % below Gaussian noise." in out
 
 
+@pytest.mark.slow
 def test_machines_get_numbers_and_units(run_cli):
     found = json.loads(run_cli(f"{LINE} --json").out)
     assert found["dimension"] == 1

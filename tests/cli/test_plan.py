@@ -15,6 +15,7 @@ def plan(*words):
     return CliRunner().invoke(app, ["plan", *words])
 
 
+@pytest.mark.slow
 def test_every_row_keeps_the_budget_and_the_star_is_the_recipe():
     told = json.loads(plan("--population", "60000", "--epsilon", "1", "--kind", "table", "--json").stdout)
     recipe = auto("table", population=60_000, epsilon=1.0, delta=told["delta"])
@@ -32,6 +33,7 @@ def test_every_row_keeps_the_budget_and_the_star_is_the_recipe():
     assert steps == sorted(steps)
 
 
+@pytest.mark.slow
 def test_the_page_names_budget_and_meaning():
     said = plan("--population", "60000", "--epsilon", "1").output
     assert "epsilon 1 at delta 1.66667e-06 out of 60,000 examples" in said

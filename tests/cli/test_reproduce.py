@@ -79,6 +79,7 @@ def runs(target):
     return path.read_text().split() if path.exists() else []
 
 
+@pytest.mark.slow
 def test_tables_and_pictures_are_written_and_what_could_not_be_had_is_named(run_cli, target, tmp_path):
     out = tmp_path / "out"
     run = run_cli(f"reproduce {target.name} --experiments {target.folder.parent} --out {out}")
@@ -138,6 +139,7 @@ def test_an_interruption_keeps_what_was_finished(run_cli, target, tmp_path):
     assert runs(target) == ["1", "666", "16", "9"]
 
 
+@pytest.mark.slow
 def test_in_its_own_folder_the_readme_is_written_anew_and_the_rest_of_it_stays(run_cli, target):
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {target.folder}"
     assert run_cli(line).code == 0
@@ -149,6 +151,7 @@ def test_in_its_own_folder_the_readme_is_written_anew_and_the_rest_of_it_stays(r
     assert (target.folder / "README.md").read_text() == page
 
 
+@pytest.mark.slow
 def test_a_line_cut_off_by_a_crash_is_run_again(run_cli, target, tmp_path):
     line = f"reproduce {target.name} --experiments {target.folder.parent} --out {tmp_path / 'out'}"
     run_cli(line)

@@ -218,6 +218,7 @@ def test_a_stopped_run_with_json_prints_only_how_to_resume_it(run_cli, interrupt
     assert stopped.err.endswith("tacit train --resume first\n")
 
 
+@pytest.mark.slow
 def test_files_that_moved_are_pointed_to_when_resuming(run_cli, tmp_path, interrupted_at):
     (tmp_path / "old").mkdir()
     for name in ("a9a", "a9a.t"):
@@ -229,6 +230,7 @@ def test_files_that_moved_are_pointed_to_when_resuming(run_cli, tmp_path, interr
     assert run_cli("train --resume first --data-path new").code == 0
 
 
+@pytest.mark.slow
 def test_the_bar_shows_the_loss_as_private_and_no_file_holds_it(run_cli, tmp_path, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "300")

@@ -57,6 +57,7 @@ def test_a_run_is_charged_and_the_ledger_says_where_the_data_set_stands(run_cli)
     assert len(charges()) == 2
 
 
+@pytest.mark.slow
 def test_a_run_over_the_budget_is_refused_and_leaves_no_folder(run_cli, tmp_path):
     Ledger("iris.ledger").set_budget("iris", Budget(curve(STEP * 9).epsilon(1e-5), 1e-5))
     assert run_cli(f"{LINE} --out first").code == 0
@@ -67,6 +68,7 @@ def test_a_run_over_the_budget_is_refused_and_leaves_no_folder(run_cli, tmp_path
     assert len(charges()) == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_and_resumed_pays_for_what_it_drew_again(run_cli, stopped_at):
     stopped_at(4)
     assert run_cli(f"{LINE} --out first").code == 130
@@ -79,6 +81,7 @@ def test_a_run_that_was_cut_off_and_resumed_pays_for_what_it_drew_again(run_cli,
     assert json.loads(Path("first/metrics.json").read_text())["steps"] == 2
 
 
+@pytest.mark.slow
 def test_a_seeded_run_that_was_cut_off_is_charged_once_and_marked(run_cli, stopped_at):
     stopped_at(4)
     run_cli(f"{LINE} --seed 1 --out first")
@@ -109,6 +112,7 @@ def test_a_ledger_that_moved_is_pointed_to(run_cli, tmp_path, stopped_at):
     assert run_cli("train --resume first --ledger moved.ledger").code == 0
 
 
+@pytest.mark.slow
 def test_the_ledgers_path_is_not_given_away(run_cli, tmp_path):
     run_cli(f"{LINE} --out first")
     for name in ("metrics.json", "guarantee.json"):

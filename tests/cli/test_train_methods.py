@@ -59,6 +59,7 @@ def test_machines_are_warned_too_and_told_what_is_not_protected(run_cli):
     assert json.loads(run.out)["guarantee"]["status"] == "refuted"
 
 
+@pytest.mark.slow
 def test_a_claim_that_is_proven_needs_no_warning(run_cli):
     run = run_cli(f"{SHORT} --epsilon 3 --method dp_lssgd --mode paper")
     assert "WARNING" not in run.err
@@ -74,6 +75,7 @@ def test_noise_as_given_is_accounted_for_by_its_own_law(run_cli, tmp_path):
     assert laid_out["epsilon"] != curve(Gaussian(2.0).sampled(10 / 120) * 40).epsilon(1e-5)
 
 
+@pytest.mark.slow
 def test_without_a_finite_epsilon_a_multiplier_has_no_budget(run_cli, tmp_path):
     run_cli(f"{SHORT} --multiplier 2 --method pruned --mode paper --out run")
     assert json.loads((tmp_path / "run" / "settings.json").read_text(encoding="utf-8"))["epsilon"] is None

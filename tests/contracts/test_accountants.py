@@ -143,6 +143,7 @@ def test_a_schedule_chosen_from_releases_is_refused_wherever_it_stands(by, wrap)
         curve(wrap(Adaptive(Gaussian(1.0))), by)
 
 
+@pytest.mark.slow
 @EVERY
 def test_repeating_is_composing_with_itself(by):
     thrice = curve(sampled(1.1, 0.01, 3), by).epsilon(DELTA)
@@ -189,6 +190,7 @@ def test_never_below_the_exact_gaussian(by, multiplier, steps, delta):
     assert curve(Gaussian(multiplier) * steps, by).epsilon(delta) >= exact * (1 - 1e-12)
 
 
+@pytest.mark.slow
 @CERTIFIED
 @settings(max_examples=25)
 @given(st.floats(0.3, 20), rates, st.floats(-12, -3).map(lambda exponent: 10.0**exponent))

@@ -86,6 +86,7 @@ def test_without_delta_it_is_pure_or_refused(method):
             method(X, Y, delta=None)
 
 
+@pytest.mark.slow
 @every_method
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
 def test_an_example_that_is_not_finite_is_an_example_of_zeros(method, bad):
@@ -150,6 +151,7 @@ def test_an_attack_finds_no_more_than_is_proven(method):
     assert attacked(scores(y), scores(other)) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", REPORTED, ids=str)
 def test_an_attack_on_the_reports_themselves_finds_no_more_than_is_proven(method):
     """The same by all that comes back with the model: the first report, or the sum of those that were shuffled.

@@ -143,6 +143,7 @@ def test_a_data_set_of_one_file_is_listed_and_loaded_by_name(toyset):
     assert datasets.is_kept("toyset")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", ["", "--method dpsgd --steps 20"], ids=["recipe", "method"])
 def test_the_command_line_trains_on_it(toyset, tmp_path, monkeypatch, capsys, more):
     line = f"tacit train toyset --epsilon 1 --delta 1e-5 {more} --out {tmp_path / 'run'} --json"
@@ -159,6 +160,7 @@ def test_the_command_line_trains_on_it(toyset, tmp_path, monkeypatch, capsys, mo
         assert settings["lot_size"] == toyset.DATASET.defaults.lot_size
 
 
+@pytest.mark.slow
 def test_an_installed_package_adds_a_data_set_to_every_process(tmp_path):
     (tmp_path / "toyset.py").write_text(TOYSET, encoding="utf-8")
     about = tmp_path / "toyset-1.0.dist-info"

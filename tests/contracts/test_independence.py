@@ -112,6 +112,7 @@ def test_rows_that_are_centred_move_the_sum_by_more_than_one_clip_norm():
     assert "does not apply" in str(test)
 
 
+@pytest.mark.slow
 def test_what_stays_in_the_model_is_named(monkeypatch):
     backward = tacit.PrivateRun.backward
 
@@ -127,6 +128,7 @@ def test_what_stays_in_the_model_is_named(monkeypatch):
     assert "Removing one example changes 'last'" in str(test)
 
 
+@pytest.mark.slow
 def test_a_model_that_draws_random_numbers_is_not_taken_for_one_that_mixes():
     """Removing an example would give all later ones other random numbers; made NaN, it leaves them theirs."""
     test = neighbour_test(around(nn.Dropout(0.5)), F.cross_entropy, vectors(), clip_norm=0.3, lots=(5,))

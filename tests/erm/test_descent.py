@@ -36,6 +36,7 @@ def problem_of(loss=None, n=60, regularisation=0.05, data_norm=1.0):
     return prepare(table(n), y, loss=loss, regularisation=regularisation, data_norm=data_norm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 @given(seed=st.integers(0, 10_000), clip_norm=st.sampled_from([0.01, 0.3, 1.0, 5.0]))
 def test_one_example_moves_a_sum_by_at_most_the_clip_norm(loss, seed, clip_norm):

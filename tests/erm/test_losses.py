@@ -23,6 +23,7 @@ def drawn(loss, seed, n=7, spread=4.0):
     return scores, loss.encode(targets_for(loss, n, rng)), rng
 
 
+@pytest.mark.slow
 @given(seed=seeds)
 def test_values_and_slopes_are_those_of_torch(seed):
     rng = np.random.default_rng(seed)

@@ -76,6 +76,7 @@ def test_unshuffled_reports_promise_the_budget_to_their_senders():
     assert guarantee.local_epsilon(1e-5) <= 1.0
 
 
+@pytest.mark.slow
 def test_public_labels_are_listed_as_unprotected():
     guarantee = input_perturbation(X, Y, **LOGISTIC, reporting=Reporting(label_share=0.0), seed=1).guarantee
     assert guarantee.unprotected == ("labels",)
@@ -92,6 +93,7 @@ def test_pure_reports_need_no_delta():
         input_perturbation(X, Y, **settings, mode="paper")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "y", "shape"),
     [

@@ -140,6 +140,7 @@ def test_no_pair_on_a_line_is_easier_to_tell_apart_than_proven(loss, adjacency):
     worst_ratio(loss, adjacency, neighbours(adjacency, np.random.default_rng(0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", [ADD, REPLACE], ids=str)
 def test_slopes_of_both_signs_are_covered_too(adjacency):
     worst_ratio(Huber(1.0), adjacency, neighbours(adjacency, np.random.default_rng(1), two_classes=False))

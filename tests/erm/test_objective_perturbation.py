@@ -166,6 +166,7 @@ def test_as_epsilon_grows_the_model_becomes_the_one_without_noise(loss):
     assert theta_of(result) == pytest.approx(Minimiser().fit(prepare(X, y, **settings)), abs=1e-2)
 
 
+@pytest.mark.slow
 def test_tiny_budgets_and_tiny_data_are_solved_too():
     for n in (1, 2, 5):
         for epsilon in (1e-3, 1e3):

@@ -121,6 +121,7 @@ def test_no_two_neighbours_are_further_apart_than_the_sensitivity(training, loss
         assert apart <= allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regularisation", [0.0, 0.05])
 def test_a_thousand_pairs_stay_within_the_sensitivity(regularisation):
     training, loss = PermutedDescent(passes=3, lot_size=5, step_size=3.0), Logistic()

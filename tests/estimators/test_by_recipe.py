@@ -34,6 +34,7 @@ def test_a_table_is_predicted_as_it_was_scored(tmp_path):
     assert 7.9 < model.epsilon <= 8
 
 
+@pytest.mark.slow
 def test_the_file_alone_is_enough(tmp_path):
     trained("iris", "--out", str(tmp_path / "run"))
     shutil.copy(tmp_path / "run" / "model.safetensors", tmp_path / "given_away.safetensors")

@@ -77,6 +77,7 @@ def test_as_published_it_is_refuted_and_says_what_is_open(method):
     assert guarantee.epsilon(1e-5) > 1.0
 
 
+@pytest.mark.slow
 def test_with_a_large_budget_three_classes_are_told_apart():
     x, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
@@ -84,6 +85,7 @@ def test_with_a_large_budget_three_classes_are_told_apart():
     assert model.fit(x, names).score(x, names) > 0.8
 
 
+@pytest.mark.slow
 @every_mode
 def test_numbers_are_learnt_within_their_declared_bound(mode):
     target = 3.0 * X[:, 0] - 1.0

@@ -92,6 +92,7 @@ def named_by(*steps, model=None, rows=X):
     return assumed(pipeline[-1], NAMED)
 
 
+@pytest.mark.slow
 @every_estimator
 def test_every_estimator_says_that_it_does_not_know_how_x_was_prepared(estimator):
     model = clone(estimator).fit(X, Y)

@@ -60,6 +60,7 @@ def test_preparations_are_compared_on_training_examples_that_are_held_out(tmp_pa
     assert row == "| Iris | " + " | ".join(f"{100 * each.found['accuracy']:.2f}" for each in found) + " |"
 
 
+@pytest.mark.slow
 def test_changes_are_tried_on_training_examples_that_are_held_out(tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
     order, experiment, records = order_for_iris(), TARGET.experiment(), Records(tmp_path / "results.jsonl")
@@ -90,6 +91,7 @@ def order_with_few_images(monkeypatch):
     return dataclasses.replace(order, settings={**order.settings, "ingredients": ingredients, "network": network})
 
 
+@pytest.mark.slow
 def test_a_network_is_tested_and_its_ingredients_are_compared_on_images_held_out(tmp_path, monkeypatch):
     order, records = order_with_few_images(monkeypatch), Records(tmp_path / "results.jsonl")
     experiment = TARGET.experiment()

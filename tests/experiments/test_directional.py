@@ -101,6 +101,7 @@ def test_figures_5_and_6_vary_one_thing_and_take_the_rest_from_their_set():
             assert rate == pytest.approx(usual["rate_times_clip"] / usual["clip_norm"])
 
 
+@pytest.mark.slow
 def test_pruned_methods_have_the_noise_of_the_rules_by_whose_names_they_go():
     budget, about = Budget(10.0, DELTA), {"clip_norm": 2.0, "keep": 0.1, "model": "alexnet"}
 

@@ -29,6 +29,7 @@ def data_of_table_4(order, records):
     return {cell.asked.get("data") for cell in experiment.cells(order, records) if cell.part == "table 4"} - {None}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 def test_movielens_is_the_small_set_unless_there_is_a_copy_of_the_large_one(order, tmp_path):
     records = Records(tmp_path / "results.jsonl")

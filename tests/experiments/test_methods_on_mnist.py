@@ -40,6 +40,7 @@ def test_what_is_left_out_is_dpsgd_by_another_name(experiment):
         assert (same.bound, same.noise, same.post) == (dpsgd.bound, dpsgd.noise, dpsgd.post)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 def test_a_few_steps_of_two_forms(experiment, images, tmp_path, monkeypatch, capsys):
     out = tmp_path / "results.jsonl"

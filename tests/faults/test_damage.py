@@ -176,6 +176,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES)
 def test_a_forged_save_is_refused(folder, tree):
@@ -243,6 +244,7 @@ def test_every_event_comes_back_from_json_as_it_was(event):
     assert from_json(event.to_json()) == event
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(event=EVENTS, data=st.data())
 def test_damaged_events_are_refused_or_events(event, data):
@@ -267,6 +269,7 @@ JSONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(JSONS)
 def test_any_json_is_an_event_or_refused(value):

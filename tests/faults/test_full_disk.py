@@ -77,6 +77,7 @@ def test_a_ledger_that_cannot_be_made_leaves_no_file(tmp_path):
     assert not (tmp_path / "adult.ledger").exists()
 
 
+@pytest.mark.slow
 def test_a_real_disk_that_fills_up_in_the_middle_of_training(tmp_path):
     """A file system of one megabyte, in a name space of its own that vanishes with the process."""
     mount = f"mount -t tmpfs -o size=1m tmpfs {tmp_path}"

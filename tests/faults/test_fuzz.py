@@ -84,6 +84,7 @@ OPTIONS = (
 PAIRS = st.tuples(st.sampled_from(OPTIONS), NUMBERS | WORDS).map(list) | st.tuples(st.sampled_from(OPTIONS)).map(list)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, suppress_health_check=FIXTURES)
 @given(
     command=st.sampled_from(["epsilon", "noise", "train", "tune", "methods", "report", "nothing", ""]),
@@ -98,6 +99,7 @@ def test_any_command_line_ends_in_an_answer_or_a_sentence(monkeypatch, tmp_path,
     said(monkeypatch, *line)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, suppress_health_check=FIXTURES)
 @given(
     command=st.sampled_from(["show", "budget", "add", "settle", "verify", "export"]),
@@ -166,6 +168,7 @@ def changed(trained, folder, data, names) -> None:
     path.write_text(json.dumps(values))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, suppress_health_check=FIXTURES)
 @given(data=st.data())
 def test_a_run_with_any_setting_changed_is_refused_or_says_what_it_cost(monkeypatch, trained, tmp_path, data):
@@ -174,6 +177,7 @@ def test_a_run_with_any_setting_changed_is_refused_or_says_what_it_cost(monkeypa
     assert code or "epsilon" in out
 
 
+@pytest.mark.slow
 @settings(max_examples=6, suppress_health_check=FIXTURES)
 @given(data=st.data())
 def test_a_report_of_a_run_with_any_field_changed_is_refused_or_a_report(monkeypatch, trained, tmp_path, data):
@@ -196,6 +200,7 @@ TABLE = "age,smoker,outcome\n" + "".join(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 @settings(max_examples=150, suppress_health_check=FIXTURES)
 @given(data=st.data())
@@ -282,6 +287,7 @@ ANYTHING = st.none() | st.booleans() | st.integers(-2, 200) | st.floats() | st.t
 X, Y = torch.zeros(20, 3), torch.arange(20) % 2
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(
     changes=st.dictionaries(

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[1] / "support" / "kill_many.py"
 
 
+@pytest.mark.slow
 def test_five_kills_lose_nothing():
     command = [sys.executable, str(SCRIPT), "--kills", "5", "--seed", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

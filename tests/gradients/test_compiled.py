@@ -1,5 +1,6 @@
 """Models under torch.compile: what is compiled cannot be watched, so it runs as it was written."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -30,6 +31,7 @@ def test_so_has_one_that_was_compiled_in_place_or_in_part():
     assert torch.allclose(norms(part), norms(plain()))
 
 
+@pytest.mark.slow
 def test_compiled_code_is_left_as_it_was():
     model = torch.compile(plain(), backend="eager")
     before = model(X)

@@ -195,6 +195,7 @@ def test_a_fit_is_refused_under_a_second_name_for_its_examples(write, file):
         write(other)
 
 
+@pytest.mark.slow
 def test_labels_alone_do_not_name_examples(file):
     settings = {"recipe": "auto", "population": N, "classes": [0, 1], "ledger": file}
     PrivateClassifier(**settings, dataset="one").fit(ROWS, LABELS)

@@ -28,6 +28,7 @@ def test_the_ledger_is_a_public_name():
     assert tacit.Budget is Budget
 
 
+@pytest.mark.slow
 def test_everything_is_there_again_when_the_file_is_opened_again(ledger):
     ledger.set_budget("adult", Budget(3, 1e-5))
     ledger.spend("adult", STEP * 5, about={"method": "dpsgd"})

@@ -99,6 +99,7 @@ def test_a_mark_that_was_changed_is_found_when_it_counts(ledger):
         ledger.settle(run)
 
 
+@pytest.mark.slow
 def test_while_one_decides_nobody_draws_and_whoever_waited_finds_out(address):
     """The race that would lose a step: another process takes a run over between a mark and what it saw of it."""
     ledger = Ledger(address)

@@ -268,6 +268,7 @@ def test_shuffled_epochs_are_charged_by_the_epoch(ledger, tmp_path):
     assert ledger.account("adult").total == charge(ledger).event
 
 
+@pytest.mark.slow
 def test_a_schedule_is_charged_step_by_step(ledger, tmp_path):
     schedule = tacit.Schedule(multiplier=lambda step: 1.0 if step < 6 else 2.0)
     first = go(begun(ledger, schedule=schedule), 4)
@@ -278,6 +279,7 @@ def test_a_schedule_is_charged_step_by_step(ledger, tmp_path):
     assert spent(ledger) == epsilon(STEP * 8 + Gaussian(4.0) * 8)
 
 
+@pytest.mark.slow
 def test_the_same_examples_have_one_name(ledger):
     go(begun(ledger))
     with pytest.raises(InvalidArgument, match="in the ledger as 'adult'"):

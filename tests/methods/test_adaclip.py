@@ -49,6 +49,7 @@ def test_its_claim_is_the_moments_accountant_which_is_on_the_safe_side():
     assert guarantee.claim.epsilon > guarantee.epsilon(1e-5)
 
 
+@pytest.mark.slow
 def test_in_paper_mode_the_moments_accountant_says_how_much_noise():
     run = run_of(adaclip(mode="paper"))
     assert run.guarantee().claim.epsilon == pytest.approx(3, rel=1e-3)

@@ -185,6 +185,7 @@ def trained(mechanism, *, sampling=None, steps=8, epsilon=3.0, seed=0, **options
     return run
 
 
+@pytest.mark.slow
 def test_algorithm_1_proves_nothing_and_keeps_its_odometer_apart():
     guarantee = trained(directional(mode="paper")).guarantee()
     assert guarantee.epsilon(1e-5) == math.inf
@@ -260,6 +261,7 @@ def test_the_rule_has_no_answer_where_delta_over_the_rate_is_not_below_one():
         settled(Poisson(1, 200_000), 10, 1.0, variant="w1")
 
 
+@pytest.mark.slow
 def test_the_rule_knows_one_noise_level_only():
     run = trained(directional(mode="paper", variant="w1"), schedule=Schedule(multiplier=lambda step: 1.0 + (step > 3)))
     assert run.guarantee().claim is None

@@ -109,6 +109,7 @@ def hidden_masses(edges):
     return np.where(edges[1:] <= 0, np.diff(tails), -np.diff(tails))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("claimed", "truth"), [(0.5, 0.2812456), (1.0, 0.5784048), (2.0, 1.1810817)])
 def test_an_example_in_a_fixed_direction_is_hidden_where_w_stays_secret(claimed, truth):
     """One release without sampling. Cells merge outcomes, which hides a little."""

@@ -53,6 +53,7 @@ def test_without_a_share_the_best_is_taken():
     assert all(best <= VarianceRule(share=share).multiplier(budget, 0.01, 100) for share in (0.1, 0.3, 0.5, 0.7, 0.9))
 
 
+@pytest.mark.slow
 def test_the_published_noise_is_several_times_what_is_needed():
     for epsilon in (0.5, 2.0):
         settled = plan(dp_lssgd(mode="paper"), Budget(epsilon, 1e-5)).calibrate()

@@ -61,6 +61,7 @@ def test_as_printed_by_abadi_et_al_the_denominator_is_public_and_the_claim_holds
     assert guarantee.epsilon(1e-5) < 3
 
 
+@pytest.mark.slow
 def test_a_realised_denominator_is_refuted_whoever_accounts():
     mechanism = methods.dpsgd(mode="paper", denominator="realised")
     assert mechanism.bound == Counted(Clip(1.0))

@@ -90,6 +90,7 @@ def test_claims_in_a_hundred_thousand_dimensions(noise, variance, expected):
     assert claim.epsilon == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_sharing_coordinates_between_nodes_hardly_moves_the_claim():
     """A vector of 300 different numbers, once on nodes and once coordinate by coordinate."""
     vectors = DrawnVectors(1)
@@ -219,6 +220,7 @@ def trained(mechanism, steps=6, **settings):
     return run, model
 
 
+@pytest.mark.slow
 def test_a_run_states_the_certified_epsilon_first_and_the_claim_beside_it():
     run, _ = trained(encoded(multiplier=2.0))
     guarantee = run.guarantee()
@@ -241,6 +243,7 @@ def test_a_run_in_pieces_cannot_fill_buckets():
     assert trained(encoded(multiplier=2.0, buckets=5))[0].step == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["laplace", "student_t"])
 def test_parameters_frozen_since_the_run_began_are_refused(noise):
     """12 weights are accounted for by a box in which the 8 that are left could move further than in a box of 8."""

@@ -90,6 +90,7 @@ def multiplier_of(claimed, rate, steps, beta):
     return 1 / math.sqrt(tau(claimed / rate, DELTA / rate, steps, beta))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "rate", "claimed", "beta", "multiplier", "low", "high"), SWEEP)
 def test_the_rule_and_what_it_costs(steps, rate, claimed, beta, multiplier, low, high):
     assert multiplier_of(claimed, rate, steps, beta) == pytest.approx(multiplier, rel=1e-8)

@@ -135,6 +135,7 @@ def test_what_contradicts_a_recipe_is_refused():
         PrivateClassifier(recipe="auto").fit(x[:5], np.zeros(5, dtype=int))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "text", "image", "handwriting"])
 def test_a_preparation_is_restored_from_what_it_released(kind):
     rng = np.random.default_rng(0)

@@ -73,6 +73,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_cell_is_named_with_its_remedy_and_trained_again(one, damage):
     path = one / "cells" / NAME
@@ -112,6 +113,7 @@ def test_no_damage_comes_as_far_as_the_page(one):
             assert render_comparison(facts)
 
 
+@pytest.mark.slow
 def test_a_cell_from_before_assumptions_had_keys_is_read_as_one_of_now(one):
     path = one / "cells" / NAME
     now = cells.read_cell(path, remedy="")
@@ -129,6 +131,7 @@ def test_a_cell_from_before_assumptions_had_keys_is_read_as_one_of_now(one):
     assert "It rests on this" not in page
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_cell_is_no_other_seed(comparison_folder, tmp_path):
     shutil.copytree(comparison_folder, tmp_path / "twice")
     cells = tmp_path / "twice/cells"
@@ -148,6 +151,7 @@ def test_a_cell_of_other_data_is_not_averaged_with_the_rest(comparison_folder, t
         comparison.read_comparison(tmp_path / "mixed")
 
 
+@pytest.mark.slow
 def test_a_cell_under_the_name_of_another_is_trained_again(one):
     shutil.copy(one / "cells" / NAME, one / "cells" / "output_perturbation-2-seed0.json")
     assert Job("output_perturbation", "rigorous", 2.0, (0,)).missing(one).seeds == (0,)
@@ -208,6 +212,7 @@ def test_who_diverged_is_no_competitor():
     assert "adaclip is the only method proven at this ε" in alone
 
 
+@pytest.mark.slow
 def test_a_model_without_privacy_that_diverged_has_no_line(comparison_folder):
     twin = json.loads((comparison_folder / "report.json").read_text())
     gone = {"mean": None, "interval": None, "diverged": 2}

@@ -38,11 +38,13 @@ def trained(twin) -> list[dict]:
     return [row for row in twin["rows"] if not row["refused"]]
 
 
+@pytest.mark.slow
 def test_there_is_a_row_for_every_method_form_and_epsilon(twin):
     assert len(twin["rows"]) == 1 + 2 * len(METHODS)
     assert twin["rows"][0]["label"] == "without privacy"
 
 
+@pytest.mark.slow
 def test_a_row_is_the_mean_of_its_seeds_with_an_interval_of_shares(folder, twin):
     for row in trained(twin):
         values = [cell["score"]["accuracy"] for cell in cells_of(folder, row)]
@@ -52,6 +54,7 @@ def test_a_row_is_the_mean_of_its_seeds_with_an_interval_of_shares(folder, twin)
         assert row["interval"][1] - row["interval"][0] > 0.02
 
 
+@pytest.mark.slow
 def test_every_rigorous_row_is_certified_for_what_was_asked(folder, twin):
     for row in twin["rows"]:
         if row["mode"] == "rigorous" and row["epsilon"] is not None:
@@ -60,6 +63,7 @@ def test_every_rigorous_row_is_certified_for_what_was_asked(folder, twin):
             assert row["certified"] > 0.9 * row["epsilon"]
 
 
+@pytest.mark.slow
 def test_refuted_methods_are_labelled_in_either_form(twin, html):
     text = Outline(html).text
     for method in ("noisy_sgd", "directional", "input_perturbation"):
@@ -75,6 +79,7 @@ def test_refuted_methods_are_labelled_in_either_form(twin, html):
     assert "Refuted as published, and repaired" in text
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_table_on_the_terminal_says(twin, html):
     text = Outline(html).text
     for row in trained(twin):
@@ -113,6 +118,7 @@ def test_no_path_of_whoever_compared_is_on_the_page(folder, tmp_path):
         comparison.read_comparison(part)
 
 
+@pytest.mark.slow
 def test_the_page_of_a_comparison_is_self_contained(html, twin):
     outline = Outline(html)
     assert outline.loaded == []
@@ -123,6 +129,7 @@ def test_the_page_of_a_comparison_is_self_contained(html, twin):
     assert re.findall(r"url\((?!#)[^)]*\)", html) == []
 
 
+@pytest.mark.slow
 def test_what_has_no_proof_is_drawn_apart_from_every_epsilon(twin):
     figure = score_plots.draw_scores(twin)
     for axes in figure.axes:
@@ -136,6 +143,7 @@ def test_what_has_no_proof_is_drawn_apart_from_every_epsilon(twin):
     )
 
 
+@pytest.mark.slow
 def test_the_picture_is_written_beside_the_page(folder):
     assert (folder / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
@@ -145,6 +153,7 @@ def marks(axes) -> list[tuple[float, float]]:
     return [tuple(point) for bars in axes.containers for point in bars[0].get_xydata()]
 
 
+@pytest.mark.slow
 def test_every_row_of_the_table_is_in_the_picture_whole(twin):
     figure = score_plots.draw_scores(twin)
     drawn = [point for axes in figure.axes for point in marks(axes)]
@@ -158,6 +167,7 @@ def test_every_row_of_the_table_is_in_the_picture_whole(twin):
         assert all(left < x < right and low <= y <= high for x, y in [*marks(axes), *ends])
 
 
+@pytest.mark.slow
 def test_marks_at_one_epsilon_do_not_hide_each_other(twin):
     figure = score_plots.draw_scores(twin)
     figure.canvas.draw()
@@ -168,6 +178,7 @@ def test_marks_at_one_epsilon_do_not_hide_each_other(twin):
     assert min(np.diff(places)) > 3
 
 
+@pytest.mark.slow
 def test_an_epsilon_of_zero_has_a_place(twin):
     """A large delta may leave nothing for epsilon; a logarithm has no zero."""
     rows = [
@@ -180,6 +191,7 @@ def test_an_epsilon_of_zero_has_a_place(twin):
     assert len(marks(axes)) == len(marks(score_plots.draw_scores(twin).axes[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.001, 1e-5])
 def test_the_least_epsilon_is_drawn_without_a_warning(twin, epsilon):
     """Warnings are errors here; where all marks lie at one place, matplotlib once looked for the axis' ends at zero."""
@@ -197,6 +209,7 @@ def test_no_two_methods_look_alike():
     assert len({one["color"] for one in looks[: most + 1]}) == most + 1
 
 
+@pytest.mark.slow
 def test_an_accuracy_is_never_drawn_above_all(twin):
     for axes in score_plots.draw_scores(twin).axes:
         assert all(end[1] <= 1 + 1e-9 for bars in axes.containers for end in np.concatenate(bars[2][0].get_segments()))
@@ -260,6 +273,7 @@ def test_a_comparison_of_before_there_were_curves_still_has_its_page(folder, tmp
     assert page.read_text().count("<svg") == 1
 
 
+@pytest.mark.slow
 def test_gradient_methods_say_their_noise_rate_and_steps(twin, html):
     for row in trained(twin):
         if row["method"] in list_gradient_names() and row["mode"] == "rigorous":
@@ -273,6 +287,7 @@ def test_gradient_methods_say_their_noise_rate_and_steps(twin, html):
     assert html.count("<details>") == html.count("<summary>") == sum(row["details"] is not None for row in twin["rows"])
 
 
+@pytest.mark.slow
 def test_the_fingerprint_is_that_of_the_data_with_a_secret(folder, twin, html):
     plan = json.loads((folder / "comparison.json").read_text())
     secret = np.frombuffer(bytes.fromhex(plan["salt"]), np.uint8)
@@ -282,6 +297,7 @@ def test_the_fingerprint_is_that_of_the_data_with_a_secret(folder, twin, html):
     assert plan["salt"] not in json.dumps(twin)
 
 
+@pytest.mark.slow
 def test_how_the_model_without_privacy_came_about_is_said(twin, html):
     assert twin["baseline_in_words"] == HOW
     assert HOW in Outline(html).text
@@ -318,6 +334,7 @@ def test_an_unfinished_comparison_is_not_passed_off_as_whole(folder, tmp_path, t
     assert "Unfinished." not in (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_what_an_earlier_command_asked_for_is_still_missing_after_a_smaller_one(folder, tmp_path):
     data, planned = comparison_of(methods=("dpsgd", "output_perturbation"))
     shutil.copytree(folder / "cells", tmp_path / "cells")
@@ -333,11 +350,13 @@ def test_what_an_earlier_command_asked_for_is_still_missing_after_a_smaller_one(
     assert facts["progress"]["caveat"].endswith("Resume with: the larger one")
 
 
+@pytest.mark.slow
 def test_a_comparison_without_a_finished_cell_says_how_to_go_on(folder, tmp_path):
     with pytest.raises(InvalidArgument, match=r"no finished cell yet\. Resume with: tacit compare iris"):
         comparison.read_comparison(without(folder, tmp_path / "none", "*"))
 
 
+@pytest.mark.slow
 def test_one_model_without_privacy_alone_is_no_error(folder, tmp_path):
     part = without(folder, tmp_path / "part", "[!n]*", "noisy*")
     facts, _ = write_comparison(part, part)

@@ -24,6 +24,7 @@ def modes(folder) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_all_of_it_can_be_read_by_its_owner_only(own, tmp_path):
     names = {"comparison.json", "output_perturbation-1-seed0.json", "report.html", "report.json", "comparison.png"}
     assert names < modes(own).keys()
@@ -32,6 +33,7 @@ def test_all_of_it_can_be_read_by_its_owner_only(own, tmp_path):
     assert set(modes(tmp_path).values()) == {0o600}
 
 
+@pytest.mark.slow
 def test_so_can_the_report_of_one_that_does_not_say_whose_table_it_is(own, tmp_path):
     shutil.copytree(own, tmp_path / "old")
     plan = json.loads((own / "comparison.json").read_text())
@@ -41,6 +43,7 @@ def test_so_can_the_report_of_one_that_does_not_say_whose_table_it_is(own, tmp_p
     assert set(modes(tmp_path / "report").values()) == {0o600}
 
 
+@pytest.mark.slow
 def test_so_can_one_that_is_tested_on_public_rows(tmp_path):
     (tmp_path / "public.csv").write_text("sepal length (cm),petal length (cm),target\n5,1.4,0\n6,4.5,1\n")
     folder = own_comparison_in(tmp_path, f'test = "public.csv"{BOUNDS}')
@@ -51,6 +54,7 @@ def test_so_can_one_that_is_tested_on_public_rows(tmp_path):
     assert "measured on private rows" not in text
 
 
+@pytest.mark.slow
 def test_of_public_data_only_the_secret_is_closed_to_others(comparison_folder):
     found = modes(comparison_folder)
     assert found.pop("comparison.json") == 0o600
@@ -69,6 +73,7 @@ def test_nobody_can_check_a_guess_of_the_rows_without_the_secret(tmp_path):
         comparison.write(load("wine"), tmp_path, "others")
 
 
+@pytest.mark.slow
 def test_what_no_guarantee_covers_is_said_of_every_row_and_on_top(own):
     facts = json.loads((own / "report.json").read_text())
     text = Outline((own / "report.html").read_text()).text
@@ -82,6 +87,7 @@ def test_what_no_guarantee_covers_is_said_of_every_row_and_on_top(own):
     assert f"Not for release. {' '.join(facts['release']['warnings'])}" in text
 
 
+@pytest.mark.slow
 def test_a_page_with_seconds_does_not_say_that_it_keeps_durations(comparison_folder):
     facts = json.loads((comparison_folder / "report.json").read_text())
     text = Outline((comparison_folder / "report.html").read_text()).text

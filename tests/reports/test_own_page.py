@@ -39,6 +39,7 @@ def seeded(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_bounds_and_target_are_said_as_a_table_and_as_a_file(own):
     text, twin = report_of(own / "run")
     assert twin["data"]["target"] == twin["settings"]["target"] == "target"
@@ -52,6 +53,7 @@ def test_bounds_and_target_are_said_as_a_table_and_as_a_file(own):
         assert str(own) not in written
 
 
+@pytest.mark.slow
 def test_the_command_and_the_bounds_on_the_page_repeat_the_run(own, tmp_path, monkeypatch):
     _, twin = report_of(own / "run")
     (tmp_path / "flowers.csv").write_text((own / "flowers.csv").read_text())
@@ -62,6 +64,7 @@ def test_the_command_and_the_bounds_on_the_page_repeat_the_run(own, tmp_path, mo
     assert (first["settings"], first["multiplier"]) == (again["settings"], again["multiplier"])
 
 
+@pytest.mark.slow
 def test_a_noisy_score_is_said_with_its_noise_and_its_interval_and_is_not_drawn(own):
     text, twin = report_of(own / "run")
     utility = twin["utility"]
@@ -107,6 +110,7 @@ def test_where_nothing_is_proven_the_page_says_so_and_shows_no_certificate(seede
         assert words not in text
 
 
+@pytest.mark.slow
 def test_fresh_noise_is_promised_where_it_is_fresh_and_something_is_proven(own):
     text, twin = report_of(own / "run")
     assert "fresh noise, so the numbers differ slightly; the guarantee is the same." in text
@@ -123,6 +127,7 @@ def stopped(request, tmp_path, interrupted_at) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", ["", "--mode paper"], indirect=True)
 def test_a_run_that_was_stopped_says_beside_its_epsilon_when_to_count_all_of_it(stopped, capsys):
     run_command(f"report {stopped} --no-baseline")
@@ -166,6 +171,7 @@ def test_what_the_command_needs_and_gives_is_said(changes, metrics, words):
     assert "jones" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["settings.json", "metrics.json"])
 @pytest.mark.parametrize("text", ["null", "[1]", '{"version": 1}'])
 def test_files_that_tacit_did_not_write_are_refused_in_one_sentence(own, tmp_path, monkeypatch, capsys, name, text):

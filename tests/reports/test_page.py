@@ -24,12 +24,14 @@ def folder(run_folder) -> Path:
     return run_folder
 
 
+@pytest.mark.slow
 def test_the_page_loads_nothing_from_anywhere(html):
     assert Outline(html).loaded == []
     assert "@import" not in html
     assert re.findall(r"url\((?!#)[^)]*\)", html) == []
 
 
+@pytest.mark.slow
 def test_every_identifier_is_there_once_and_every_label_leads_to_one(html):
     outline = Outline(html)
     assert len(outline.ids) == len(set(outline.ids))
@@ -38,6 +40,7 @@ def test_every_identifier_is_there_once_and_every_label_leads_to_one(html):
     assert set(re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', html)) <= set(outline.ids)
 
 
+@pytest.mark.slow
 def test_headings_go_down_one_by_one(html):
     levels = [int(tag[1]) for tag in Outline(html).tags if re.fullmatch(r"h\d", tag)]
     assert levels[0] == 1
@@ -45,6 +48,7 @@ def test_headings_go_down_one_by_one(html):
     assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
+@pytest.mark.slow
 def test_the_numbers_on_the_page_are_those_of_the_event(folder, html, twin):
     guarantee = Guarantee.from_json((folder / "guarantee.json").read_text())
     certified = curve(guarantee.event)
@@ -61,6 +65,7 @@ def test_the_numbers_on_the_page_are_those_of_the_event(folder, html, twin):
     assert twin["guarantee"]["attacker"]["mu"] == certified.mu(1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -85,11 +90,13 @@ def test_everything_that_a_report_must_say_is_said(html, words):
     assert words in Outline(html).text
 
 
+@pytest.mark.slow
 def test_the_page_carries_its_twin(html, twin):
     [carried] = re.findall(r'<script type="application/json" id="facts">(.*?)</script>', html, re.DOTALL)
     assert json.loads(carried) == twin
 
 
+@pytest.mark.slow
 def test_what_the_page_says_of_its_terms_is_in_the_twin(html, twin):
     guarantee, text = twin["guarantee"], Outline(html).text
     assert len(guarantee["unprotected"]) == 4
@@ -103,6 +110,7 @@ def test_what_the_page_says_of_its_terms_is_in_the_twin(html, twin):
         assert words in text
 
 
+@pytest.mark.slow
 def test_every_curve_that_is_drawn_is_in_the_twin(folder, twin):
     event = Guarantee.from_json((folder / "guarantee.json").read_text()).event
     over = twin["epsilon_over_steps"]
@@ -116,12 +124,14 @@ def test_every_curve_that_is_drawn_is_in_the_twin(folder, twin):
     assert twin["tradeoff"]["marked"] == [[rate, curve(event).true_positive_rate(rate)] for rate in (0.001, 0.01)]
 
 
+@pytest.mark.slow
 def test_the_claim_is_judged_in_one_sentence(html):
     text = Outline(html).text
     assert re.search(r"Status of the claim: proven ; here it is [a-z]", text)
     assert "here it is here it is" not in text
 
 
+@pytest.mark.slow
 def test_the_fingerprint_is_of_the_data_and_the_salt(folder, twin):
     import numpy as np
 
@@ -133,6 +143,7 @@ def test_the_fingerprint_is_of_the_data_and_the_salt(folder, twin):
     assert twin["data"]["fingerprint"] != fingerprint(*load("iris").train)
 
 
+@pytest.mark.slow
 def test_the_command_repeats_the_run(folder, twin, tmp_path):
     run_command(f"{twin['command'].removeprefix('tacit ')} --out {tmp_path / 'again'}")
     first, again = (json.loads((each / "metrics.json").read_text()) for each in (folder, tmp_path / "again"))
@@ -140,6 +151,7 @@ def test_the_command_repeats_the_run(folder, twin, tmp_path):
     assert first["multiplier"] == again["multiplier"]
 
 
+@pytest.mark.slow
 def test_the_model_without_privacy_is_trained_once(folder, twin):
     written = json.loads((folder / "baseline.json").read_text())
     assert twin["utility"]["non_private"] == written
@@ -178,6 +190,7 @@ def test_the_command_says_that_there_is_no_run(name, tmp_path, monkeypatch, caps
     assert f"There is no run in {name}: settings.json cannot be read" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_is_an_error(folder, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["tacit", "report", str(folder), "--out", str(folder / "metrics.json")])
     with pytest.raises(SystemExit) as stop:

@@ -25,6 +25,7 @@ def mnist():
     return draw_privacy(MNIST, delta=1e-5, budget=3.0)
 
 
+@pytest.mark.slow
 def test_the_picture_has_both_panels_with_greek_labels(mnist):
     left, right = mnist.axes
     assert left.get_xlabel() == "false alarms α"
@@ -34,6 +35,7 @@ def test_the_picture_has_both_panels_with_greek_labels(mnist):
     assert mnist.get_suptitle() == "ε ≤ 2.3816 at δ = 1e-05, certified (add/remove one example, 14,062 steps)"
 
 
+@pytest.mark.slow
 def test_the_steps_end_at_the_published_numbers(mnist):
     axes = mnist.axes[1]
     for label, epsilon in [("certified", 2.38160), ("central limit", 2.3243), ("moments", 3.008)]:
@@ -43,24 +45,28 @@ def test_the_steps_end_at_the_published_numbers(mnist):
         assert np.all(np.diff(line.get_ydata()) > 0)
 
 
+@pytest.mark.slow
 def test_the_accountants_stand_in_their_order(mnist):
     certified, rdp, moments = (labelled(mnist.axes[1], name).get_ydata() for name in ("certified", "RDP", "moments"))
     assert np.all(certified < rdp)
     assert np.all(rdp < moments)
 
 
+@pytest.mark.slow
 def test_only_what_promises_something_is_drawn_solid(mnist):
     for axes in mnist.axes:
         assert labelled(axes, "certified").get_linestyle() == "-"
         assert labelled(axes, "central limit").get_linestyle() == "--"
 
 
+@pytest.mark.slow
 def test_the_budget_is_marked(mnist):
     axes = mnist.axes[1]
     assert [text.get_text() for text in axes.texts] == ["budget 3"]
     assert [3.0, 3.0] in [list(line.get_ydata()) for line in axes.get_lines()]
 
 
+@pytest.mark.slow
 def test_legends_cover_nothing_and_stay_in_the_picture(mnist):
     mnist.draw_without_rendering()
     boxes = [axes.get_legend().get_window_extent() for axes in mnist.axes]
@@ -73,6 +79,7 @@ def test_legends_cover_nothing_and_stay_in_the_picture(mnist):
             assert not box.overlaps(axes.get_window_extent())
 
 
+@pytest.mark.slow
 def test_the_inset_stays_above_the_diagonal_with_all_its_labels(mnist):
     mnist.draw_without_rendering()
     axes = mnist.axes[0]
@@ -117,6 +124,7 @@ def test_an_accountant_that_refuses_is_left_out():
     assert labelled(axes, "certified").get_xdata().tolist() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "event",
     [
@@ -140,6 +148,7 @@ def test_a_group_is_drawn_for_all_of_its_examples():
     assert labelled(figure.axes[1], "certified").get_ydata()[0] == pytest.approx(9.9972561, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", MAGIC)
 def test_the_command_line_writes_the_kind_of_file_that_the_suffix_names(suffix, tmp_path):
     path = tmp_path / f"picture{suffix}"

@@ -17,6 +17,7 @@ def folder(recipe_folder):
     return recipe_folder
 
 
+@pytest.mark.slow
 def test_the_guarantee_is_about_preparation_and_steps_together(twin):
     preparation, step = RECIPE.noise(3.0, 1e-5)
     whole = curve(Gaussian(preparation) * 2 + Gaussian(step).sampled(RECIPE.rate) * RECIPE.steps)
@@ -25,6 +26,7 @@ def test_the_guarantee_is_about_preparation_and_steps_together(twin):
     assert twin["preparation"]["releases"] == 2
 
 
+@pytest.mark.slow
 def test_epsilon_is_followed_from_the_first_release_that_prepares(twin):
     over = twin["epsilon_over_steps"]
     assert over["steps"][0] == 1
@@ -33,6 +35,7 @@ def test_epsilon_is_followed_from_the_first_release_that_prepares(twin):
     assert over["upper"][0] == pytest.approx(alone, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_every_part_of_the_page_is_there(folder, twin, html):
     page = Outline(html)
     assert twin["title"] == "dpsgd by recipe on iris"
@@ -56,6 +59,7 @@ def test_every_part_of_the_page_is_there(folder, twin, html):
         assert words in page.text
 
 
+@pytest.mark.slow
 def test_nothing_private_is_in_the_twin(folder, twin):
     kept = json.loads((folder / "settings.json").read_text())
     assert kept["salt"] not in json.dumps(twin)

@@ -41,6 +41,7 @@ def test_the_line_is_the_curve(drawn, found):
     assert len(band) == 2 * len(missed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "event",
     [

@@ -70,6 +70,7 @@ def test_a_scheduled_step_has_its_own_noise_and_normaliser():
     assert_noisy_mean(run, next(iter(run)), multiplier=3.3, lot_size=40)
 
 
+@pytest.mark.slow
 def test_the_budget_is_kept_by_a_schedule():
     schedule = tacit.Schedule(multiplier=lambda step: 1.0 if step < 10 else 0.7)
     run = small_run(mechanism=methods.dpsgd(0.5), schedule=schedule, budget=tacit.Budget(2, 1e-4), steps=20)

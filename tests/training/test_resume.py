@@ -135,6 +135,7 @@ def test_the_plan_comes_back_as_it_was(tmp_path):
     assert torch.equal(second.go(), expected)
 
 
+@pytest.mark.slow
 def test_secure_noise_is_drawn_afresh(tmp_path):
     first = Training(seed=None)
     first.go(3)
@@ -184,6 +185,7 @@ def test_steps_lost_in_several_crashes_add_up(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_what_was_saved_is_not_lost(tmp_path):
     first = Training(seed=None)
     first.go(3)
@@ -305,6 +307,7 @@ class Halve:
         return {name: value / self.by for name, value in values.items()}, {"times": state["times"] + 1}
 
 
+@pytest.mark.slow
 def test_stages_of_the_users_own_are_vouched_for(tmp_path):
     mechanism = replace(methods.dpsgd(0.5, 1.1), post=(Halve(4.0),))
     expected = Training(mechanism=mechanism).go()

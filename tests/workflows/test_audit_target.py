@@ -31,6 +31,7 @@ def equal(model, weights):
     return all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_the_model_that_is_attacked_is_the_one_that_is_handed_out(averaged, tmp_path):
     subject, handed_out = load_target(tmp_path / "mean", None), load_file(tmp_path / "mean" / "model.safetensors")
     assert equal(subject.model, handed_out)
@@ -42,6 +43,7 @@ def test_the_model_that_is_attacked_is_the_one_that_is_handed_out(averaged, tmp_
     assert not np.array_equal(*(scores(model, subject.loss, subject.members) for model in (subject.model, last)))
 
 
+@pytest.mark.slow
 def test_of_a_run_that_was_stopped_the_mean_so_far_is_attacked(run_cli, tmp_path, interrupted_at):
     line = "train digits --model mlp --multiplier 4 --steps 8 --averaging 0.9 --seed 7"
     interrupted_at(step=5)
@@ -53,6 +55,7 @@ def test_of_a_run_that_was_stopped_the_mean_so_far_is_attacked(run_cli, tmp_path
     assert subject.attacked["membership"].endswith("as saved; the run is not finished")
 
 
+@pytest.mark.slow
 def test_shadow_models_hand_out_a_mean_where_the_run_did(averaged, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr("tacit.workflows.audit_target.Descent", lambda *args: made.append(Descent(*args)) or made[-1])

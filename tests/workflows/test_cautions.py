@@ -34,6 +34,7 @@ def few_cards(tmp_path):
     (tmp_path / "cards.csv").write_text("\n".join([head, *rows]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "advice"),
     [
@@ -66,6 +67,7 @@ def test_a_copy_with_more_than_was_published_is_said_to_have_more(run_cli, tmp_p
     assert f"it has more training examples than the published {count_training_rows(699)}." in said
 
 
+@pytest.mark.slow
 def test_a_whole_copy_is_trained_on_without_a_word(run_cli, tmp_path):
     write_published("breast-cancer-wisconsin", tmp_path)
     file = tmp_path / "breast-cancer-wisconsin.data"
@@ -88,6 +90,7 @@ def patients(tmp_path):
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("declared", "far"), [(3_000, "far fewer"), (30, "far more"), (380, None)])
 @pytest.mark.parametrize("line", ["train {} --multiplier 2 --steps 2", "train {} --epsilon 8 --steps 2"])
 def test_a_table_far_from_what_was_declared_is_not_trained_on_in_silence(run_cli, patients, line, declared, far):

@@ -62,6 +62,7 @@ def test_a_table_is_trained_on_within_its_declared_bounds(tmp_path, as_frame):
     assert {"private_test", "public_population"} <= {one.key for one in run.guarantee.assumptions}
 
 
+@pytest.mark.slow
 def test_arrays_are_trained_on_without_a_score():
     run = tacit.train(ARRAYS, population=150, classes=3, **SHORT)
     assert run.score is None
@@ -72,6 +73,7 @@ def test_arrays_are_trained_on_without_a_score():
     assert numbers.predict(ARRAYS[0]).shape == (150, 1)
 
 
+@pytest.mark.slow
 def test_a_run_on_arrays_is_resumed_with_the_same_arrays():
     with pytest.raises(Interrupted):
         tacit.train(ARRAYS, population=150, classes=3, seed=1, out="parts", callbacks=[stop_after(2)], **SHORT)
@@ -82,6 +84,7 @@ def test_a_run_on_arrays_is_resumed_with_the_same_arrays():
     assert same_weights(resumed.model, whole.model)
 
 
+@pytest.mark.slow
 def test_a_run_on_a_frame_is_resumed_with_the_same_frame(tmp_path):
     flowers_in(tmp_path)
     frame, own = load_iris(as_frame=True).frame, {"target": "target", "bounds": "bounds.toml"}
@@ -140,6 +143,7 @@ def test_callbacks_see_every_step(options):
     assert [step.lot.step for step in counted] == list(range(run.settings.steps))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [SHORT, {"epsilon": 5, "recipe": "auto"}], ids=["network", "recipe"])
 def test_a_callback_that_returns_true_stops_after_saving_and_the_run_is_resumed(options):
     whole = tacit.train("iris", seed=3, out="whole", **options)

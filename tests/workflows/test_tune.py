@@ -31,6 +31,7 @@ def test_the_best_trial_is_in_the_folder_and_the_guarantee_covers_the_search():
     assert len(announced) == 1
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_the_search():
     first, second = (tacit.tune("iris", seed=3, **SEARCH) for _ in range(2))
     assert first.best.score == second.best.score

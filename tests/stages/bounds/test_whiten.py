@@ -120,6 +120,7 @@ def trained(bound, steps=300, multiplier=0.02, size=50):
     return mechanism, state
 
 
+@pytest.mark.slow
 def test_scales_follow_the_sizes_of_gradients():
     """Sizes fall by tens, and what matters with them: the scale m^(2/3) w^(-1/3) falls by cube roots of ten."""
     _, state = trained(Whiten(1.0, "l1"), steps=1500)
