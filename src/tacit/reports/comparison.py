@@ -229,7 +229,7 @@ def _methods(names: set[str]) -> list[Facts]:
 
 def conclusions(rows: list[Facts], measure: str, data: Facts, given: Facts, *, is_finished: bool) -> list[str]:
     """The conclusions and their limits, in sentences. `given` are the settings that the user gave."""
-    targets = sorted({row["epsilon"] for row in rows if _competes(row)})
+    targets = sorted({row["epsilon"] for row in rows if competes(row)})
     words = [part for epsilon in targets for part in _best(rows, epsilon, measure)] if is_finished else []
     idle = list(dict.fromkeys(row["label"] for row in rows if row["is_idle"]))
     if idle:
@@ -282,7 +282,7 @@ def _keeps_target(row: Facts) -> bool:
     return is_proven(row) and bool(row["certified"] <= row["epsilon"] * (1 + _ROUNDING))
 
 
-def _competes(row: Facts) -> bool:
+def competes(row: Facts) -> bool:
     """Whether it keeps its target and has a score: a row that diverged has none."""
     return row["mean"] is not None and _keeps_target(row)
 
@@ -292,7 +292,7 @@ def _best(rows: list[Facts], epsilon: float, measure: str) -> list[str]:
     best, parts = (max if measure == "accuracy" else min), []
     for adjacency, words in _ADJACENCIES.items():
         at = [row for row in rows if (row["epsilon"], row["adjacency"]) == (epsilon, adjacency)]
-        competing = [row for row in at if _competes(row)]
+        competing = [row for row in at if competes(row)]
         if competing:
             winner = best(competing, key=lambda row: row["mean"])
             unscored = sum(map(_keeps_target, at)) - len(competing)

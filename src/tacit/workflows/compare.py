@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 import tacit
 from tacit import _validate
 from tacit._files import write_atomic
+from tacit.accounting import Adjacency
 from tacit.accounting.events import Unproven
 from tacit.datasets import Data
 from tacit.errors import CannotResume, Caution, InvalidArgument
@@ -27,8 +28,9 @@ from tacit.ledger.book import salted_fingerprint
 from tacit.methods.choices import read_choices
 from tacit.methods.registry import find_method, list_methods
 from tacit.reports.cells import key_of
-from tacit.reports.comparison import columns, lines
+from tacit.reports.comparison import columns, competes, lines
 from tacit.reports.page import write_comparison
+from tacit.reports.wording import neighbours
 from tacit.workflows.cautions import warn_about
 from tacit.workflows.cells import NON_PRIVATE, Job
 from tacit.workflows.defaults import ModeName
@@ -172,9 +174,13 @@ def read_comparison_folder(folder: str | Path) -> Comparison:
 
 @dataclass(frozen=True)
 class Choice:
-    """The method to use at one epsilon: `cost` is what privacy costs against the baseline, `ties` overlap with it."""
+    """The method to use at one epsilon and adjacency, which are never compared with each other.
+
+    `cost` is what privacy costs against the baseline; the intervals of `ties` overlap with that of the method.
+    """
 
     epsilon: float
+    adjacency: str
     method: str
     score: float
     interval: tuple[float, float] | None
@@ -197,15 +203,15 @@ class Answer:
         sign = 1.0 if facts["measure"] == "accuracy" else -1.0
         plain = next((row for row in facts["rows"] if row["method"] == NON_PRIVATE and not row["refused"]), None)
         baseline = None if plain is None else plain["mean"]
-        rows = [row for row in _list_scored(facts) if row["mode"] == "rigorous"]
+        rows = [row for row in _list_scored(facts) if row["mode"] == "rigorous" and competes(row)]
         choices = []
-        for epsilon in sorted({row["epsilon"] for row in rows}):
-            here = [row for row in rows if row["epsilon"] == epsilon]
+        for epsilon, adjacency in sorted({(row["epsilon"], row["adjacency"]) for row in rows}):
+            here = [row for row in rows if (row["epsilon"], row["adjacency"]) == (epsilon, adjacency)]
             best = max(here, key=lambda row: sign * row["mean"])
             ties = tuple(row["label"] for row in here if row is not best and _overlap(row, best))
             cost = None if baseline is None else sign * (baseline - best["mean"])
             ends = None if best["interval"] is None else (best["interval"][0], best["interval"][1])
-            choices.append(Choice(epsilon, best["label"], best["mean"], ends, cost, ties))
+            choices.append(Choice(epsilon, adjacency, best["label"], best["mean"], ends, cost, ties))
         return Answer(facts["measure"], baseline, facts["data"].get("constant"), tuple(choices))
 
     def __str__(self) -> str:
@@ -219,7 +225,8 @@ class Answer:
             if choice.cost is not None:
                 cost = f", {100 * choice.cost:.1f} points below" if is_share else f", {choice.cost:.4g} above"
             ties = f"; tied: {', '.join(choice.ties)}" if choice.ties else ""
-            lines.append(f"epsilon {choice.epsilon:g}: {choice.method}, {self._write(choice.score)}{sure}{cost}{ties}")
+            where = f"epsilon {choice.epsilon:g} ({neighbours(Adjacency(choice.adjacency))})"
+            lines.append(f"{where}: {choice.method}, {self._write(choice.score)}{sure}{cost}{ties}")
         return "\n".join(lines)
 
     def _write(self, value: float | None) -> str:
