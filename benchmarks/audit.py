@@ -23,7 +23,7 @@ from tacit.audit import AuditReport, Training, audit_training
 from tacit.methods import dpsgd
 from tacit.reports.audit_plots import draw_audit
 from tacit.training.plan import Plan
-from tacit.workflows.scoring import network_for
+from tacit.workflows.defaults import network_for
 
 EPSILON, DELTA, POPULATION, CANARIES = 4.0, 1e-5, 60_000, 1000
 

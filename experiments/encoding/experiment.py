@@ -23,7 +23,7 @@ from tacit.accounting import curve
 from tacit.gradients import per_example_gradients
 from tacit.stages.bounds.encode import EncodingBox, Profile
 from tacit.stages.noise.compare import Setting, compare_families
-from tacit.workflows.scoring import network_for
+from tacit.workflows.defaults import network_for
 
 from . import drawing
 

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from tacit.datasets import Array, Data, imdb, read_from
-from tacit.workflows.scoring import network_for
+from tacit.workflows.defaults import network_for
 
 
 def adult(data: Data, share: float, seed: int) -> Data:

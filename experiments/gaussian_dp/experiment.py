@@ -16,7 +16,7 @@ from experiments.library.training import Schedule, mean_and_spread, train, train
 from matplotlib.figure import Figure
 
 from tacit import methods
-from tacit.workflows.scoring import network_for
+from tacit.workflows.defaults import network_for
 
 from . import drawing
 from .accounting import Steps, accounted, least_error_sums

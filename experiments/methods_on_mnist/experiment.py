@@ -27,7 +27,8 @@ from tacit import Budget, Poisson, PrivateRun, datasets, methods
 from tacit.datasets import Data
 from tacit.stages.mechanism import Mechanism
 from tacit.training.fit import fit
-from tacit.workflows.scoring import network_for, score
+from tacit.workflows.defaults import network_for
+from tacit.workflows.scoring import score
 
 FOLDER = Path(__file__).parent
 DELTA, LOT_SIZE, CLIP_NORM = 1e-5, 512, 1.0

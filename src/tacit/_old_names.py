@@ -13,6 +13,7 @@ UNKNOWN = "other"
 # Modules and classes ("module:Class") that checkpoints name, and where they are now. A target may itself have moved.
 _MOVED = {
     "tacit.bounds": "tacit.stages.bounds",
+    "tacit.budget:Budget": "tacit.accounting.calibrate:Budget",
     "tacit.claims": "tacit.stages.claims",
     "tacit.ledger.budget": "tacit.budget",
     "tacit.mechanism": "tacit.stages.mechanism",

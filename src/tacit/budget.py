@@ -8,35 +8,14 @@ from typing import Self
 
 import numpy as np
 
-from tacit import _validate
-from tacit.accounting.curve import curve
+from tacit.accounting.calibrate import Budget
 from tacit.accounting.events import Adjacency, Event, Gaussian
 from tacit.accounting.rdp import RenyiProfile
 from tacit.errors import NotAchievable
 
+__all__ = ["Budget", "Terms"]
+
 _ORDERS = np.geomspace(1e-2, 1e5, 400)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The largest (epsilon, delta) that training may cost.
-
-    >>> Budget(epsilon=3, delta=1e-5)
-    Budget(epsilon=3.0, delta=1e-05)
-    """
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
-
-    def allows(self, event: Event) -> bool:
-        """Whether the event is certified to stay within the budget; `NotProven` if it has no proof."""
-        found = curve(event)
-        # Each condition certifies the pair; rounding may make one of them fail.
-        return found.delta(self.epsilon) <= self.delta or found.epsilon(self.delta) <= self.epsilon
 
 
 @dataclass(frozen=True)

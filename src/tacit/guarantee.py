@@ -157,7 +157,9 @@ class Guarantee:
         )
 
     def _central_limit(self) -> float | None:
-        """The asymptotic epsilon, for comparison; None if there is none."""
+        """The asymptotic epsilon, if the method's own claim is asymptotic; else None."""
+        if self.status is not Status.ASYMPTOTIC:
+            return None
         try:
             return curve(self.event, by="clt").epsilon(self.delta)
         except (NotProven, NotAccountable, Asymptotic):
@@ -166,7 +168,7 @@ class Guarantee:
     def to_json(self) -> str:
         """The guarantee as JSON; `from_json` gives back an equal one."""
         lower, upper = self.bounds(self.delta)
-        proven = {"epsilon_upper": _finite(upper), "kind": "none" if math.isinf(upper) else "pld"}
+        proven = {"epsilon_upper": finite(upper), "kind": "none" if math.isinf(upper) else "pld"}
         central_limit = self._central_limit()
         content = {
             "version": VERSION,
@@ -175,13 +177,13 @@ class Guarantee:
             "adjacency": self.adjacency.value,
             "unit": self.unit,
             "delta": self.delta,
-            "claim": None if self.claim is None else {**asdict(self.claim), "epsilon": _finite(self.claim.epsilon)},
+            "claim": None if self.claim is None else {**asdict(self.claim), "epsilon": finite(self.claim.epsilon)},
             "status": self.status.value,
             "because": self.because,
             "proven": {**proven, "level": "worst_case", "assumptions": [asdict(each) for each in self.assumptions]},
-            "odometer": None if self.odometer is None else {"epsilon": _finite(self.odometer), "dp_guarantee": False},
+            "odometer": None if self.odometer is None else {"epsilon": finite(self.odometer), "dp_guarantee": False},
             "lower_bound": {"epsilon": lower, "kind": "pld_optimistic"},
-            "asymptotic": None if central_limit is None else {"epsilon": _finite(central_limit), "kind": "clt"},
+            "asymptotic": None if central_limit is None else {"epsilon": finite(central_limit), "kind": "clt"},
             "unprotected": list(self.unprotected),
             "violations": list(self.violations),
             "errors": list(self.errors),
@@ -194,7 +196,7 @@ class Guarantee:
         return json.dumps(content, indent=1)
 
     def _local_json(self, local: Event) -> dict[str, Any]:
-        return {"epsilon_upper": _finite(self.local_epsilon(self.delta)), "event": json.loads(local.to_json())}
+        return {"epsilon_upper": finite(self.local_epsilon(self.delta)), "event": json.loads(local.to_json())}
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
@@ -238,7 +240,7 @@ class Guarantee:
             why = f", because {reasons}" if reasons else ""
             return [f"Proven: nothing. No finite epsilon is proven at delta {self.delta:g} ({compared}){why}."]
         lower, upper = self.bounds(self.delta)
-        shown = _round_up(upper)
+        shown = round_up(upper)
         return [
             f"Proven: epsilon {shown} at delta {self.delta:g} ({compared}, {self.method}, PLD).",
             f"In words: {_CHANGES[self.adjacency]} any one {self.unit} makes no outcome of this training more than "
@@ -255,7 +257,7 @@ class Guarantee:
         compared = f"{self.local.adjacency}".replace("example", self.unit)
         epsilon = self.local_epsilon(self.delta)
         shown = (
-            f"epsilon {_round_up(epsilon)} at delta {self.delta:g}" if math.isfinite(epsilon) else "no finite epsilon"
+            f"epsilon {round_up(epsilon)} at delta {self.delta:g}" if math.isfinite(epsilon) else "no finite epsilon"
         )
         return [f"Each report by itself (local privacy, against whoever sees it): {shown} ({compared})."]
 
@@ -362,8 +364,8 @@ def _read_old_findings(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((AUDIT, line) for line in (*data["errors"], *data["notes"]) if line.startswith("Audited ("))
 
 
-def _finite(value: float) -> float | None:
-    """JSON has no infinity; null means "no finite bound"."""
+def finite(value: float) -> float | None:
+    """The number, or None for infinity, which JSON cannot hold."""
     return value if math.isfinite(value) else None
 
 
@@ -371,8 +373,8 @@ def _read_epsilon(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _round_up(value: float) -> str:
-    """Four digits, never below the value."""
+def round_up(value: float) -> str:
+    """A finite upper bound with four digits, never below the value."""
     return _round(value, math.ceil)
 
 
@@ -388,4 +390,4 @@ def _round(value: float, towards: Callable[[float], int]) -> str:
 
 
 def _format_factor(epsilon: float) -> str:
-    return _round_up(math.exp(epsilon)) if epsilon < 700 else "an astronomical number of"
+    return round_up(math.exp(epsilon)) if epsilon < 700 else "an astronomical number of"

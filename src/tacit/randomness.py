@@ -4,6 +4,9 @@ AES-256 in counter mode gives the bits, Box-Muller turns them into normal number
 `Stream` per purpose and step. A secure source never hands out a stream twice and keeps its key in memory
 only. A seeded source gives the same stream for the same purpose and step, so a resumed run repeats the lost
 draws; anyone who knows the seed can subtract the noise, so its results are not for release.
+
+A fingerprint of data is as private as the examples: anyone who has it and knows all examples but one can try every
+value of the last one. So it is only written with a secret: a ledger's own, or a salt in a file of the owner's.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.errors import OutOfOrder
+from tacit.errors import InvalidArgument, OutOfOrder
 
 Indices = NDArray[np.int64]
 
@@ -312,3 +315,44 @@ class _Scratch:
             stream.fill(finer)
             finer &= 2**63 - 1
             out[rare] = (bits[rare] + (finer + 0.5) * 2.0**-63) * float(self._fraction)
+
+
+def fingerprint(*arrays: Any) -> str:
+    """A SHA-256 of the arrays' types, shapes and contents.
+
+    It is private: it confirms a guess of *all* the data. Never write it to a file: `Ledger.spend(..., fingerprint=...)`
+    keys it first, and `salted_fingerprint` is for other files.
+
+    >>> fingerprint(np.zeros(3)) == fingerprint(np.zeros(3)), fingerprint(np.zeros(3)) == fingerprint(np.zeros((3, 1)))
+    (True, False)
+    """
+    digest = hashlib.sha256()
+    for each in arrays:
+        array = np.asarray(each)
+        if array.dtype.hasobject:
+            raise InvalidArgument(
+                f"An array of Python objects ({array.dtype}) has no fingerprint. Convert its columns to numbers or "
+                "text of fixed length first."
+            )
+        digest.update(f"{array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def salted_fingerprint(salt: str, *arrays: Any) -> str:
+    """The fingerprint of a secret `salt` (hexadecimal) and the arrays: it commits to them and reveals nothing."""
+    return fingerprint(np.frombuffer(bytes.fromhex(salt), np.uint8), *arrays)
+
+
+def new_salt() -> str:
+    """A random secret of 128 bits, never derived from a seed, which readers of a run may know."""
+    return secrets.token_hex(16)
+
+
+def is_secret_salt(salt: str | None, seed: int | None) -> bool:
+    """Whether a run has a salt that nobody else knows: old versions derived it from the seed."""
+    return salt is not None and (seed is None or salt != _salt_of_seed(seed))
+
+
+def _salt_of_seed(seed: int) -> str:
+    return hashlib.sha256(f"salt {seed}".encode()).hexdigest()[:32]

@@ -22,9 +22,9 @@ from support.exact_losses import (
     swapped,
 )
 from tacit.accounting import Adjacency, EpsilonDelta, Gaussian, Laplace, RandomizedResponse, curve, gdp
-from tacit.accounting.composition import _ROUNDING, Composition, Jumps, characteristic, chernoff_bound, separate
+from tacit.accounting.composition import ROUNDING, Composition, GaussianMixture, characteristic, chernoff_bound
+from tacit.accounting.jumps import Jumps, separate
 from tacit.accounting.losses import LossAtoms
-from tacit.accounting.mixture import GaussianMixture
 
 ADD_REMOVE = Adjacency.ADD_REMOVE
 # Listed and single losses are not rounded outwards; every other bound must hold to the last digit.
@@ -56,12 +56,12 @@ def exact_moment(atoms, z):
 
 @pytest.mark.parametrize(("atoms", "rows", "stride"), [(2, 20, 20), (5, 30, 30), (300, 40, 50)])
 def test_values_of_the_characteristic_function_are_right_to_the_stated_rounding(atoms, rows, stride):
-    assert largest_error(atoms, rows, stride) < _ROUNDING
+    assert largest_error(atoms, rows, stride) < ROUNDING
 
 
 @pytest.mark.parametrize(("atoms", "rows", "stride"), [(2, 300, 300)])
 def test_values_far_out_on_long_lines_are_right_to_the_stated_rounding(atoms, rows, stride):
-    assert largest_error(atoms, rows, stride) < _ROUNDING
+    assert largest_error(atoms, rows, stride) < ROUNDING
 
 
 def largest_error(atoms, rows, stride):

@@ -175,7 +175,7 @@ def test_a_second_ctrl_c_stops_at_once_and_its_steps_are_paid_for(run_cli, tmp_p
     [
         ("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first", "train.load_data"),
         ("train iris --multiplier 3 --steps 10 --ledger iris.ledger --out first", "network.resolve_settings"),
-        ("train iris --recipe auto --epsilon 1 --ledger iris.ledger --out first", "recipe_training.make_task"),
+        ("train iris --recipe auto --epsilon 1 --ledger iris.ledger --out first", "recipe.make_task"),
         ("tune iris --epsilon 1 --ledger iris.ledger --out first", "tune.load_data"),
     ],
 )

@@ -30,15 +30,15 @@ from tacit.features import PrivateCentring, PrivateWhitening, PrivateWordWeights
 from tacit.ledger import Ledger
 from tacit.methods import dpsgd, encoded, gradient_perturbation, objective_perturbation, output_perturbation
 from tacit.methods.objective_perturbation import _Plan
-from tacit.recipes.recipe import auto
-from tacit.recipes.run import RecipePlan
+from tacit.recipes.recipe import RecipePlan, auto
+from tacit.reports.scores import Score
 from tacit.stages.bounds import QuantileClip
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise import GaussianNoise
 from tacit.training.charging import refuse_unless_reserved
 from tacit.training.tuning import Choices, LogUniform, Search, Trial, tune
 from tacit.types import Release
-from tacit.workflows.scoring import Score, release_terms, with_score
+from tacit.workflows.scoring import release_terms, with_score
 
 # What is imported here draws; `watch` replaces draws in what is there already.
 DRAWING = (gradient_perturbation, objective_perturbation, output_perturbation)

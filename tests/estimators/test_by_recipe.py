@@ -14,7 +14,7 @@ from tacit import datasets
 from tacit.cli import app
 from tacit.errors import InvalidArgument
 from tacit.estimators import PrivateClassifier, load
-from tacit.estimators.by_recipe import ExampleForm, save_model
+from tacit.recipes.run import ExampleForm, save_model
 
 
 def trained(*words):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tacit.accounting import Gaussian, gdp
 from tacit.reports.scores import (
-    NoisyShare,
     describe_mean,
     explain_intervals,
     interval_of_errors,
@@ -21,6 +20,7 @@ from tacit.reports.scores import (
     wilson_interval,
 )
 from tacit.reports.wording import up
+from tacit.workflows.scoring import NoisyShare
 
 OTHER = {"final": 0.9, "interval": None, "how": "somehow"}
 

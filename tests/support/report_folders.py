@@ -14,7 +14,8 @@ from tacit.datasets import Data
 from tacit.reports.page import write_comparison
 from tacit.workflows.cells import run_job
 from tacit.workflows.compare import ComparisonPlan
-from tacit.workflows.settings import TrainOptions, load_data, resolve_settings
+from tacit.workflows.defaults import resolve_settings
+from tacit.workflows.settings import TrainOptions, load_data
 
 BOUNDS = """
 rows = 150   # what Dr Jones said

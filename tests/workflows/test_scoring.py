@@ -12,17 +12,16 @@ from tacit.datasets import Data
 from tacit.errors import OutOfOrder
 from tacit.ledger import Ledger
 from tacit.methods import dpsgd, encoded
+from tacit.reports.scores import Score, predict_outputs
 from tacit.stages.sampling import Poisson
 from tacit.training.plan import Schedule
 from tacit.training.run import PrivateRun
 from tacit.types import Release
+from tacit.workflows.defaults import network_for
 from tacit.workflows.scoring import (
-    Score,
     _sensitivity,
     _terms,
     held_out_score,
-    network_for,
-    outputs_of,
     refuse_unless_charged,
     release_terms,
     score,
@@ -200,14 +199,14 @@ def run_on(data, mechanism, steps=50):
 
 def test_the_score_of_held_out_rows_is_close_to_the_exact_one(data):
     run = run_on(data, dpsgd(multiplier=0.5))
-    exact = float((outputs_of(run.model, data.test[0]).argmax(1).numpy() == data.test[1]).mean())
+    exact = float((predict_outputs(run.model, data.test[0]).argmax(1).numpy() == data.test[1]).mean())
     # Lots and noise of 50 steps err by half a per cent; five of those.
     assert held_out_score(run.model, data, run, seed=0).value == pytest.approx(exact, abs=0.03)
 
 
 def test_the_noise_of_the_score_is_that_of_the_gradients(data):
     run = run_on(data, dpsgd(multiplier=20.0), steps=4)
-    exact = float((outputs_of(run.model, data.test[0]).argmax(1).numpy() == data.test[1]).mean())
+    exact = float((predict_outputs(run.model, data.test[0]).argmax(1).numpy() == data.test[1]).mean())
     scores = [held_out_score(run.model, data, run, seed=seed).value for seed in range(200)]
     # The sums over 4 lots of 100 expected rows get noise of 20 each: the share errs by 20 sqrt(4) |(1 - p, -p)| / 400.
     expected = 40 * np.hypot(1 - exact, exact) / 400

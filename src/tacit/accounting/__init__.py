@@ -4,19 +4,21 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from tacit.accounting import gdp, individual, information, selection, shuffle
-from tacit.accounting.accountants import (
+from tacit.accounting.calibrate import calibrate, lot_size_for, multiplier_for, steps_for
+from tacit.accounting.clt import central_limit_mu
+from tacit.accounting.curve import (
     ACCOUNTANTS,
     Accountant,
     Bounds,
     Certifies,
+    PrivacyCurve,
     Profile,
     accountant_named,
+    claim_side,
+    curve,
     other_accountants,
     register_accountant,
 )
-from tacit.accounting.calibrate import calibrate, lot_size_for, multiplier_for, steps_for
-from tacit.accounting.clt import central_limit_mu
-from tacit.accounting.curve import PrivacyCurve, claim_side, curve
 from tacit.accounting.densities import (
     Density,
     GaussianDensity,

@@ -1,20 +1,42 @@
-"""The least noise, the most steps or the largest lots within a budget: never over it, and nearly optimal."""
+"""A budget, and the least noise, the most steps or the largest lots within it: never over it, and nearly optimal."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tacit import _validate
 from tacit.accounting import gdp
-from tacit.accounting.accountants import accountant_named
-from tacit.accounting.curve import curve
+from tacit.accounting.curve import accountant_named, curve
 from tacit.accounting.events import Adjacency, Event, Gaussian
 from tacit.accounting.pld import LossProfile
 from tacit.errors import Asymptotic, NotAchievable
 
 _PRECISION = 2e-5
 _LEAST_MULTIPLIER, _MOST_MULTIPLIER = 1e-3, 1e9
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The largest (epsilon, delta) that training may cost.
+
+    >>> Budget(epsilon=3, delta=1e-5)
+    Budget(epsilon=3.0, delta=1e-05)
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
+
+    def allows(self, event: Event) -> bool:
+        """Whether the event is certified to stay within the budget; `NotProven` if it has no proof."""
+        found = curve(event)
+        # Each condition certifies the pair; rounding may make one of them fail.
+        return found.delta(self.epsilon) <= self.delta or found.epsilon(self.delta) <= self.epsilon
 
 
 def calibrate(

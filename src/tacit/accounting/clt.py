@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.accounting import gdp
-from tacit.accounting.accountants import Accountant, Bounds, Certifies, register_accountant
+from tacit.accounting.curve import Accountant, Bounds, Certifies, register_accountant
 from tacit.accounting.events import Adjacency, Event, Gaussian, Sampled
 from tacit.accounting.steps import Steps, atoms_of, boil_down
 from tacit.errors import NotAccountable

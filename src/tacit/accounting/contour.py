@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from tacit.accounting.composition import Composition, Measure, chernoff_bound, separate
+from tacit.accounting.composition import Composition, Measure, chernoff_bound
+from tacit.accounting.jumps import separate
 from tacit.accounting.losses import Kind
 
 # The smoothed integrand is cut where it has fallen to exp(-_CUT^2 / 2).

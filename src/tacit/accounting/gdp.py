@@ -1,4 +1,4 @@
-"""Gaussian differential privacy, and trade-off functions in general: closed forms, safe in the far tails.
+"""Gaussian differential privacy: closed forms of its trade-off curves, accurate in the far tails.
 
 A mechanism is mu-GDP if finding out whether an example was there is at least as hard as telling N(0, 1)
 from N(mu, 1) by one draw (Dong, Roth, Su 2019). A trade-off function maps an attacker's false-alarm
@@ -8,8 +8,7 @@ probability alpha to the smallest probability of a miss: the higher it is, the b
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from scipy.special import erfcx, erfinv, ndtr, ndtri
 
 from tacit import _validate
 from tacit._validate import Array
-from tacit.errors import InvalidArgument
 
 Values = TypeVar("Values", float, Array)
 """A number or an array; the result has the same shape."""
@@ -241,148 +239,6 @@ def _mills_fall(t: Array) -> Array:
     for order in range(33, 1, -2):
         series = 1 - order * inverse_square * series
     return np.where(t < 15, 1 - t * _mills(t), inverse_square * series)
-
-
-class Tradeoff(Protocol):
-    """Smallest probability of a miss for a given probability of a false alarm."""
-
-    def __call__(self, alpha: Values, /) -> Values: ...
-
-
-@dataclass(frozen=True)
-class _Sampled:
-    """rate * f + (1 - rate) * (1 - alpha)."""
-
-    f: Callable[[Array], Array]
-    rate: float
-
-    def __call__(self, alpha: Values, /) -> Values:
-        alphas = np.atleast_1d(_validate.units("alpha", alpha))
-        return match_shape(self.rate * self.f(alphas) + (1 - self.rate) * (1 - alphas), alpha)
-
-
-def subsampled_tradeoff(f: Callable[[Array], Array], rate: float) -> Tradeoff:
-    """f_p = rate * f + (1 - rate)(1 - alpha): one direction of the add/remove pair after Poisson sampling.
-
-    The other direction is its inverse, so only `symmetrized` of this, or of its composition, is a guarantee.
-
-    >>> f"{subsampled_tradeoff(lambda alpha: tradeoff(alpha, 1.0), rate=0.01)(0.05):.8f}"
-    '0.94790489'
-    """
-    return _Sampled(f, _validate.rate("rate", rate))
-
-
-@dataclass(frozen=True)
-class _Inverse:
-    """f^-1(alpha) = the smallest t with f(t) <= alpha; this swaps the roles of the two hypotheses."""
-
-    f: Callable[[Array], Array]
-
-    def __call__(self, alpha: Values, /) -> Values:
-        alphas = np.atleast_1d(_validate.units("alpha", alpha))
-        return match_shape(find_smallest(lambda t: self.f(t) <= alphas, alphas.shape), alpha)
-
-
-@dataclass(frozen=True)
-class _Arc:
-    """A piece of a curve that lies on a convex hull, from one corner (alpha, miss) to the other."""
-
-    start: tuple[float, float]
-    end: tuple[float, float]
-    curve: Callable[[Array], Array]
-
-
-@dataclass(frozen=True)
-class _Hull:
-    """Arcs from left to right, and straight lines between them."""
-
-    arcs: tuple[_Arc, ...]
-
-    def __call__(self, alpha: Values, /) -> Values:
-        alphas = np.atleast_1d(_validate.units("alpha", alpha))
-        corners = [corner for arc in self.arcs for corner in (arc.start, arc.end)]
-        at, height = zip(*corners, strict=True)
-        miss = np.interp(alphas, at, height)
-        for arc in self.arcs:
-            inside = (alphas >= arc.start[0]) & (alphas <= arc.end[0])
-            miss[inside] = arc.curve(alphas[inside])
-        return match_shape(miss, alpha)
-
-
-def symmetrized(f: Callable[[Array], Array]) -> Tradeoff:
-    """min{f, f^-1}**: the largest convex function below `f` and its inverse, the pair's two directions.
-
-    `f` is a trade-off function (convex, falling, at most 1 - alpha) that maps arrays to arrays; what is
-    visibly none is refused. Absolute error about 1e-12 where the slope is between 1e-9 and 1e9;
-    `subsampled_gaussian_tradeoff` is good further out.
-
-    >>> curve = symmetrized(subsampled_tradeoff(lambda alpha: tradeoff(alpha, 2.0), rate=0.5))
-    >>> f"{curve(0.1):.6f} {curve(curve(0.1)):.6f}"
-    '0.568120 0.100000'
-    """
-    _refuse_unless_tradeoff(f)
-    curves: tuple[Callable[[Array], Array], ...] = f, _Inverse(f)
-    slopes = _slopes(f)
-    lower = (_lead(f, slopes) > 0).astype(int)
-    # The hull is symmetric: a line of slope -1 crosses the diagonal, from the lower curve to its mirror.
-    alpha, miss = _touching(f, 1.0, lower[0])
-    end = min(alpha, (alpha + miss) / 2), max(miss, (alpha + miss) / 2)
-    arcs = []
-    for i in np.flatnonzero(np.diff(lower)):
-        slope = find_root(lambda s: float(_lead(f, np.array([s]))[0]), slopes[i], slopes[i + 1])
-        arcs.append(_Arc(_touching(f, slope, lower[i]), end, curves[lower[i]]))
-        end = _touching(f, slope, lower[i + 1])
-    last = curves[lower[-1]]
-    arcs.append(_Arc((0.0, float(last(np.zeros(1))[0])), end, last))
-    mirrored = [_Arc(arc.end[::-1], arc.start[::-1], curves[arc.curve is f]) for arc in arcs]
-    return _Hull((*reversed(arcs), *mirrored))
-
-
-def _refuse_unless_tradeoff(f: Callable[[Array], Array]) -> None:
-    alpha = np.linspace(0.0, 1.0, 1025)
-    miss = f(alpha)
-    fits = (miss >= 0) & (miss <= 1 - alpha + 1e-9)
-    if not np.all(fits) or np.any(np.diff(miss, 2) < -1e-9):
-        raise InvalidArgument(
-            f"f must be a trade-off function: convex, falling, between 0 and 1 - alpha. Got {f!r}. Pass a "
-            "function of an array of alphas, such as lambda alpha: tradeoff(alpha, mu)."
-        )
-
-
-def _slopes(f: Callable[[Array], Array]) -> Array:
-    """Slopes above 1 of the chords of `f` and of its inverse: the corners of a polygon are among them."""
-    alpha = np.union1d(np.linspace(0.0, 1.0, 1025), np.geomspace(1e-12, 1.0, 385))
-    falls = np.clip(-np.diff(f(alpha)) / np.diff(alpha), 1e-9, 1e9)
-    return np.union1d(np.maximum(falls, 1 / falls), 1 + np.geomspace(1e-8, 1e9, 171))
-
-
-def _lead(f: Callable[[Array], Array], slopes: Array) -> Array:
-    """By how much the tangents of slope -s to `f` lie above those to its inverse; in a tie they do not."""
-    direct, mirrored = _touch(f, slopes, 1.0), _touch(f, 1.0, slopes)
-    gap: Array = slopes * direct + f(direct) - mirrored - slopes * f(mirrored)
-    return gap - 1e-13 - 4e-15 * slopes
-
-
-def _touching(f: Callable[[Array], Array], slope: float, mirrored: int) -> tuple[float, float]:
-    """Where the tangent of slope -s touches f, or, mirrored, its inverse."""
-    weights = (1.0, slope) if mirrored else (slope, 1.0)
-    alpha = _touch(f, np.array([weights[0]]), weights[1])
-    point = float(alpha[0]), float(f(alpha)[0])
-    return point[::-1] if mirrored else point
-
-
-def _touch(f: Callable[[Array], Array], across: float | Array, up: float | Array) -> Array:
-    """The alpha for which across * alpha + up * f(alpha) is smallest, by golden section of the bits."""
-    low = np.zeros(np.broadcast_shapes(np.shape(across), np.shape(up)), dtype=np.int64)
-    high = np.full_like(low, _BITS_OF_ONE)
-    for _ in range(90):
-        step = ((high - low) * 0.3819660112501051).astype(np.int64)
-        left, right = (low + step).view(np.float64), (high - step).view(np.float64)
-        # Far to the left all is equal but for rounding: left wins only by more than that.
-        drop = across * (right - left) + up * (f(right) - f(left))
-        is_left = drop > 4e-16 * np.asarray(up)
-        low, high = np.where(is_left, low, low + step), np.where(is_left, high - step, high)
-    return low.view(np.float64)
 
 
 def find_smallest(is_enough: Callable[[Array], NDArray[np.bool_]], shape: tuple[int, ...]) -> Array:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from tacit.accounting.composition import GaussianMixture, Tilted
 from tacit.accounting.densities import Density, Floats, GaussianDensity
-from tacit.accounting.mixture import GaussianMixture, Tilted
 
 Kind = Literal["lower", "estimate", "upper"]
 

@@ -9,8 +9,7 @@ import numpy as np
 from scipy import optimize
 
 from tacit.accounting import gdp
-from tacit.accounting.accountants import Accountant, Bounds, Certifies, GroupProfile, Profile, register_accountant
-from tacit.accounting.composition import Composition, Part
+from tacit.accounting.composition import Composition, GaussianMixture, Part
 from tacit.accounting.contour import (
     JUMPS,
     LEFT,
@@ -27,10 +26,10 @@ from tacit.accounting.contour import (
     settle_epsilon,
     try_line,
 )
+from tacit.accounting.curve import Accountant, Bounds, Certifies, GroupProfile, Profile, register_accountant
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, ProductNoise, RandomizedResponse, ShuffledReports
 from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product
-from tacit.accounting.mixture import GaussianMixture
 from tacit.accounting.shuffle import report_delta
 from tacit.accounting.steps import (
     Steps,

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from scipy import optimize
 
-from tacit.accounting.accountants import Accountant, Bounds, Certifies, register_accountant
 from tacit.accounting.composition import Composition, Part
+from tacit.accounting.curve import Accountant, Bounds, Certifies, register_accountant
 from tacit.accounting.events import Event, Sampled
 from tacit.accounting.steps import Steps, atoms_of, boil_down, exact_mixture
 from tacit.errors import InvalidArgument, NotAccountable

@@ -57,11 +57,11 @@ def noise(
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
     from tacit.cli.output import note, say, say_json
-    from tacit.workflows.cautions import check_delta
     from tacit.workflows.noise import Allowance, search_for
     from tacit.workflows.numbers import RunNumbers
     from tacit.workflows.pictures import refuse_unless_drawable, save_picture
     from tacit.workflows.progress import show_status
+    from tacit.workflows.settings import check_delta
 
     refuse_unless_drawable(plot)
     _refuse_asymptotic(by, allow_asymptotic)

@@ -1,28 +1,17 @@
-"""`fit` by a recipe: features, a private preparation and a linear model; and such a model in one file.
-
-Unless its seed was fixed, the file contains nothing private and may be published. It is all that is needed to predict
-from inputs that are scaled as in training.
-"""
+"""`fit` by a recipe: features, a private preparation and a linear model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
-from torch import Tensor, nn
 
 from tacit import _validate
-from tacit.accounting.events import from_json
 from tacit.budget import Budget
 from tacit.errors import InvalidArgument
 from tacit.estimators.building_blocks import (
@@ -33,26 +22,13 @@ from tacit.estimators.building_blocks import (
     read_seed,
 )
 from tacit.features.tables import to_sparse_rows
-from tacit.guarantee import Assumption, Guarantee
-from tacit.recipes.recipe import Recipe, auto
-from tacit.recipes.run import (
-    PreparedInputs,
-    RecipePlan,
-    begin_by_recipe,
-    choose_features,
-    list_released,
-    recognise_kind,
-    restore_prepared,
-)
+from tacit.guarantee import Assumption
+from tacit.recipes.recipe import Recipe, RecipePlan, auto
+from tacit.recipes.run import PreparedInputs, begin_by_recipe, choose_features, recognise_kind
 
 AUTO = "auto"
 # Examples that are scored at once.
 _PIECE = 4096
-_MODEL = "model.safetensors"
-# Names of weights end in this; the other tensors belong to the preparation.
-_WEIGHTS = "weight"
-# The cost of the preparation, as it was emitted.
-_COST = "preparation_event"
 
 
 def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
@@ -126,101 +102,3 @@ def _list_arrays(x: Any) -> tuple[NDArray[Any], ...]:
 
 def _count(x: Any) -> int:
     return int(x.shape[0]) if sparse.issparse(x) else len(x)
-
-
-@dataclass(frozen=True)
-class ExampleForm:
-    """What a recipe must know about examples: the `shape` of images, or how many columns are `numbers`."""
-
-    shape: tuple[int, ...] | None = None
-    numbers: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class SavedModel:
-    """A model by a recipe, as `read_model` rebuilds it."""
-
-    recipe: Recipe
-    examples: ExampleForm
-    prepared: PreparedInputs
-    model: nn.Module
-    guarantee: Guarantee
-
-    @property
-    def outputs(self) -> int:
-        """The number of classes."""
-        (matrix,) = self.model.parameters()
-        return int(matrix.shape[0] if isinstance(self.model, nn.Linear) else matrix.shape[1])
-
-
-def save_model(
-    path: Path,
-    model: nn.Module,
-    prepared: PreparedInputs,
-    recipe: Recipe,
-    examples: ExampleForm,
-    guarantee: Guarantee,
-    *,
-    multiplier: float | None,
-    about: Mapping[str, str],
-) -> None:
-    """Write the file that `load` reads. `multiplier` is that of each preparation release; `about` is added to it."""
-    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
-    tensors |= list_released(prepared.preparation)
-    facts = {"recipe": asdict(recipe), "examples": asdict(examples), "multiplier": multiplier}
-    texts = {name: json.dumps(value) for name, value in facts.items()}
-    if prepared.event is not None:
-        texts[_COST] = prepared.event.to_json()
-    save_file(tensors, path, metadata={**about, **texts, "guarantee": guarantee.to_json()})
-
-
-def read_model(path: str | Path) -> SavedModel:
-    """Read the model that `save_model` wrote: from the folder of a run, or from its model.safetensors."""
-    file = Path(path) / _MODEL if Path(path).is_dir() else Path(path)
-    about, tensors = _read_file(file)
-    try:
-        return _rebuild(about, tensors)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidArgument(
-            f"{file} is damaged, or was written by another version of tacit ({type(error).__name__}: {error}). Load it "
-            "with the version that wrote it, or train again."
-        ) from error
-
-
-def _rebuild(about: dict[str, str], tensors: dict[str, Tensor]) -> SavedModel:
-    recipe, examples = Recipe(**json.loads(about["recipe"])), ExampleForm(**json.loads(about["examples"]))
-    shape = None if examples.shape is None else tuple(examples.shape)
-    guarantee = Guarantee.from_json(about["guarantee"])
-    weights = {name: value for name, value in tensors.items() if name.endswith(_WEIGHTS)}
-    arrays = {name: value.numpy() for name, value in tensors.items() if name not in weights}
-    features = choose_features(recipe.kind, shape, examples.numbers)
-    cost = from_json(about[_COST]) if _COST in about else None
-    prepared = restore_prepared(recipe, features, json.loads(about["multiplier"]), arrays, cost)
-    return SavedModel(recipe, ExampleForm(shape, examples.numbers), prepared, _make_model(prepared, weights), guarantee)
-
-
-def _read_file(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    try:
-        with safe_open(file, framework="pt") as opened:
-            about = opened.metadata() or {}
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no dict
-    except FileNotFoundError:
-        raise InvalidArgument(f"There is no {file}. Give the folder of a run, or its {_MODEL}.") from None
-    except (SafetensorError, OSError) as error:
-        raise InvalidArgument(f"{file} cannot be read as a model: {error}.") from None
-    if about.get("recipe", "auto") == "auto":
-        raise InvalidArgument(
-            f"{file} does not say how inputs become features, so it was not trained by a recipe. Load its weights into "
-            "the model that you trained: model.load_state_dict(safetensors.torch.load_file(...))."
-        )
-    return about, tensors
-
-
-def _make_model(prepared: PreparedInputs, weights: dict[str, Tensor]) -> nn.Module:
-    """The linear model with these weights."""
-    (matrix,) = weights.values()
-    is_text = prepared.kind == "text"
-    columns, outputs = (matrix.shape[0] - 2, matrix.shape[1]) if is_text else (matrix.shape[1] - 1, matrix.shape[0])
-    model = prepared.model(columns, outputs)
-    model.load_state_dict(weights)
-    return model.eval()

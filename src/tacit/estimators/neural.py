@@ -26,9 +26,10 @@ from tacit.erm.noisy_data import Descent
 from tacit.erm.reports import Reporting
 from tacit.errors import InvalidArgument
 from tacit.estimators import building_blocks as blocks
-from tacit.estimators.by_recipe import fit_by_recipe, read_model, score_by_recipe
+from tacit.estimators.by_recipe import fit_by_recipe, score_by_recipe
 from tacit.gradients.losses import Loss
 from tacit.guarantee import Assumption, Guarantee
+from tacit.recipes.run import read_model
 from tacit.stages.sampling import Poisson
 from tacit.training.fit import fit
 from tacit.training.run import PrivateRun

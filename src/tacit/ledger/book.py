@@ -1,8 +1,6 @@
-"""The rows of a ledger, each sealed by a hash of itself and of the row before; and fingerprints of data.
+"""The rows of a ledger, each sealed by a hash of itself and of the row before.
 
-A fingerprint is as private as the examples: anyone who has it and knows all examples but one can try every value of
-the last one. So none is written as it is. A ledger keys it with its own secret; reports and comparisons use a salt
-that stays in a file of the owner's.
+A fingerprint of data is keyed with the ledger's own secret before it is written (`tacit.randomness.fingerprint`).
 """
 
 from __future__ import annotations
@@ -19,9 +17,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal, Protocol, final
 
-import numpy as np
-
-from tacit.errors import BadLedger, InvalidArgument
+from tacit.errors import BadLedger
 
 VERSION = 1
 Kind = Literal["data", "budget", "reserve", "settle"]
@@ -229,44 +225,3 @@ def _user_name() -> str:
         # A user without a name, as in some containers.
         name = f"user {os.getuid()}"
     return f"{name}@{socket.gethostname()}"
-
-
-def fingerprint(*arrays: Any) -> str:
-    """A SHA-256 of the arrays' types, shapes and contents.
-
-    It is private: it confirms a guess of *all* the data. Never write it to a file: `Ledger.spend(..., fingerprint=...)`
-    keys it first, and `salted_fingerprint` is for other files.
-
-    >>> fingerprint(np.zeros(3)) == fingerprint(np.zeros(3)), fingerprint(np.zeros(3)) == fingerprint(np.zeros((3, 1)))
-    (True, False)
-    """
-    digest = hashlib.sha256()
-    for each in arrays:
-        array = np.asarray(each)
-        if array.dtype.hasobject:
-            raise InvalidArgument(
-                f"An array of Python objects ({array.dtype}) has no fingerprint. Convert its columns to numbers or "
-                "text of fixed length first."
-            )
-        digest.update(f"{array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def salted_fingerprint(salt: str, *arrays: Any) -> str:
-    """The fingerprint of a secret `salt` (hexadecimal) and the arrays: it commits to them and reveals nothing."""
-    return fingerprint(np.frombuffer(bytes.fromhex(salt), np.uint8), *arrays)
-
-
-def new_salt() -> str:
-    """A random secret of 128 bits, never derived from a seed, which readers of a run may know."""
-    return secrets.token_hex(16)
-
-
-def is_secret_salt(salt: str | None, seed: int | None) -> bool:
-    """Whether a run has a salt that nobody else knows: old versions derived it from the seed."""
-    return salt is not None and (seed is None or salt != _salt_of_seed(seed))
-
-
-def _salt_of_seed(seed: int) -> str:
-    return hashlib.sha256(f"salt {seed}".encode()).hexdigest()[:32]

@@ -8,19 +8,24 @@ deviation of about 1 (docs/recipes.md says where the numbers come from). A recip
 from __future__ import annotations
 
 import math
-import operator
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Literal
-
-import numpy as np
+from itertools import groupby
+from operator import add
+from typing import Literal
 
 from tacit import _validate
 from tacit.accounting import gdp
-from tacit.accounting.calibrate import calibrate
+from tacit.accounting.calibrate import Budget, calibrate
 from tacit.accounting.events import Event, Gaussian
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, OutOfOrder
+from tacit.ledger import Block, Course
+from tacit.methods.dpsgd import dpsgd
+from tacit.stages.mechanism import Mechanism
+from tacit.stages.noise import GaussianNoise
+from tacit.stages.sampling import Poisson
+from tacit.training.charging import make_course
+from tacit.training.plan import Plan
 
 Kind = Literal["handwriting", "image", "table", "text"]
 Preparation = Literal["none", "centring", "whitening", "word weights"]
@@ -48,9 +53,6 @@ _PREPARATIONS: dict[Kind, Preparation] = {
     "table": "whitening",
     "text": "word weights",
 }
-# Numbers of steps that a plan compares, and rows on which it measures time.
-_OTHER_STEPS = (100, 300, 1_000, 3_000)
-_TIMED_ROWS = 512
 _RELEASES: dict[Preparation, int] = {"none": 0, "centring": 1, "whitening": 2, "word weights": 1}
 
 
@@ -106,7 +108,7 @@ class Recipe:
 
     def preparation_event(self, multiplier: float) -> Event:
         """The cost of the preparation: one event per release."""
-        return reduce(operator.add, [Gaussian(multiplier)] * self.releases)
+        return reduce(add, [Gaussian(multiplier)] * self.releases)
 
 
 def auto(kind: Kind, *, population: int, epsilon: float, delta: float) -> Recipe:
@@ -143,67 +145,65 @@ def _make_recipe(kind: Kind, population: int, mu: float, steps: int) -> Recipe:
 
 
 @dataclass(frozen=True)
-class PlanRow:
-    """A number of steps, the settings that go with it, and what they give.
+class RecipePlan:
+    """All releases of a training run by a recipe, fixed before the first is drawn: the preparation, then the steps.
 
-    `signal` is the norm of the longest possible sum of clipped gradients of a lot over the norm of its noise;
-    `signal_in_all` is the same over all steps, whose noise grows with the square root of their number.
+    The run and the ledger's reservation both follow from it. `preparation` is the noise of each preparation release;
+    None if there is none.
     """
 
-    steps: int
-    lot_size: float
-    epochs: float
-    multiplier: float
-    learning_rate: float
-    signal: float
-    signal_in_all: float
-    seconds: float
-    is_recipe: bool
+    recipe: Recipe
+    budget: Budget
+    preparation: GaussianNoise | None
+    mechanism: Mechanism
+    sampling: Poisson
 
-    def facts(self) -> dict[str, Any]:
-        """The row as a dict."""
-        return asdict(self)
+    @staticmethod
+    def of(recipe: Recipe, budget: Budget) -> RecipePlan:
+        """The plan within the budget."""
+        preparation, multiplier = recipe.noise(budget.epsilon, budget.delta)
+        mechanism = dpsgd(clip_norm=recipe.clip_norm, multiplier=multiplier)
+        if preparation is not None:
+            # The published claim is about the steps alone, and the preparation costs too.
+            mechanism = replace(mechanism, method=replace(mechanism.method, claims=None))
+        plan = RecipePlan(
+            recipe,
+            budget,
+            None if preparation is None else GaussianNoise(preparation),
+            mechanism,
+            Poisson(lot_size=recipe.lot_size, population=recipe.population),
+        )
+        calibrated = recipe.event(preparation, multiplier)
+        if plan.event(recipe.steps) != calibrated:
+            raise OutOfOrder(
+                f"The noise of this recipe was calibrated for {calibrated}, but its stages would release "
+                f"{plan.event(recipe.steps)}. Nothing was drawn. Make Recipe.event match the stages."
+            )
+        return plan
 
+    @property
+    def multipliers(self) -> tuple[float | None, float]:
+        """The multipliers of each preparation release (None if there is none) and of every step."""
+        step = self.mechanism.noise.multiplier
+        assert step is not None
+        return None if self.preparation is None else self.preparation.multiplier, step
 
-def plan_steps(
-    kind: Kind, *, population: int, epsilon: float, delta: float, columns: int, classes: int
-) -> list[PlanRow]:
-    """The recipe and its neighbours with fewer and more steps, by number of steps. No data are read."""
-    recipe = auto(kind, population=population, epsilon=epsilon, delta=delta)
-    each = _time_one_row(columns, classes)
-    found = []
-    for steps in sorted({*_OTHER_STEPS, recipe.steps}):
-        other = recipe.with_steps(steps, epsilon, delta)
-        found.append(_plan_row(other, epsilon, delta, columns * classes, each, is_recipe=steps == recipe.steps))
-    return found
+    @property
+    def before(self) -> tuple[Event, ...]:
+        """The cost of each preparation release."""
+        return () if self.preparation is None else (self.preparation.event(1),) * self.recipe.releases
 
+    @property
+    def steps(self) -> Plan:
+        """The plan of the steps. Gaussian noise costs the same in any dimension, so no features are needed."""
+        return Plan(self.mechanism, self.sampling, self.recipe.steps, dimension=1, budget=self.budget)
 
-def _plan_row(recipe: Recipe, epsilon: float, delta: float, weights: int, each: float, *, is_recipe: bool) -> PlanRow:
-    multiplier = recipe.noise(epsilon, delta)[1]
-    signal = recipe.lot_size / (multiplier * math.sqrt(weights))
-    return PlanRow(
-        steps=recipe.steps,
-        lot_size=recipe.lot_size,
-        epochs=recipe.steps * recipe.rate,
-        multiplier=multiplier,
-        learning_rate=recipe.learning_rate,
-        signal=signal,
-        signal_in_all=signal * math.sqrt(recipe.steps),
-        seconds=each * recipe.lot_size * recipe.steps,
-        is_recipe=is_recipe,
-    )
+    def event(self, steps: int) -> Event:
+        """The cost of the preparation and the first `steps` steps."""
+        return reduce(add, (*self.before, self.steps.total(steps)))
 
-
-def _time_one_row(columns: int, classes: int) -> float:
-    """Seconds to fetch one row and multiply it twice on this machine: the best of five."""
-    rows = np.ones((_TIMED_ROWS, columns), dtype=np.float32)
-    weights, errors = np.ones((columns, classes), dtype=np.float32), np.ones((_TIMED_ROWS, classes), dtype=np.float32)
-    order = np.arange(_TIMED_ROWS)[::-1]
-    best = math.inf
-    for _ in range(5):
-        start = time.perf_counter()
-        lot = rows[order]
-        lot @ weights
-        errors.T @ lot
-        best = min(best, time.perf_counter() - start)
-    return best / _TIMED_ROWS
+    def course(self, *, is_repeatable: bool) -> Course:
+        """What a ledger reserves: first the preparation releases, each as a step of its own."""
+        prepares = tuple(Block(event, len(list(same))) for event, same in groupby(self.before))
+        steps = make_course(self.steps, self.recipe.steps, is_repeatable)
+        return Course((*prepares, *steps.blocks), is_repeatable)

@@ -1,37 +1,36 @@
-"""Training by a recipe: a private preparation of the features, then a linear model, in one guarantee."""
+"""Training by a recipe: a private preparation of the features, then a linear model, in one guarantee and one file.
+
+Unless its seed was fixed, the file contains nothing private and may be published. It is all that is needed to predict
+from inputs that are scaled as in training.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from itertools import groupby
 from operator import add
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from scipy import sparse
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit import methods
-from tacit.accounting.events import Event
-from tacit.budget import Budget
+from tacit.accounting.events import Event, from_json
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.features import HashedWords, Knots, PrivateCentring, PrivateWhitening, PrivateWordWeights, Scattering
 from tacit.features.tables import to_table
 from tacit.features.text import pad_words
 from tacit.guarantee import Assumption, Guarantee
-from tacit.ledger import Block, Course
-from tacit.recipes.recipe import CONSTANT, Kind, Recipe
-from tacit.stages.mechanism import Mechanism
-from tacit.stages.noise import GaussianNoise
-from tacit.stages.sampling import Poisson
-from tacit.training.charging import make_course
+from tacit.recipes.recipe import CONSTANT, Kind, Recipe, RecipePlan
 from tacit.training.fit import fit
-from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
 from tacit.training.spending import NOTHING_FITTED_BEFORE
 
@@ -50,6 +49,11 @@ AFTERWARDS = Assumption(
     "whitening also second moments) that was released first.",
 )
 LOSS = F.cross_entropy
+_MODEL = "model.safetensors"
+# Names of weights end in this; the other tensors belong to the preparation.
+_WEIGHTS = "weight"
+# The cost of the preparation, as it was emitted.
+_COST = "preparation_event"
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,67 +212,6 @@ def _add_constant_word(words: NDArray[np.float32], place: int) -> NDArray[np.flo
     return np.concatenate([words, constant], axis=2)
 
 
-@dataclass(frozen=True)
-class RecipePlan:
-    """All releases of a training run by a recipe, fixed before the first is drawn: the preparation, then the steps.
-
-    The run and the ledger's reservation both follow from it. `preparation` is the noise of each preparation release;
-    None if there is none.
-    """
-
-    recipe: Recipe
-    budget: Budget
-    preparation: GaussianNoise | None
-    mechanism: Mechanism
-    sampling: Poisson
-
-    @staticmethod
-    def of(recipe: Recipe, budget: Budget) -> RecipePlan:
-        """The plan within the budget."""
-        preparation, multiplier = recipe.noise(budget.epsilon, budget.delta)
-        plan = RecipePlan(
-            recipe,
-            budget,
-            None if preparation is None else GaussianNoise(preparation),
-            methods.dpsgd(clip_norm=recipe.clip_norm, multiplier=multiplier),
-            Poisson(lot_size=recipe.lot_size, population=recipe.population),
-        )
-        calibrated = recipe.event(preparation, multiplier)
-        if plan.event(recipe.steps) != calibrated:
-            raise OutOfOrder(
-                f"The noise of this recipe was calibrated for {calibrated}, but its stages would release "
-                f"{plan.event(recipe.steps)}. Nothing was drawn. Make Recipe.event match the stages."
-            )
-        return plan
-
-    @property
-    def multipliers(self) -> tuple[float | None, float]:
-        """The multipliers of each preparation release (None if there is none) and of every step."""
-        step = self.mechanism.noise.multiplier
-        assert step is not None
-        return None if self.preparation is None else self.preparation.multiplier, step
-
-    @property
-    def before(self) -> tuple[Event, ...]:
-        """The cost of each preparation release."""
-        return () if self.preparation is None else (self.preparation.event(1),) * self.recipe.releases
-
-    @property
-    def steps(self) -> Plan:
-        """The plan of the steps. Gaussian noise costs the same in any dimension, so no features are needed."""
-        return Plan(self.mechanism, self.sampling, self.recipe.steps, dimension=1, budget=self.budget)
-
-    def event(self, steps: int) -> Event:
-        """The cost of the preparation and the first `steps` steps."""
-        return reduce(add, (*self.before, self.steps.total(steps)))
-
-    def course(self, *, is_repeatable: bool) -> Course:
-        """What a ledger reserves: first the preparation releases, each as a step of its own."""
-        prepares = tuple(Block(event, len(list(same))) for event, same in groupby(self.before))
-        steps = make_course(self.steps, self.recipe.steps, is_repeatable)
-        return Course((*prepares, *steps.blocks), is_repeatable)
-
-
 class TrainedModel:
     """A model, the preparation of its inputs, and the guarantee of both."""
 
@@ -340,3 +283,101 @@ def _refuse_unless_planned(what: str, planned: tuple[Event, ...], event: Event |
 def make_optimizer(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
     """SGD with the learning rate and momentum of the recipe."""
     return torch.optim.SGD(model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
+
+
+@dataclass(frozen=True)
+class ExampleForm:
+    """What a recipe must know about examples: the `shape` of images, or how many columns are `numbers`."""
+
+    shape: tuple[int, ...] | None = None
+    numbers: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """A model by a recipe, as `read_model` rebuilds it."""
+
+    recipe: Recipe
+    examples: ExampleForm
+    prepared: PreparedInputs
+    model: nn.Module
+    guarantee: Guarantee
+
+    @property
+    def outputs(self) -> int:
+        """The number of classes."""
+        (matrix,) = self.model.parameters()
+        return int(matrix.shape[0] if isinstance(self.model, nn.Linear) else matrix.shape[1])
+
+
+def save_model(
+    path: Path,
+    model: nn.Module,
+    prepared: PreparedInputs,
+    recipe: Recipe,
+    examples: ExampleForm,
+    guarantee: Guarantee,
+    *,
+    multiplier: float | None,
+    about: Mapping[str, str],
+) -> None:
+    """Write the file that `load` reads. `multiplier` is that of each preparation release; `about` is added to it."""
+    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
+    tensors |= list_released(prepared.preparation)
+    facts = {"recipe": asdict(recipe), "examples": asdict(examples), "multiplier": multiplier}
+    texts = {name: json.dumps(value) for name, value in facts.items()}
+    if prepared.event is not None:
+        texts[_COST] = prepared.event.to_json()
+    save_file(tensors, path, metadata={**about, **texts, "guarantee": guarantee.to_json()})
+
+
+def read_model(path: str | Path) -> SavedModel:
+    """Read the model that `save_model` wrote: from the folder of a run, or from its model.safetensors."""
+    file = Path(path) / _MODEL if Path(path).is_dir() else Path(path)
+    about, tensors = _read_file(file)
+    try:
+        return _rebuild(about, tensors)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"{file} is damaged, or was written by another version of tacit ({type(error).__name__}: {error}). Load it "
+            "with the version that wrote it, or train again."
+        ) from error
+
+
+def _rebuild(about: dict[str, str], tensors: dict[str, Tensor]) -> SavedModel:
+    recipe, examples = Recipe(**json.loads(about["recipe"])), ExampleForm(**json.loads(about["examples"]))
+    shape = None if examples.shape is None else tuple(examples.shape)
+    guarantee = Guarantee.from_json(about["guarantee"])
+    weights = {name: value for name, value in tensors.items() if name.endswith(_WEIGHTS)}
+    arrays = {name: value.numpy() for name, value in tensors.items() if name not in weights}
+    features = choose_features(recipe.kind, shape, examples.numbers)
+    cost = from_json(about[_COST]) if _COST in about else None
+    prepared = restore_prepared(recipe, features, json.loads(about["multiplier"]), arrays, cost)
+    return SavedModel(recipe, ExampleForm(shape, examples.numbers), prepared, _make_model(prepared, weights), guarantee)
+
+
+def _read_file(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            about = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no dict
+    except FileNotFoundError:
+        raise InvalidArgument(f"There is no {file}. Give the folder of a run, or its {_MODEL}.") from None
+    except (SafetensorError, OSError) as error:
+        raise InvalidArgument(f"{file} cannot be read as a model: {error}.") from None
+    if about.get("recipe", "auto") == "auto":
+        raise InvalidArgument(
+            f"{file} does not say how inputs become features, so it was not trained by a recipe. Load its weights into "
+            "the model that you trained: model.load_state_dict(safetensors.torch.load_file(...))."
+        )
+    return about, tensors
+
+
+def _make_model(prepared: PreparedInputs, weights: dict[str, Tensor]) -> nn.Module:
+    """The linear model with these weights."""
+    (matrix,) = weights.values()
+    is_text = prepared.kind == "text"
+    columns, outputs = (matrix.shape[0] - 2, matrix.shape[1]) if is_text else (matrix.shape[1] - 1, matrix.shape[0])
+    model = prepared.model(columns, outputs)
+    model.load_state_dict(weights)
+    return model.eval()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +10,7 @@ from tacit import _validate
 from tacit.accounting import Composed, Event, PrivacyCurve, Repeated, curve, other_accountants
 from tacit.accounting.densities import Floats
 from tacit.errors import NotAccountable
+from tacit.guarantee import finite
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,3 @@ def _ask(curves: list[PrivacyCurve], by: str, delta: float) -> Numbers | None:
         return [finite(replace(one, by=by).epsilon(delta)) for one in curves]
     except NotAccountable:
         return None
-
-
-def finite(value: float) -> float | None:
-    """The number, or None for infinity, which JSON cannot hold."""
-    return float(value) if math.isfinite(value) else None

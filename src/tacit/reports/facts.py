@@ -20,8 +20,8 @@ import tacit
 from tacit.accounting import Adjacency, EpsilonDelta, PrivacyCurve, Sampled, ShuffledReports, curve
 from tacit.accounting.events import Event
 from tacit.errors import NotProven
-from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee
-from tacit.reports.curves import FALSE_ALARMS, Spending, Tradeoff, finite
+from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee, finite
+from tacit.reports.curves import FALSE_ALARMS, Spending, Tradeoff
 from tacit.reports.wording import up
 
 Facts = dict[str, Any]

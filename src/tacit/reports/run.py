@@ -11,9 +11,9 @@ from typing import Any
 from tacit.accounting import curve
 from tacit.datasets import Bounds
 from tacit.errors import InvalidArgument, TacitError
-from tacit.guarantee import Guarantee
+from tacit.guarantee import Guarantee, finite
 from tacit.ledger import is_secret_salt
-from tacit.reports.curves import Spending, Tradeoff, finite
+from tacit.reports.curves import Spending, Tradeoff
 from tacit.reports.facts import (
     Facts,
     certified_curve,

@@ -1,4 +1,4 @@
-"""Scores and their 95 % confidence intervals: of one run, and of the mean over several seeds. None costs privacy."""
+"""Scores of models and their 95 % confidence intervals: of one run, and of the mean over several seeds."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from scipy import stats
+from torch import Tensor, nn
 
-from tacit.accounting import curve, from_json
+from tacit.accounting import Event, curve, from_json
+from tacit.guarantee import finite
 from tacit.reports.facts import Facts
 from tacit.reports.wording import up
 
 # Standard deviations to the end of a 95 % interval of a normal distribution.
-_Z = 1.959964
+DEVIATIONS = 1.959964
 _NOT_SCORES = ("step", "interval", "noise_std", "event")
+# Testing needs no gradients, so memory bounds a piece, not the time.
+_PIECE = 2_000
 _CHOSEN = "This is the best of several trials, chosen by this score: expect a slightly worse score on other examples."
 
 
-def wilson_interval(share: float, count: float, z: float = _Z) -> list[float]:
+def wilson_interval(share: float, count: float, z: float = DEVIATIONS) -> list[float]:
     """The interval of Wilson 1927 for a share observed among `count` examples; 95 % for the default `z`.
 
     >>> [round(end, 4) for end in wilson_interval(0.9, 100)]
@@ -43,58 +48,8 @@ def interval_of_rmse(squared: Any) -> list[float] | None:
     values = np.asarray(squared, dtype=np.float64)
     if values.size < 2:
         return None
-    mean, half = values.mean(), _Z * values.std(ddof=1) / math.sqrt(values.size)
+    mean, half = values.mean(), DEVIATIONS * values.std(ddof=1) / math.sqrt(values.size)
     return [math.sqrt(max(0.0, mean - half)), math.sqrt(mean + half)]
-
-
-@dataclass(frozen=True)
-class NoisyShare:
-    """`part` of `whole`: two sums over several `lots`, each drawn at a `rate`, that were released with noise.
-
-    `noise_variance` (a, b, c) is the variance a + b p + c p^2 of the noise on part - p whole. Everything here is a
-    function of released and public numbers, so it costs no privacy.
-    """
-
-    part: float
-    whole: float
-    noise_variance: tuple[float, float, float]
-    lots: int
-    rate: float
-
-    @property
-    def value(self) -> float:
-        """The share, clipped to [0, 1]: noise may make either sum negative."""
-        return min(max(self.part, 0.0) / self.whole, 1.0) if self.whole > 0 else 0.0
-
-    @property
-    def noise_std(self) -> float | None:
-        """The standard deviation of the share due to noise; None if the noisy whole is not positive."""
-        if self.whole <= 0:
-            return None
-        constant, linear, square = self.noise_variance
-        return math.sqrt(constant + linear * self.value + square * self.value**2) / self.whole
-
-    @property
-    def interval(self) -> list[float]:
-        """A 95 % interval for the share in the population (Fieller 1954).
-
-        It covers the noise, the random lots, and the finite number of rows, which is estimated from the whole. A row
-        adds a number in [0, 1], so its variance is at most p (1 - p), which is exact for counts.
-        """
-        if self.whole <= 0:
-            return [0.0, 1.0]
-        # A row is in lots x rate of the lots on average; if it were in exactly one, this would be 1 / rows.
-        few = (self.lots * self.rate + 1 - self.rate) / self.whole
-        part, whole = self.value * self.whole, self.whole
-        constant, linear, square = (_Z**2 * one for one in self.noise_variance)
-        # The shares p for which (part - p whole)^2 <= z^2 (noise + few whole^2 p (1 - p)).
-        a = whole**2 * (1 + _Z**2 * few) - square
-        half_b = -(part * whole + (_Z**2 * few * whole**2 + linear) / 2)
-        c = part**2 - constant
-        if a <= 0 or half_b**2 <= a * c:
-            return [0.0, 1.0]
-        root = math.sqrt(half_b**2 - a * c)
-        return [max(0.0, (-half_b - root) / a), min(1.0, (-half_b + root) / a)]
 
 
 def interval_of_shares(values: Sequence[float], tested: int) -> list[float]:
@@ -115,7 +70,7 @@ def interval_of_errors(values: Sequence[float], own: Sequence[Sequence[float] | 
 
     None if there is one seed and no interval over test examples.
     """
-    known = [(high - low) / (2 * _Z) for low, high in filter(None, own)]
+    known = [(high - low) / (2 * DEVIATIONS) for low, high in filter(None, own)]
     if not known and len(values) < 2:
         return None
     mean = float(np.mean(values))
@@ -128,7 +83,7 @@ def _combine_variances(of_tests: float, values: Sequence[float]) -> tuple[float,
     """The variance of the mean, and the number of standard deviations to a 95 % end."""
     of_seeds = float(np.var(values, ddof=1)) / len(values) if len(values) > 1 else 0.0
     if of_seeds == 0:
-        return of_tests, _Z
+        return of_tests, DEVIATIONS
     freedom = (len(values) - 1) * ((of_tests + of_seeds) / of_seeds) ** 2
     return of_tests + of_seeds, float(stats.t.ppf(0.975, freedom))
 
@@ -310,3 +265,72 @@ def describe_precision(measure: str, interval: list[float] | None, noise_std: fl
     parts = [] if noise_std is None else [f"noise of standard deviation {format_score(measure, noise_std)}"]
     parts += [] if interval is None else [f"95 % confidence interval {format_interval(measure, interval)}"]
     return f" ({'; '.join(parts)})" if parts else ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The score of a model on test examples: `name` is "accuracy" or "rmse".
+
+    `interval` is its 95 % confidence interval for other examples of the same kind; None if unknown. If the test
+    examples are private, `noise_std` is the standard deviation of the noise on the score, and `event` its cost.
+    """
+
+    name: str
+    value: float
+    interval: list[float] | None = None
+    noise_std: float | None = None
+    event: Event | None = None
+
+    def __str__(self) -> str:
+        return describe_score(self.name, self.value)
+
+    def as_row(self) -> dict[str, Any]:
+        """The score as metrics.json holds it: without unknown parts, and None if training diverged."""
+        event = None if self.event is None else json.loads(self.event.to_json())
+        about = {"interval": self.interval, "noise_std": self.noise_std, "event": event}
+        return {self.name: finite(self.value), **{name: value for name, value in about.items() if value is not None}}
+
+    @staticmethod
+    def of_row(row: dict[str, Any]) -> Score:
+        """The score that `as_row` wrote; `ValueError` for another row."""
+        about = {name: row[name] for name in ("interval", "noise_std", "event") if name in row}
+        [(name, value)] = [(name, value) for name, value in row.items() if name not in about]
+        if "event" in about:
+            about["event"] = from_json(json.dumps(about["event"]))
+        return Score(name, math.nan if value is None else value, **about)
+
+
+def accuracy_of(model: nn.Module, inputs: Any, labels: Any) -> Score:
+    """The share of examples whose own class gets the highest output; NaN if training diverged."""
+    outputs = predict_outputs(model, inputs)
+    if outputs.isnan().any():
+        return Score("accuracy", math.nan, None)
+    return share_of(is_right(outputs, torch.from_numpy(labels)).numpy())
+
+
+def is_right(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Whether each example's own class has the highest output. Torch's argmax of NaN is 0, so NaN counts as wrong."""
+    return (outputs.argmax(1) == labels) & ~outputs.isnan().any(1)
+
+
+def share_of(right: Any) -> Score:
+    """The accuracy, from whether each answer is right."""
+    share = float(right.mean(dtype=np.float64))
+    return Score("accuracy", share, wilson_interval(share, len(right)) if len(right) else None)
+
+
+def error_of(errors: Any, unit: float) -> Score:
+    """The root mean squared error, in this unit."""
+    # If training diverged, squares may overflow.
+    with np.errstate(over="ignore", invalid="ignore"):
+        squared = np.square(errors)
+        mean = float(squared.mean())
+        ends = interval_of_rmse(squared) if math.isfinite(mean) else None
+    return Score("rmse", unit * math.sqrt(mean), None if ends is None else [unit * end for end in ends])
+
+
+def predict_outputs(model: nn.Module, inputs: Any) -> Tensor:
+    """The outputs of the model for every input, without gradients."""
+    with torch.no_grad():
+        rows = torch.from_numpy(inputs)
+        return torch.cat([model(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)])

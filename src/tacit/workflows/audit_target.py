@@ -38,17 +38,18 @@ from tacit.errors import CannotResume
 from tacit.gradients.losses import Loss
 from tacit.guarantee import Guarantee
 from tacit.models import is_own_model
-from tacit.recipes.recipe import Recipe
-from tacit.recipes.run import LOSS, PreparedInputs, RecipePlan, begin_by_recipe, make_optimizer, restore_prepared
+from tacit.recipes.recipe import Recipe, RecipePlan
+from tacit.recipes.run import LOSS, PreparedInputs, begin_by_recipe, make_optimizer, restore_prepared
 from tacit.training import checkpoint
 from tacit.training.fit import fit
 from tacit.training.folder import RunFolder
 from tacit.training.plan import Plan, Schedule
 from tacit.training.run import PrivateRun
+from tacit.workflows.defaults import network_for
 from tacit.workflows.descent import Descent, gradients_for, make_method_optimizer
 from tacit.workflows.progress import show_status, stop_on_interrupt
 from tacit.workflows.recipe import RecipeTask, make_task
-from tacit.workflows.scoring import loss_for, network_for
+from tacit.workflows.scoring import loss_for
 from tacit.workflows.settings import Settings
 
 # The key of what the neighbour test found, in a guarantee.

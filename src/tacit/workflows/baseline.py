@@ -19,12 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from tacit._files import write_atomic
+from tacit.reports.scores import Score, accuracy_of, predict_outputs
 from tacit.training.folder import RunFolder
 from tacit.workflows.audit_target import load_target
-from tacit.workflows.defaults import defaults_for
+from tacit.workflows.defaults import defaults_for, network_for
 from tacit.workflows.descent import average_weights
 from tacit.workflows.progress import show_status
-from tacit.workflows.scoring import Score, accuracy_of, loss_for, network_for, outputs_of, score
+from tacit.workflows.scoring import loss_for, score
 from tacit.workflows.settings import Settings
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Plain:
 
     def _loss_of(self, model: nn.Module, rows: Tensor) -> float:
         inputs, targets = self.train
-        return float(self.loss(outputs_of(model, inputs[rows].numpy()), targets[rows]))
+        return float(self.loss(predict_outputs(model, inputs[rows].numpy()), targets[rows]))
 
 
 @final

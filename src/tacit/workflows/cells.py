@@ -20,18 +20,18 @@ from tacit.budget import Budget
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument, TacitError
 from tacit.estimators import PrivateLinearRegression, PrivateLogisticRegression
-from tacit.guarantee import Guarantee
+from tacit.guarantee import Guarantee, finite
 from tacit.methods.registry import find_method
 from tacit.reports.cells import key_of, read_cell
-from tacit.reports.curves import finite
 from tacit.reports.facts import details_of
+from tacit.reports.scores import error_of, share_of
 from tacit.training.fit import fit
 from tacit.workflows.baseline import baseline
-from tacit.workflows.defaults import ModeName
+from tacit.workflows.defaults import network_for, resolve_settings
 from tacit.workflows.descent import Descent
 from tacit.workflows.network import make_run, set_torch_seed
-from tacit.workflows.scoring import error_of, network_for, score, share_of
-from tacit.workflows.settings import Settings, TrainOptions, resolve_settings
+from tacit.workflows.scoring import score
+from tacit.workflows.settings import ModeName, Settings, TrainOptions
 
 NON_PRIVATE = "non_private"
 CELLS = "cells"

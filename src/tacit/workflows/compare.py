@@ -24,20 +24,18 @@ from tacit.accounting.events import Unproven
 from tacit.datasets import Data
 from tacit.errors import CannotResume, Caution, InvalidArgument
 from tacit.guarantee import Status
-from tacit.ledger.book import salted_fingerprint
 from tacit.methods.choices import read_choices
 from tacit.methods.registry import find_method, list_methods
+from tacit.randomness import salted_fingerprint
 from tacit.reports.cells import key_of
 from tacit.reports.comparison import columns, competes, lines
 from tacit.reports.page import write_comparison
 from tacit.reports.wording import neighbours
-from tacit.workflows.cautions import warn_about
 from tacit.workflows.cells import NON_PRIVATE, Job
-from tacit.workflows.defaults import ModeName
-from tacit.workflows.network import DOUBTFUL, describe_data, describe_doubt, is_doubtful, make_mechanism
+from tacit.workflows.defaults import refuse_unless_fitting, resolve_settings
+from tacit.workflows.network import DOUBTFUL, describe_doubt, is_doubtful, make_mechanism
 from tacit.workflows.progress import Interrupted, show_status
-from tacit.workflows.scoring import refuse_unless_fitting
-from tacit.workflows.settings import Settings, TrainOptions, load_data, resolve_settings
+from tacit.workflows.settings import ModeName, Settings, TrainOptions, describe_data, load_data, warn_about
 from tacit.workflows.train import take_options
 from tacit.workflows.workers import count_cores, run_jobs
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,11 +16,11 @@ from tacit.accounting import curve
 from tacit.budget import Budget
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument, NotProven
-from tacit.guarantee import Assumption, Guarantee, Status
+from tacit.guarantee import Guarantee, Status
 from tacit.ledger import Ledger, Reservation
-from tacit.ledger.book import salted_fingerprint
 from tacit.methods.choices import as_texts
 from tacit.methods.registry import find_method
+from tacit.reports.scores import Score
 from tacit.reports.wording import interval, near, neighbours, step_words, up
 from tacit.stages.mechanism import Mechanism, Method
 from tacit.stages.sampling import Poisson
@@ -29,6 +28,7 @@ from tacit.training.fit import Callback, Step, fit
 from tacit.training.folder import RunFolder, find_free_folder
 from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
+from tacit.workflows.defaults import network_for, refuse_unless_fitting, resolve_settings
 from tacit.workflows.descent import Descent, describe_descent, gradients_for
 from tacit.workflows.progress import (
     Timer,
@@ -36,25 +36,27 @@ from tacit.workflows.progress import (
     stop_on_interrupt,
 )
 from tacit.workflows.scoring import (
-    Score,
     held_out_score,
     loss_for,
     lot_loss,
-    network_for,
+    read_scores,
     refuse_unless_charged,
-    refuse_unless_fitting,
     score,
     with_score,
 )
-from tacit.workflows.settings import Settings, Table, TrainOptions, resolve_settings
+from tacit.workflows.settings import (
+    NOT_FOR_RELEASE,
+    Settings,
+    Table,
+    TrainOptions,
+    add_assumptions,
+    describe_data,
+    describe_reservation,
+    resume_command,
+)
 from tacit.workflows.text import Paragraph
 
 _SECONDS_BETWEEN_SAVES = 30.0
-
-
-NOT_FOR_RELEASE = (
-    "The seed makes the noise reproducible, so anybody who knows it can remove it: do not release this model."
-)
 
 
 DOUBTFUL = (Status.REFUTED, Status.UNPROVEN)
@@ -375,44 +377,3 @@ def describe_doubt(
         f"the claim of {source} about {name} as published is {status}. {because} {instead}{exposed} Leave out "
         f"--mode {mode} for a form with a proof; see `tacit methods {name}`."
     )
-
-
-def add_assumptions(proven: Guarantee, settings: Settings, data: Data) -> Guarantee:
-    """Add what is assumed about population, scaling and test examples."""
-    source = "declared by the user" if settings.is_declared else f"the published size of {settings.data}"
-    population = Assumption("public_population", f"The population of {settings.population:,} is public: {source}.")
-    return replace(proven, assumptions=(*proven.assumptions, population, *data.assumptions))
-
-
-def describe_data(data: Data, salt: str | None) -> dict[str, Any]:
-    """What may be published about the data. The fingerprint commits to them and reveals nothing without the salt."""
-    return {
-        "example": data.example,
-        "scaling": data.scaling,
-        "source": data.source,
-        "classes": data.classes,
-        "shape": list(data.shape),
-        "test": "held out" if data.is_test_private else "public",
-        "fingerprint": None if salt is None else salted_fingerprint(salt, *data.train),
-    }
-
-
-def read_scores(folder: RunFolder) -> dict[int, Score]:
-    """The scores of a saved run, by step; none if a crash has damaged the file."""
-    try:
-        return {int(row.pop("step")): Score.of_row(row) for row in folder.read_metrics()["test"]}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return {}
-
-
-def resume_command(folder: Path) -> str:
-    """The command that resumes the run in the folder."""
-    return shlex.join(["tacit", "train", "--resume", str(folder)])
-
-
-def describe_reservation(booking: Reservation | None) -> str:
-    """What the ledger still reserves for a stopped run, and how to give it back."""
-    if booking is None:
-        return ""
-    settle = shlex.join(["tacit", "ledger", "settle", str(booking.ledger.path), booking.run])
-    return f" The ledger keeps the rest reserved; to give it back: {settle}."

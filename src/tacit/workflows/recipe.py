@@ -7,76 +7,56 @@ run takes seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, final
 
 import numpy as np
+import torch
+from torch import nn
 
 from tacit import _validate, datasets
-from tacit.budget import Budget
+from tacit.accounting import curve
+from tacit.accounting.calibrate import Budget
+from tacit.accounting.events import Event
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument
-from tacit.estimators.by_recipe import ExampleForm
-from tacit.ledger.book import new_salt
+from tacit.guarantee import FIXED_SEED, Guarantee, round_up
+from tacit.ledger import Ledger, Reservation
 from tacit.ledger.storage import storage_at
-from tacit.recipes.recipe import Kind, Recipe, auto
-from tacit.recipes.run import (
-    RecipePlan,
-    choose_features,
+from tacit.randomness import fingerprint, new_salt
+from tacit.recipes.recipe import Kind, Recipe, RecipePlan, auto
+from tacit.recipes.run import ExampleForm, RecipeRun, begin_by_recipe, choose_features, list_released, save_model
+from tacit.reports.scores import Score, accuracy_of
+from tacit.training import checkpoint
+from tacit.training.charging import refuse_unless_reserved
+from tacit.training.fit import Callback, Step, fit
+from tacit.training.folder import RunFolder, find_free_folder
+from tacit.training.lots import Lot
+from tacit.workflows.progress import TrainingProgress, make_bar, open_console, show_status, stop_on_interrupt
+from tacit.workflows.scoring import held_out_score, refuse_unless_charged, with_score
+from tacit.workflows.settings import (
+    NOT_FOR_RELEASE,
+    Settings,
+    Table,
+    TrainOptions,
+    add_assumptions,
+    describe_data,
+    resolve_delta,
+    resolve_seed,
 )
-from tacit.workflows.progress import (
-    make_bar,
-    open_console,
-)
-from tacit.workflows.settings import Settings, Table, TrainOptions, resolve_delta, resolve_seed
+from tacit.workflows.stopped import PREPARATION_EVENT, StoppedRun, stop_run
+from tacit.workflows.text import Paragraph
 
-_CHOSEN_BY_RECIPE = (
-    "--method",
-    "--mode",
-    "--set",
-    "--model",
-    "--multiplier",
-    "--lot-size",
-    "--steps",
-    "--epochs",
-    "--clip-norm",
-    "--learning-rate",
-    "--micro-batch",
-    "--momentum",
-    "--views",
-    "--averaging",
-)
 # Features are computed for so many rows at a time, between two updates of the progress bar.
 _PIECE = 1_600
+# How often the model is scored on public examples while it trains.
+_SCORES = 20
 
 Pair = tuple[Any, Any]
-
-
-def wants_recipe(asked: str | None, options: TrainOptions, data: Data, *, is_own: bool) -> bool:
-    """Whether to train by recipe: if asked for, and by default for a data set by name with an epsilon alone.
-
-    A table of one's own is trained on as it is unless a recipe is asked for, so that the model's inputs are its
-    columns. `InvalidArgument` if a recipe is asked for together with something that it chooses.
-    """
-    given = [option for option in options.list_given() if option in _CHOSEN_BY_RECIPE]
-    if asked is None:
-        return not given and not is_own and options.epsilon is not None and has_recipe(data)
-    if asked == "none":
-        return False
-    if given:
-        raise InvalidArgument(f"--recipe auto chooses {', '.join(given)} itself. Leave out one or the other.")
-    if options.epsilon is None:
-        raise InvalidArgument("--recipe auto needs --epsilon: the noise follows from it.")
-    return True
-
-
-def has_recipe(data: Data) -> bool:
-    """Whether there is an automatic recipe for such data."""
-    return data.classes is not None and (not data.vocabulary or data.is_text)
 
 
 def _find_kind(data: Data) -> Kind:
@@ -207,3 +187,253 @@ def _show_bar(total: int) -> Iterator[Callable[[int], None]]:
     with make_bar(open_console()) as bar:
         task = bar.add_task("Features", total=total, seen="")
         yield lambda count: bar.advance(task, count)
+
+
+@final
+class _ChargedRun:
+    """The steps of a run by recipe, each charged to the ledger before its noise is drawn.
+
+    In the ledger, the releases that prepare the features come first, so a step's place is offset by their number.
+    """
+
+    def __init__(self, begun: RecipeRun, booking: Reservation | None, offset: int) -> None:
+        self._run, self._booking, self._offset = begun.run, booking, offset
+        # A run can be saved between steps; Ctrl-C pressed twice ends it in the middle of one.
+        self.is_between_steps = True
+
+    @property
+    def step(self) -> int:
+        return self._run.step
+
+    def __len__(self) -> int:
+        return len(self._run)
+
+    def __iter__(self) -> Iterator[Lot]:
+        return iter(self._run)
+
+    def backward(self, lot: Lot) -> None:
+        self.is_between_steps = False
+        if self._booking is not None:
+            self._booking.begin(self._offset + self._run.step)
+        self._run.backward(lot)
+
+
+@final
+class RecipeTraining:
+    """A run by recipe from its features to its last step. `scores` holds the test scores, by step."""
+
+    def __init__(self, task: RecipeTask, folder: Path, stopped: StoppedRun | None = None) -> None:
+        self.task, self.data, self.settings = task, task.data, task.settings
+        self.folder, self.stopped = RunFolder(folder), stopped
+        self.scores: dict[int, Score] = {} if stopped is None else dict(stopped.scores)
+        self.booking = _book(task, stopped)
+        self._has_released = False
+        self.run: RecipeRun | None = None
+        self.charged: _ChargedRun | None = None
+
+    @classmethod
+    def begin(cls, data: Data, options: TrainOptions, table: Table | None) -> Self:
+        """Plan a new run. Nothing is released, charged or written yet."""
+        with show_status("Reading data"):
+            task = make_task(data, resolve_recipe(data, options, table), options.data_path)
+        return cls(task, options.out or find_free_folder(data.name))
+
+    @classmethod
+    def resume(cls, folder: Path, settings: Settings, data: Data, options: TrainOptions) -> Self:
+        """Resume a run that was stopped and saved."""
+        stopped = StoppedRun.read(RunFolder(folder), settings)
+        if options.ledger is not None:
+            settings = replace(settings, ledger=storage_at(options.ledger).saved_place)
+        return cls(make_task(data, settings, options.data_path), folder, stopped)
+
+    @property
+    def begun(self) -> RecipeRun:
+        """The run, once the preparation is released."""
+        assert self.run is not None
+        return self.run
+
+    @property
+    def model(self) -> nn.Module:
+        """The linear model over the prepared features."""
+        return self.begun.run.model
+
+    @property
+    def final_score(self) -> Score | None:
+        """The score after the last step."""
+        return self.scores.get(self.task.recipe.steps)
+
+    def go(self, callbacks: Sequence[Callback] = ()) -> bool:
+        """Prepare the features, make the remaining steps and write all files. False if Ctrl-C came first."""
+        task = self.task
+        rows, test_rows = task.compute_features()
+        with show_status("Preparing the features"):
+            if self.stopped is None:
+                self.run = self._prepare(rows)
+            else:
+                self.run = self.stopped.restore(task, rows, self.booking)
+            del rows
+            test = self.begun.prepared.of_features(test_rows)
+        self.charged = _ChargedRun(self.begun, self.booking, task.recipe.releases)
+        if not self._make_steps(self.charged, test, callbacks):
+            return False
+        if task.data.is_test_private:
+            self._score_held_out(test)
+        if self.booking is not None:
+            self.booking.settle()
+        self._write()
+        return True
+
+    def _prepare(self, rows: Any) -> RecipeRun:
+        """Charge and release what prepares the features; the run has made no step yet."""
+        task = self.task
+        self._has_released = task.recipe.releases > 0
+        for release in range(task.recipe.releases):
+            if self.booking is not None:
+                self.booking.begin(release)
+        return begin_by_recipe(
+            task.plan,
+            rows,
+            task.train[1],
+            features=None,
+            classes=task.data.classes or 2,
+            seed=task.settings.seed,
+            shape=task.image_shape,
+        )
+
+    def _make_steps(self, charged: _ChargedRun, test: torch.Tensor, callbacks: Sequence[Callback]) -> bool:
+        run, steps, is_scored = self.begun.run, self.task.recipe.steps, not self.data.is_test_private
+        progress = TrainingProgress(run.step, steps, self.task.budget.epsilon)
+        with stop_on_interrupt() as is_asked, progress:
+
+            def show_and_score(step: Step) -> bool:
+                charged.is_between_steps = True
+                if is_scored and step.number % max(1, steps // _SCORES) == 0:
+                    self._score(test)
+                    epoch = int(step.number * self.task.recipe.rate)
+                    progress.show_score(epoch, step.number, str(self.scores[step.number]))
+                progress.show_step(step.number, lambda: None, self.describe_spent)
+                return is_asked() and len(run) > 0
+
+            if not fit(charged, self.begun.optimizer, [show_and_score, *callbacks]):
+                return False
+        self.refuse_unless_reserved()
+        if is_scored:
+            self._score(test)
+        return True
+
+    def _score(self, test: torch.Tensor) -> None:
+        """Score the present weights on public examples."""
+        self.refuse_unless_reserved()
+        self.scores[self.begun.run.step] = accuracy_of(self.model, test.numpy(), self.task.test[1])
+
+    def refuse_unless_reserved(self) -> None:
+        """Raise `OutOfOrder`, before anything is shown or written, if the ledger reserved less than was drawn."""
+        if self.booking is not None:
+            run = self.begun.run
+            refuse_unless_reserved(self.booking, run.plan.total(run.step), run.guarantee().event)
+
+    def _score_held_out(self, test: torch.Tensor) -> None:
+        run = self.begun.run
+        data = replace(self.data, test=(test.numpy(), self.task.test[1]))
+        found = held_out_score(run.model, data, run, self.settings.seed)
+        with_score(self.begun.guarantee(), found)
+        refuse_unless_charged(self.booking, found)
+        if found is not None:
+            self.scores[run.step] = found
+
+    def guarantee(self) -> Guarantee:
+        """What is proven about the preparation and all steps."""
+        proven = self.begun.guarantee()
+        if self.data.is_test_private:
+            proven = with_score(proven, self.scores.get(self.begun.run.step))
+        return add_assumptions(proven, self.settings, self.data)
+
+    def metrics(self) -> dict[str, Any]:
+        """Public settings and scores, in the form of any other run."""
+        task, run = self.task, self.begun.run
+        return {
+            "settings": self.settings.public(),
+            "multiplier": run.multiplier,
+            "preparation_multiplier": task.plan.multipliers[0],
+            "steps": run.step,
+            "is_finished": run.step == task.recipe.steps,
+            "test": [{"step": step, **one.as_row()} for step, one in self.scores.items()],
+            "test_examples": None if self.data.is_test_private else len(task.test[1]),
+            "data": describe_data(self.data, self.settings.salt),
+        }
+
+    def event(self) -> Event | None:
+        """What was drawn so far; of a preparation that did not end, everything that was planned."""
+        if self.run is not None:
+            return self.run.guarantee().event
+        return self.task.plan.event(0) if self._has_released else None
+
+    def describe_spent(self) -> str:
+        """The epsilon of what was drawn so far."""
+        event = self.event()
+        return "0" if event is None else round_up(curve(event).epsilon(self.task.budget.delta))
+
+    def describe_plan(self) -> Paragraph:
+        """What is about to happen and what it will cost."""
+        recipe, budget, (preparation, step) = self.task.recipe, self.task.budget, self.task.plan.multipliers
+        lines = [
+            f"epsilon {round_up(budget.epsilon)} at delta {budget.delta:g} in total (add/remove one example, PLD).",
+            f"{recipe.steps:,} steps, lots of {recipe.lot_size:,.0f} expected out of {recipe.population:,} examples, "
+            f"multiplier {step:.4g}, clip norm {recipe.clip_norm:g}, learning rate {recipe.learning_rate:.4g}.",
+        ]
+        if preparation is not None:
+            what = "mean and second moments" if recipe.preparation == "whitening" else "mean"
+            lines.insert(
+                1, f"First the {what} of the features are released, with noise of multiplier {preparation:.4g}."
+            )
+        if self.settings.seed is not None:
+            lines.append(NOT_FOR_RELEASE)
+        if self.stopped is not None:
+            return f"Resuming {self.folder.path}", lines
+        return f"Plan: automatic recipe ({recipe.kind}) on {self.data.name}", [*lines, f"Folder: {self.folder.path}"]
+
+    def describe_stop(self, *, is_mid_step: bool) -> str:
+        """Save the run if it can be saved; say what was spent, and how to resume or start again."""
+        return stop_run(self)
+
+    def _write(self) -> None:
+        """Write the files of a finished run; the guarantee comes last, without which a folder holds no run."""
+        task, run, prepared, folder = self.task, self.begun.run, self.begun.prepared, self.folder
+        guarantee = self.guarantee()
+        weights = {name: value.contiguous() for name, value in run.model.state_dict().items()}
+        tree = {"plan": run.plan, "model": weights, "prepared": list_released(prepared.preparation)}
+        with folder.explain_errors():
+            self.settings.write(folder.path)
+            checkpoint.write(folder.path, {**tree, PREPARATION_EVENT: prepared.event})
+            save_model(
+                folder.model,
+                run.model,
+                prepared,
+                task.recipe,
+                task.examples,
+                guarantee,
+                multiplier=task.plan.multipliers[0],
+                about={"data": task.data.name},
+            )
+            folder.write_metrics(self.metrics())
+            folder.write_guarantee(guarantee)
+            folder.prepared.unlink(missing_ok=True)
+
+
+def _book(task: RecipeTask, stopped: StoppedRun | None) -> Reservation | None:
+    """The run's entry in the ledger, if there is one; `BudgetExceeded` if the ledger has no room for it."""
+    settings = task.settings
+    if settings.ledger is None:
+        return None
+    is_seeded = settings.seed is not None
+    booking = Reservation(
+        Ledger(settings.ledger),
+        task.plan.course(is_repeatable=is_seeded),
+        dataset=settings.data,
+        fingerprint=fingerprint(*task.data.train),
+        about={"method": "dpsgd", "recipe": "auto", "violations": [FIXED_SEED] if is_seeded else []},
+        run=None if stopped is None else stopped.booked_as,
+    )
+    if stopped is None:
+        booking.check()
+    return booking

@@ -1,26 +1,32 @@
-"""The options of a training run, the settings that follow from them, and how settings are saved with the run."""
+"""The options of a training run, the settings that follow from them, and what is said about them.
+
+Warnings about public numbers are `Caution`s: what is proven holds all the same. They are shown to whoever trains and
+released nowhere, because the number of examples is private.
+"""
 
 from __future__ import annotations
 
 import json
+import shlex
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 
 from tacit import _validate, datasets
-from tacit.datasets import EXAMPLE, FORMATS, Bounds, Data, TrainingDefaults, is_table, load_table
-from tacit.errors import CannotResume, InvalidArgument
-from tacit.ledger.book import is_secret_salt, new_salt
-from tacit.ledger.storage import storage_at
+from tacit.datasets import EXAMPLE, FORMATS, Bounds, Data, is_table, load_table
+from tacit.errors import CannotResume, Caution, InvalidArgument
+from tacit.guarantee import Assumption, Guarantee
+from tacit.ledger import Reservation
 from tacit.methods.choices import Value, as_texts, read_choices
-from tacit.methods.registry import find_method, list_gradient_names
+from tacit.methods.registry import find_method
+from tacit.randomness import is_secret_salt, salted_fingerprint
 from tacit.recipes.recipe import Kind, Preparation, Recipe
 from tacit.training.folder import RunFolder
-from tacit.workflows.cautions import ignore_cautions
-from tacit.workflows.defaults import ModeName, defaults_for
-from tacit.workflows.numbers import RunNumbers
 
 _SECRET = ("seed", "data_path", "ledger", "salt", "table")
 # Left out of public settings if all values of a row are these defaults.
@@ -30,13 +36,20 @@ _USUAL: tuple[dict[str, Any], ...] = (
     {"momentum": 0.0, "views": 1, "averaging": 0.0},
 )
 _VERSION = 1
-# Above this learning rate, steps overflow single precision.
-_NO_STEP = 1e30
+ModeName = Literal["rigorous", "paper"]
 ARRAYS = "arrays"
-# Channels, height and width.
-_IMAGE_DIMENSIONS = 3
-# With several views of each image, so many examples go through the model at once.
-_VIEWED_AT_ONCE = 256
+
+NOT_FOR_RELEASE = (
+    "The seed makes the noise reproducible, so anybody who knows it can remove it: do not release this model."
+)
+
+
+@contextmanager
+def ignore_cautions() -> Iterator[None]:
+    """Load data without warnings: `warn_about` gives them later, when the options are known."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,14 +188,14 @@ def _check_settings(settings: Settings) -> Settings:
     for name in ("delta", "lot_size", "clip_norm", "learning_rate"):
         _validate.positive(name, getattr(settings, name))
     for name in ("epsilon", "multiplier"):
-        _validate.positive(name, _or_default(getattr(settings, name), 1.0))
+        _validate.positive(name, or_default(getattr(settings, name), 1.0))
     for name in ("momentum", "averaging"):
-        _check_share(name, getattr(settings, name))
+        check_share(name, getattr(settings, name))
     for name in ("population", "steps", "views"):
         _validate.count(name, getattr(settings, name))
     _validate.open_unit("delta", settings.delta)
-    _validate.count("micro_batch", _or_default(settings.micro_batch, 1))
-    _validate.count("seed", _or_default(settings.seed, 0), at_least=0)
+    _validate.count("micro_batch", or_default(settings.micro_batch, 1))
+    _validate.count("seed", or_default(settings.seed, 0), at_least=0)
     if settings.table is not None and settings.table.keys() != {"path", "target", "bounds", "folder"}:
         raise InvalidArgument("table must hold path, target, bounds and folder")
     texts = [settings.data, settings.method, settings.model, *(settings.table or {}).values()]
@@ -291,86 +304,6 @@ def _refuse_unless_named(name: str, *, has_table_options: bool) -> None:
         )
 
 
-def resolve_settings(data: Data, options: TrainOptions, table: Table | None = None) -> Settings:
-    """Fill in what was not given from the defaults of the data set; `InvalidArgument` for values out of range."""
-    defaults = defaults_for(data, options.model)
-    method, mode = _find_gradient_method(options.method), options.mode or "rigorous"
-    population = _validate.count("population", _or_default(options.population, data.population))
-    # If the population is smaller than the default lot, a lot is a tenth of it.
-    lot_size = _or_default(options.lot_size, defaults.lot_size if defaults.lot_size <= population else population / 10)
-    epochs = options.epochs if options.epochs is not None or options.steps is not None else defaults.epochs
-    numbers = RunNumbers(options.multiplier, None, lot_size, population, options.steps, epochs)
-    numbers.sampling_rate()
-    views = _resolve_views(options, defaults, data)
-    default_rate = defaults.adam_rate if method == "noisy_adam" else defaults.learning_rate
-    return Settings(
-        data=data.name,
-        data_path=None if options.data_path is None else str(options.data_path.absolute()),
-        method=method,
-        model=_resolve_model(options.model) or defaults.model,
-        epsilon=_resolve_epsilon(options),
-        delta=resolve_delta(options.delta, population),
-        multiplier=options.multiplier,
-        lot_size=float(lot_size),
-        population=population,
-        is_declared=options.population is not None or table is not None,
-        steps=numbers.step_count(),
-        clip_norm=_validate.positive("clip_norm", _or_default(options.clip_norm, defaults.clip_norm)),
-        learning_rate=_validate.positive(
-            "learning_rate", _or_default(options.learning_rate, default_rate), below=_NO_STEP
-        ),
-        micro_batch=_resolve_micro_batch(options, views),
-        seed=resolve_seed(options.seed),
-        ledger=None if options.ledger is None else storage_at(options.ledger).saved_place,
-        mode=mode,
-        table=table,
-        salt=new_salt(),
-        choices=_resolve_choices(method, mode, options.set or ()),
-        momentum=_resolve_momentum(options.momentum, defaults, method),
-        views=views,
-        averaging=_check_share("averaging", _or_default(options.averaging, defaults.averaging)),
-    )
-
-
-def _resolve_choices(method: str, mode: ModeName, texts: tuple[str, ...]) -> dict[str, Value]:
-    """Parse the options of the method; make the method once, so that options that do not fit are refused now."""
-    if not texts:
-        return {}
-    chosen = read_choices(method, texts)
-    find_method(method).load()(mode=mode, **chosen)
-    return chosen
-
-
-def _resolve_model(name: str | None) -> str | None:
-    """The name of a model; FILE:FUNCTION with the absolute path of the file, so that a run resumes from anywhere."""
-    if name is None or ":" not in name:
-        return name
-    path, _, function = name.rpartition(":")
-    return f"{Path(path).expanduser().absolute()}:{function}"
-
-
-def _find_gradient_method(name: str | None) -> str:
-    chosen = find_method(name or "dpsgd")
-    if chosen.kind != "gradient":
-        raise InvalidArgument(
-            f"{chosen.name} trains linear models without per-example gradients of a network: use it from "
-            f"tacit.estimators. `tacit train` takes {', '.join(list_gradient_names())}."
-        )
-    return chosen.name
-
-
-def _resolve_epsilon(options: TrainOptions) -> float | None:
-    if (options.epsilon is None) == (options.multiplier is None):
-        given = "Both --epsilon and --multiplier were" if options.epsilon is not None else "No --epsilon was"
-        raise InvalidArgument(
-            f"{given} given, and exactly one of --epsilon and --multiplier determines the noise. Give --epsilon (and "
-            "--delta) to have the multiplier computed from the budget, or --multiplier."
-        )
-    if options.multiplier is not None:
-        _validate.positive("multiplier", options.multiplier)
-    return None if options.epsilon is None else _validate.positive("epsilon", options.epsilon)
-
-
 def resolve_delta(delta: float | None, population: int) -> float:
     """The given delta; by default 1e-5, or a tenth of 1 / population if that is less."""
     return min(1e-5, 0.1 / population) if delta is None else _validate.open_unit("delta", delta)
@@ -381,31 +314,81 @@ def resolve_seed(seed: float | None) -> int | None:
     return None if seed is None else _validate.count("seed", seed, at_least=0)
 
 
-def _resolve_views(options: TrainOptions, defaults: TrainingDefaults, data: Data) -> int:
-    views = _validate.count("views", _or_default(options.views, defaults.views))
-    if views > 1 and len(data.shape) != _IMAGE_DIMENSIONS:
-        raise InvalidArgument(f"--views shifts images, and {data.name} has no images. Leave it out.")
-    return views
-
-
-def _resolve_micro_batch(options: TrainOptions, views: int) -> int | None:
-    if options.micro_batch is not None:
-        return _validate.count("micro_batch", options.micro_batch)
-    return None if views == 1 else _VIEWED_AT_ONCE
-
-
-def _resolve_momentum(momentum: float | None, defaults: TrainingDefaults, method: str) -> float:
-    if method != "noisy_adam":
-        return _check_share("momentum", _or_default(momentum, defaults.momentum))
-    if momentum is not None:
-        raise InvalidArgument(f"Adam has its own momentum. Leave out --momentum {momentum:g}, or use another method.")
-    return 0.0
-
-
-def _check_share(name: str, value: Any) -> float:
+def check_share(name: str, value: Any) -> float:
     """A number in [0, 1)."""
     return 0.0 if value == 0 else _validate.open_unit(name, value)
 
 
-def _or_default(value: float | None, default: float) -> float:
+def or_default(value: float | None, default: float) -> float:
+    """The value, or the default if none was given."""
     return default if value is None else value
+
+
+def add_assumptions(proven: Guarantee, settings: Settings, data: Data) -> Guarantee:
+    """Add what is assumed about population, scaling and test examples."""
+    source = "declared by the user" if settings.is_declared else f"the published size of {settings.data}"
+    population = Assumption("public_population", f"The population of {settings.population:,} is public: {source}.")
+    return replace(proven, assumptions=(*proven.assumptions, population, *data.assumptions))
+
+
+def describe_data(data: Data, salt: str | None) -> dict[str, Any]:
+    """What may be published about the data. The fingerprint commits to them and reveals nothing without the salt."""
+    return {
+        "example": data.example,
+        "scaling": data.scaling,
+        "source": data.source,
+        "classes": data.classes,
+        "shape": list(data.shape),
+        "test": "held out" if data.is_test_private else "public",
+        "fingerprint": None if salt is None else salted_fingerprint(salt, *data.train),
+    }
+
+
+def resume_command(folder: Path) -> str:
+    """The command that resumes the run in the folder."""
+    return shlex.join(["tacit", "train", "--resume", str(folder)])
+
+
+def describe_reservation(booking: Reservation | None) -> str:
+    """What the ledger still reserves for a stopped run, and how to give it back."""
+    if booking is None:
+        return ""
+    settle = shlex.join(["tacit", "ledger", "settle", str(booking.ledger.path), booking.run])
+    return f" The ledger keeps the rest reserved; to give it back: {settle}."
+
+
+def warn_about(data: Data, settings: Settings) -> None:
+    """Warn of a population that does not fit the data, and of a large delta."""
+    for text in (_compare_size(data, settings), check_delta(settings.delta, settings.population)):
+        if text is not None:
+            warnings.warn(text, Caution, stacklevel=3)
+
+
+def check_delta(delta: float, population: int) -> str | None:
+    """A warning if delta is so large that the guarantee says little; else None."""
+    if delta * population < 1:
+        return None
+    return (
+        f"delta {delta:g} is not below 1/{population:,}, one over the population: publishing one example in full would "
+        "satisfy it, whatever epsilon is. Leave --delta out, or choose one far below."
+    )
+
+
+def _compare_size(data: Data, settings: Settings) -> str | None:
+    """A warning if there are more or fewer examples than the population says. It does not say how many."""
+    found = data.compare_size(settings.population, is_declared=settings.is_declared)
+    if found is None:
+        return None
+    holds = f"The guarantee holds all the same, but lots will have {found} examples than planned, with the same noise."
+    lots = "" if settings.recipe is not None else ", and a --lot-size that fits"
+    if settings.is_declared:
+        where = "as rows in the bounds, or with --population" if settings.table is not None else "with --population"
+        return (
+            f"{data.name} has far {found} training examples than the declared population of {settings.population:,}. "
+            f"{holds} If their approximate number may be public, declare it {where}{lots}. This message was computed "
+            "from private rows and is not for release."
+        )
+    return (
+        f"this copy of {data.name} is not the published one: it has {found} training examples than the published "
+        f"{settings.population:,}. {holds} If their number may be public, declare it with --population{lots}."
+    )

@@ -18,10 +18,9 @@ from tacit.datasets import Data
 from tacit.errors import Caution, InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.ledger import Reservation
-from tacit.reports.scores import describe_precision
+from tacit.reports.scores import Score, describe_precision, predict_outputs
 from tacit.training.fit import Callback
 from tacit.training.folder import RunFolder, refuse_unless_free
-from tacit.workflows.cautions import warn_about
 from tacit.workflows.ledger import standing
 from tacit.workflows.network import NetworkTraining
 from tacit.workflows.progress import (
@@ -29,15 +28,15 @@ from tacit.workflows.progress import (
     explain_interrupt,
     show_status,
 )
-from tacit.workflows.recipe import wants_recipe
-from tacit.workflows.recipe_training import RecipeTraining
-from tacit.workflows.scoring import (
-    Score,
-    outputs_of,
-)
-from tacit.workflows.settings import Settings, TrainOptions, load_data
+from tacit.workflows.recipe import RecipeTraining
+from tacit.workflows.settings import Settings, TrainOptions, load_data, warn_about
 from tacit.workflows.text import Paragraph, join_paragraphs
 
+# Options that a recipe chooses.
+_CHOSEN_BY_RECIPE = (
+    *("--method", "--mode", "--set", "--model", "--multiplier", "--lot-size", "--steps", "--epochs"),
+    *("--clip-norm", "--learning-rate", "--micro-batch", "--momentum", "--views", "--averaging"),
+)
 Announce = Callable[[Sequence[Paragraph]], None]
 
 
@@ -119,13 +118,32 @@ def _begin(source: Any, options: TrainOptions, recipe: str | None) -> Training:
             data, table = load_data(source, options)
         is_own = table is not None or not isinstance(source, str)
         training: Training
-        if wants_recipe(recipe, options, data, is_own=is_own):
+        if _wants_recipe(recipe, options, data, is_own=is_own):
             training = RecipeTraining.begin(data, options, table)
         else:
             with show_status("Accounting"):
                 training = NetworkTraining.begin(data, options, table)
         warn_about(data, training.settings)
         return training
+
+
+def _wants_recipe(asked: str | None, options: TrainOptions, data: Data, *, is_own: bool) -> bool:
+    """Whether to train by recipe: if asked for, and by default for a data set by name with an epsilon alone.
+
+    A table of one's own is trained on as it is unless a recipe is asked for, so that the model's inputs are its
+    columns. `InvalidArgument` if a recipe is asked for together with something that it chooses.
+    """
+    given = [option for option in options.list_given() if option in _CHOSEN_BY_RECIPE]
+    if asked is None:
+        has_recipe = data.classes is not None and (not data.vocabulary or data.is_text)
+        return has_recipe and not given and not is_own and options.epsilon is not None
+    if asked == "none":
+        return False
+    if given:
+        raise InvalidArgument(f"--recipe auto chooses {', '.join(given)} itself. Leave out one or the other.")
+    if options.epsilon is None:
+        raise InvalidArgument("--recipe auto needs --epsilon: the noise follows from it.")
+    return True
 
 
 def _resume(data: Any, options: TrainOptions, folder: Path) -> Training:
@@ -175,7 +193,7 @@ class TrainedRun:
         """Classes, or numbers in the target's unit, for inputs that are scaled as `tacit.datasets` scales them."""
         if self.settings.recipe is not None:
             return tacit.load(self.folder).predict(inputs)
-        outputs = outputs_of(self.model, np.asarray(inputs, dtype=self.data.train[0].dtype))
+        outputs = predict_outputs(self.model, np.asarray(inputs, dtype=self.data.train[0].dtype))
         return (outputs * self.data.unit).numpy() if self.data.classes is None else outputs.argmax(1).numpy()
 
     def report(self, out: str | Path | None = None) -> Path:

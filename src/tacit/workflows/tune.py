@@ -23,26 +23,20 @@ from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.ledger import Ledger
 from tacit.methods.choices import as_texts
+from tacit.reports.scores import Score
 from tacit.reports.wording import neighbours, up
 from tacit.stages.noise import GaussianNoise
 from tacit.training.fit import fit
 from tacit.training.folder import RunFolder, find_free_folder, refuse_unless_free
 from tacit.training.tuning import Choices, LogUniform, Search, Space, Trial, Tuned, combinations, scaled_to
 from tacit.training.tuning import tune as search_privately
-from tacit.workflows.cautions import warn_about
+from tacit.workflows.defaults import network_for, resolve_settings
 from tacit.workflows.descent import Descent
 from tacit.workflows.ledger import standing
-from tacit.workflows.network import (
-    NOT_FOR_RELEASE,
-    add_assumptions,
-    make_mechanism,
-    make_plan,
-    make_run,
-    set_torch_seed,
-)
+from tacit.workflows.network import make_mechanism, make_plan, make_run, set_torch_seed
 from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
-from tacit.workflows.scoring import Score, held_out_score, network_for, score, with_score
-from tacit.workflows.settings import Settings, TrainOptions, load_data, resolve_settings
+from tacit.workflows.scoring import held_out_score, score, with_score
+from tacit.workflows.settings import NOT_FOR_RELEASE, Settings, TrainOptions, add_assumptions, load_data, warn_about
 from tacit.workflows.text import Paragraph, join_paragraphs
 from tacit.workflows.train import Announce, take_options
 

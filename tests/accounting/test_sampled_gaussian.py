@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tacit.accounting import mixture as module
-from tacit.accounting.mixture import GaussianMixture, log_decay
+from tacit.accounting import composition as module
+from tacit.accounting.composition import GaussianMixture, log_decay
 
 LONG = np.longdouble
 

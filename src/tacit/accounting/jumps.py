@@ -1,0 +1,125 @@
+"""Outcomes in which one step has a large loss, apart from the rest: together they are hidden by rounding."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.accounting.composition import (
+    ROUNDING,
+    Complexes,
+    Composition,
+    Moments,
+    Part,
+    characteristic,
+    gaussian_moments,
+    mean_and_variance,
+)
+from tacit.accounting.losses import LossAtoms
+
+
+@dataclass(frozen=True, eq=False)
+class Jumps:
+    """Outcomes with at least one large step: M^T minus the core, which is M^T without large losses.
+
+    Where a few large steps make up delta, nearly all of M^T is the core, so rounding would hide them. Core and jumps
+    have different scales, so each gets a line of its own. `large` holds the large losses of each part of `small`, or
+    None.
+    """
+
+    small: Composition
+    large: tuple[LossAtoms | None, ...]
+
+    @property
+    def mu(self) -> float:
+        return self.small.mu
+
+    def mass(self) -> float:
+        return min(1.0, math.exp(min(self.cumulants(0.0)[0], 0.0)))
+
+    def cumulants(self, c: float) -> tuple[float, float, float]:
+        """With rho = log M^T - log core^T: log (M^T - core^T) = log core^T + log(e^rho - 1), and derivatives."""
+        value, slope, curvature = self.small.cumulants(c)
+        rho, rho_1, rho_2 = 0.0, 0.0, 0.0
+        for (part, times), large in zip(self.small.parts, self.large, strict=True):
+            if large is None:
+                continue
+            core, rest = part.tilted(c, 0.0), large.tilted(c, 0.0)
+            ratio = math.exp(min(rest.log_total - core.log_total, 300.0))
+            (mean_c, var_c), (mean_r, var_r) = mean_and_variance(core), mean_and_variance(rest)
+            first = ratio * (mean_r - mean_c)
+            second = ratio * ((mean_r - mean_c) ** 2 + var_r - var_c)
+            rho += times * math.log1p(ratio)
+            rho_1 += times * first / (1 + ratio)
+            rho_2 += times * (second / (1 + ratio) - (first / (1 + ratio)) ** 2)
+        rho = max(rho, 1e-300)
+        gain = 1 / -math.expm1(-rho)
+        log_excess = rho + math.log(-math.expm1(-rho))
+        return (
+            value + log_excess,
+            slope + rho_1 * gain,
+            curvature + rho_2 * gain + rho_1**2 * gain * (1 - gain),
+        )
+
+    def points(self, c: float, reach: float) -> int:
+        return self.small.points(c, reach) + sum(large.loss.size for large in self.large if large is not None)
+
+    def log_decay(self, c: float, t: float) -> float:
+        return -0.5 * (self.mu * t) ** 2
+
+    def moments(self, c: float, spacing: float, rows: int, stride: int) -> Moments:
+        """core^T (exp(T log(1 + R)) - 1) with R = rest / core: no subtraction of nearly equal numbers."""
+        log_scale, log_core = gaussian_moments(self.mu, c, spacing, rows * stride)
+        growth = np.zeros(rows * stride, dtype=np.complex128)
+        core_doubt = np.full(rows * stride, 32 * ROUNDING)
+        rest_doubt = np.zeros(rows * stride)
+        for (part, times), large in zip(self.small.parts, self.large, strict=True):
+            core = part.tilted(c, 0.0)
+            phi = characteristic(core.weight, core.loss, spacing, rows, stride)
+            size = np.maximum(np.abs(phi), ROUNDING)
+            log_scale += times * core.log_total
+            log_core += times * np.log(phi + 1e-300)
+            core_doubt += times * ROUNDING / size
+            if large is None:
+                continue
+            rest = large.tilted(c, 0.0)
+            weight = math.exp(min(rest.log_total - core.log_total, 300.0))
+            ratio = weight * characteristic(rest.weight, rest.loss, spacing, rows, stride) / (phi + 1e-300)
+            growth += times * _log1p(ratio)
+            rest_doubt += (
+                times * 4 * ROUNDING * (weight + np.abs(ratio)) / (size * np.maximum(np.abs(1 + ratio), ROUNDING))
+            )
+        top = self.cumulants(c)[0] - log_scale
+        little = np.abs(growth) < 1
+        shifted = np.exp(np.minimum(log_core.real - top, 700.0) + 1j * log_core.imag)
+        # Where the core has vanished, growth is huge; only its product with the core is finite.
+        raised = np.exp(np.minimum(log_core.real + growth.real - top, 700.0) + 1j * (log_core.imag + growth.imag))
+        values = np.where(little, shifted * np.expm1(np.where(little, growth, 0.0)), raised - shifted)
+        doubts = np.abs(values) * core_doubt + np.abs(raised) * rest_doubt
+        return Moments(log_scale + top, values, doubts)
+
+
+def separate(whole: Composition, threshold: float) -> tuple[Composition, Jumps] | None:
+    """Split into core (no loss above the threshold) and jumps (the rest); None if one of them is empty."""
+    small: list[tuple[Part, int]] = []
+    large: list[LossAtoms | None] = []
+    for part, times in whole.parts:
+        if not isinstance(part, LossAtoms):
+            return None
+        low, high = part.cut(threshold)
+        if low is None:
+            return None
+        small.append((low, times))
+        large.append(high)
+    if all(high is None for high in large):
+        return None
+    core = Composition(tuple(small), whole.mu)
+    return core, Jumps(core, tuple(large))
+
+
+def _log1p(z: Complexes) -> Complexes:
+    """log(1 + z), accurate for small complex z."""
+    real = 0.5 * np.log1p(np.maximum(z.real * (2 + z.real) + z.imag**2, -1 + 1e-16))
+    return np.asarray(real + 1j * np.arctan2(z.imag, 1 + z.real))

@@ -1,0 +1,138 @@
+"""A run by recipe that was stopped between two steps: how it is saved, and how it is resumed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from tacit.accounting.events import Event, from_json
+from tacit.errors import CannotResume, InvalidArgument
+from tacit.guarantee import round_up
+from tacit.ledger import Reservation
+from tacit.recipes.run import LOSS, RecipeRun, list_released, make_optimizer, restore_prepared
+from tacit.reports.scores import Score
+from tacit.reports.settings import command_of
+from tacit.training import checkpoint
+from tacit.training.folder import RunFolder
+from tacit.training.journal import lost_steps
+from tacit.training.run import PrivateRun
+from tacit.workflows.scoring import read_scores
+from tacit.workflows.settings import Settings, describe_reservation, resume_command
+
+if TYPE_CHECKING:
+    from tacit.workflows.recipe import RecipeTask, RecipeTraining
+
+PREPARATION_EVENT = "preparation_event"
+_BOOKED_AS = "entered"
+
+
+@dataclass(frozen=True, eq=False)
+class StoppedRun:
+    """The released preparation of a stopped run, its event, and the scores so far.
+
+    Its steps are saved like those of any other run. `event` is None if nothing was released, and for folders of
+    earlier versions, which do not hold it. `booked_as` is the name of the run in its ledger, if there is one.
+    """
+
+    folder: RunFolder
+    arrays: Mapping[str, NDArray[np.float32]]
+    event: Event | None
+    scores: Mapping[int, Score]
+    booked_as: str | None
+
+    @staticmethod
+    def read(folder: RunFolder, settings: Settings) -> StoppedRun:
+        """Read what `stop_run` saved. `CannotResume` if the run is finished or has no budget left."""
+        unseeded = {**asdict(settings), "seed": None}
+        again = f"Another run, with fresh noise and a cost of its own: {command_of(unseeded, with_paths=True)}"
+        if not folder.prepared.is_file():
+            raise CannotResume(f"{folder.path} holds a finished run: there is nothing to resume. {again}")
+        try:
+            with safe_open(folder.prepared, framework="np") as opened:
+                about = opened.metadata() or {}
+                arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no dict
+            event = from_json(about[PREPARATION_EVENT]) if PREPARATION_EVENT in about else None
+        except (SafetensorError, OSError, InvalidArgument) as error:
+            raise CannotResume(f"{folder.prepared} cannot be read: {error}. {again}") from error
+        tree = checkpoint.read(folder.path, (), needs=checkpoint.RUN)
+        done = sum(times for _, times in tree["events"])
+        if tree["seed"] is None and lost_steps(folder.path, done, Counter(tree["lost"])).total():
+            raise CannotResume(
+                f"{folder.path} was saved after step {done:,} and made more steps since that were not saved. A recipe "
+                f"spends its whole budget, so nothing is left to pay for lost steps. {again}"
+            )
+        return StoppedRun(folder, arrays, event, read_scores(folder), about.get(_BOOKED_AS))
+
+    def restore(self, task: RecipeTask, rows: Any, booking: Reservation | None) -> RecipeRun:
+        """The run where it stopped, on features prepared by what was released then; nothing is released now."""
+        prepared = restore_prepared(task.recipe, task.features, task.plan.multipliers[0], self.arrays, self.event)
+        model = prepared.model(rows.shape[1], task.data.classes or 2)
+        optimizer = make_optimizer(task.recipe, model)
+        data = prepared.of_features(rows), torch.from_numpy(task.train[1])
+        run = PrivateRun.resume(self.folder.path, model, LOSS, data=data, optimizer=optimizer)
+        if booking is not None:
+            _resume_booking(booking, task, run.step)
+        return RecipeRun(prepared, run, optimizer)
+
+
+def _resume_booking(booking: Reservation, task: RecipeTask, done: int) -> None:
+    before = task.recipe.releases
+    start, stop = before + done, before + task.recipe.steps
+    known = booking.resume(start, stop, drawn=[(0, start)])
+    if known.stop < stop:
+        booking.settle()
+        raise CannotResume(
+            f"{booking.ledger.path} has room for {known.stop - start:,} of the {stop - start:,} remaining steps. Raise "
+            "the budget of its data set, then resume."
+        )
+
+
+def stop_run(training: RecipeTraining) -> str:
+    """Save a run that Ctrl-C stopped, if that is possible; say what was spent, and how to resume or start again."""
+    booking, budget, run = training.booking, training.task.budget, training.run
+    total = f"of {round_up(budget.epsilon)} at delta {budget.delta:g}"
+    resume = f"Resume with: {resume_command(training.folder.path)}"
+    if run is not None and training.charged is not None and training.charged.is_between_steps:
+        training.refuse_unless_reserved()
+        _save(training, run)
+        return (
+            f"Stopped after step {run.run.step:,} of {run.run.steps:,} and saved. Spent so far: epsilon "
+            f"{training.describe_spent()} {total}; if intermediate results made you stop, count the full planned "
+            f"budget.{describe_reservation(booking)} {resume}"
+        )
+    if run is None and training.stopped is not None:
+        return f"Stopped before the next step: nothing more was released, and nothing more was spent. {resume}"
+    again = f"Start again with: {command_of(asdict(training.settings), with_paths=True)}"
+    if training.event() is None:
+        return f"Stopped before any noise was drawn: nothing is released, spent or written. {again}"
+    charged = ""
+    if booking is not None:
+        booking.settle()
+        charged = f" {booking.ledger.path} is charged for that as run {booking.run}, and for no more."
+    where = "the release that prepares the features" if run is None else "a step"
+    return (
+        f"Stopped in the middle of {where}. That was not saved, so this run cannot be resumed, and the noise that was "
+        f"drawn is lost. Spent: epsilon {training.describe_spent()} {total}.{charged} {again}"
+    )
+
+
+def _save(training: RecipeTraining, run: RecipeRun) -> None:
+    """Write everything that resuming needs. The steps come last: without them there is nothing to resume."""
+    folder, booking, cost = training.folder, training.booking, run.prepared.event
+    about = {} if cost is None else {PREPARATION_EVENT: cost.to_json()}
+    if booking is not None:
+        about[_BOOKED_AS] = booking.run
+    with folder.explain_errors():
+        training.settings.write(folder.path)
+        save_file(list_released(run.prepared.preparation), folder.prepared, metadata=about)
+        run.run.save(folder.path, run.optimizer)
+    folder.write_metrics(training.metrics())
+    folder.write_guarantee(training.guarantee())
