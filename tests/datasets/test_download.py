@@ -13,12 +13,13 @@ from importlib import import_module
 
 import pytest
 
-from tacit.datasets import SHIPPED, Remote, Source, _find, load
+from tacit.datasets import SHIPPED, Remote, Source, load
 from tacit.datasets._download import fetch
+from tacit.datasets._files import find_dataset
 from tacit.errors import DataMissing, InvalidArgument
 
 CONTENT = b"-1 3:1\n+1 1:1\n"
-SOURCES = {name: _find(name).source for name in SHIPPED if _find(name).source.remotes}
+SOURCES = {name: find_dataset(name).source for name in SHIPPED if find_dataset(name).source.remotes}
 
 
 def replace_source(monkeypatch, name, source):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from support.published_files import CARD, PUBLISHED, write_published
-from tacit.datasets import SHIPPED, _find, imdb, is_kept, load, load_words, read_from
+from tacit.datasets import SHIPPED, imdb, is_kept, load, load_words, read_from
+from tacit.datasets._files import find_dataset
 from tacit.errors import InvalidArgument
 
 # Few rows are enough to tell how files are read; that they are too few is tested where it is said.
@@ -44,7 +45,7 @@ def rows(data) -> int:
 
 
 def test_every_data_set_with_files_is_among_those_tried_here():
-    assert {*PUBLISHED} == {name for name in SHIPPED if _find(name).read is not None}
+    assert {*PUBLISHED} == {name for name in SHIPPED if find_dataset(name).read is not None}
 
 
 @pytest.mark.parametrize(("name", "folder"), FOLDERS)
@@ -192,7 +193,7 @@ def test_the_page_about_data_tells_every_file_and_folder(name):
     rows_of_table = dict(re.findall(r"^\| ([\w-]+) \| (.*)$", page, re.MULTILINE))
     # Two rows refer to another one.
     told = rows_of_table[name] + rows_of_table[{"adult": "a9a", "fashion-mnist": "mnist"}.get(name, name)]
-    dataset = _find(name)
+    dataset = find_dataset(name)
     files = re.findall(r"[\w*+-]+(?:\.[\w*-]+)+", dataset.files)
     assert files
     assert [each for each in (*files, *dataset.folders) if each not in told] == []

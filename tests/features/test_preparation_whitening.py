@@ -11,7 +11,7 @@ from sklearn.base import clone
 from tacit.accounting import Gaussian, curve
 from tacit.errors import InvalidArgument
 from tacit.features import PrivateCentring, PrivateWhitening, Scattering
-from tacit.features.preparation import flatten_symmetric, take_power, unflatten_symmetric, zero_if_noise
+from tacit.features.tables import flatten_symmetric, take_power, unflatten_symmetric, zero_if_noise
 
 RNG = np.random.default_rng(2)
 # Tensors of 3 x 5 with one long direction along each axis.

@@ -8,8 +8,7 @@ from scipy import sparse
 
 from tacit.errors import InvalidArgument
 from tacit.features import Knots, PrivateCentring, PrivateWhitening, PrivateWordWeights
-from tacit.features.preparation import release_mean
-from tacit.features.tables import to_sparse_rows, to_table
+from tacit.features.tables import release_mean, to_sparse_rows, to_table
 from tacit.features.text import pad_words
 
 COLUMNS = 6

@@ -1,23 +1,34 @@
-"""Reads files as they are published: plain or gzipped, in a folder or in an archive. Nothing in them is executed."""
+"""Loads data sets: finds their files, plain or gzipped, in a folder or in an archive, and reads them.
+
+Nothing in a file is executed.
+"""
 
 from __future__ import annotations
 
 import csv
+import difflib
 import gzip
 import io
+import os
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
+from platformdirs import user_cache_path
 
-from tacit.datasets._data import Array
+from tacit.datasets import SHIPPED, VARIABLE, DataSet, find_registered, list_names
+from tacit.datasets._data import Array, Data, Texts
 from tacit.errors import InvalidArgument
 
+_SHOWN = 5
+_READ = TypeVar("_READ")
 # How a web page begins, and within how many bytes.
 _PAGE, _PAGE_SEEN = (b"<!doctype html", b"<html"), 256
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
@@ -25,6 +36,178 @@ _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 _DEEPEST = 3
 # zipfile raises RuntimeError for a password or an unknown compression.
 _UNREADABLE = (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, tarfile.TarError, RuntimeError)
+
+
+def load(name: str, path: str | os.PathLike[str] | None = None) -> Data:
+    """Load the data set called `name`, from your copy in the folder or file `path` if that is given.
+
+    Files are read as they were published: packed or unpacked. If a data set has several files, `path` may name one of
+    them and the others must be in the same folder. Without `path`, `load` looks in the same way in the folder that
+    `TACIT_DATA` names (or the system's cache folder), in its subfolder with the data set's name. If the files are not
+    there, they are downloaded, checked and kept, unless they come with a package. `DataMissing` says which files go
+    where if the download fails. `movielens` is the edition that is there, and movielens-100k if none is.
+
+    A copy with more or fewer examples than were published gives a `tacit.errors.Caution`: the population stays the
+    published one.
+
+    >>> load("iris")
+    Data(name='iris', classes=3, population=119)
+    """
+    where = None if path is None else Path(path).expanduser()
+    dataset = find_dataset(name) or _find_edition(name, where)
+    data = replace(_load(dataset, where), source=dataset.source.page, defaults=dataset.defaults)
+    if not len(data.train[0]) + len(data.test[0]):
+        raise InvalidArgument(
+            f"The files of {name} in {where or find_data_folder()} hold no examples. Fetch them again."
+        )
+    data.warn_if_size_differs(is_declared=False)
+    return data
+
+
+def load_words(name: str = "imdb", path: str | os.PathLike[str] | None = None) -> tuple[Texts, Texts]:
+    """Load texts as lists of words, with labels: to train on, then to test on. For `tacit.features.HashedWords`."""
+    dataset = find_dataset(name)
+    if dataset is None or dataset.read_words is None:
+        raise InvalidArgument(f"{name!r} is no data set of texts. imdb is one.")
+    return read_from(name, None if path is None else Path(path).expanduser(), dataset.read_words)
+
+
+def is_kept(name: str) -> bool:
+    """Whether this data set needs no download. Nothing is read."""
+    dataset = find_dataset(name)
+    if dataset is None:
+        return False
+    kept = (place.is_dir() and any(place.iterdir()) for place in _list_places(dataset, None))
+    return dataset.make is not None or any(kept)
+
+
+def is_table(name: str) -> bool:
+    """Whether this is the path of a table that can be read, and not the name of a data set.
+
+    >>> is_table("patients.csv"), is_table("PATIENTS.TSV"), is_table("iris"), is_table("patients.xlsx")
+    (True, True, False, False)
+    """
+    return name.lower().endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".npz"))
+
+
+def find_data_folder() -> Path:
+    """The folder in which data sets are kept, each in a subfolder with its name."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    return user_cache_path("tacit") / "data"
+
+
+def read_from(name: str, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ:
+    """Call `read` on the files of a data set: in `where`, or else in the kept copy, which is downloaded if need be."""
+    dataset = find_dataset(name)
+    if dataset is None:
+        raise _unknown(name)
+    folder = find_data_folder() / name if where is None else where
+    found = _read_first(dataset, where, read)
+    if found is None and where is None and dataset.source.remotes:
+        # Downloads read files too.
+        from tacit.datasets._download import fetch
+
+        fetch(name, dataset.source, folder, _describe_search(dataset, folder))
+        found = _read_first(dataset, where, read)
+    if found is None:
+        absent = "" if folder.exists() else ", which does not exist"
+        raise InvalidArgument(f"There is no {name} in {folder}{absent}. {_describe_search(dataset, folder)}")
+    return found
+
+
+def _load(dataset: DataSet, where: Path | None) -> Data:
+    if dataset.read is None:
+        if where is not None:
+            raise InvalidArgument(f"{dataset.name} needs no files, and is not read from {where}. Leave the path out.")
+        assert dataset.make is not None
+        return dataset.make()
+    if where is not None or dataset.make is None:
+        return read_from(dataset.name, where, dataset.read)
+    kept = _read_first(dataset, None, dataset.read)
+    return dataset.make() if kept is None else kept
+
+
+def find_dataset(name: str) -> DataSet | None:
+    """The data set of this name; None if there is none."""
+    if name in SHIPPED:
+        shipped: DataSet = import_module(f"{__package__}.{name.replace('-', '_')}").DATASET
+        return shipped
+    return find_registered(name)
+
+
+def _find_edition(name: str, where: Path | None) -> DataSet:
+    """The edition of a data set that is there; the first if none is and no path was given."""
+    editions = [each for each in map(find_dataset, SHIPPED) if each is not None and each.edition_of == name]
+    if not editions:
+        raise _unknown(name)
+    there = [one for one in editions if one.is_there and any(map(one.is_there, _list_places(one, where)))]
+    if len(there) > 1:
+        choices = " or ".join(one.name for one in there)
+        raise InvalidArgument(f"{where or find_data_folder()} holds several editions of {name}. Choose {choices}.")
+    if not there and where is not None:
+        searched = " ".join(_describe_search(one, where) for one in editions)
+        raise InvalidArgument(f"There is no edition of {name} in {where}. {searched}")
+    return (there or editions)[0]
+
+
+def _unknown(name: str) -> InvalidArgument:
+    close = difflib.get_close_matches(name, list_names(), n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return InvalidArgument(f"There is no data set {name!r}. Known are {', '.join(list_names())}.{hint}")
+
+
+def _read_first(dataset: DataSet, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ | None:
+    """Read from the first place that has the files, or else from the only file with a known ending."""
+    folder = find_data_folder() / dataset.name if where is None else where
+    try:
+        for place in _list_places(dataset, where):
+            found = read(place)
+            if found is not None:
+                return found
+        table = _only_file(folder, dataset)
+        return None if table is None else read(table)
+    except OSError as error:
+        raise InvalidArgument(f"{folder} cannot be read: {error.strerror}. Choose another folder.") from error
+
+
+def _list_places(dataset: DataSet, where: Path | None) -> list[Path]:
+    """Where the files may be, in the order of the search."""
+    inside = (dataset.name, dataset.name.replace("-", "_"), *dataset.folders)
+    if where is not None:
+        return [where, *_list_folders(where, inside)]
+    kept = find_data_folder() / dataset.name
+    return [kept, *_list_folders(kept, inside), *_list_folders(find_data_folder(), inside)]
+
+
+def _list_folders(where: Path, inside: tuple[str, ...]) -> Iterator[Path]:
+    """Those of the folders `inside` that exist. If `where` is itself called MNIST, MNIST/raw is its folder raw."""
+    for each in dict.fromkeys(inside):
+        first, _, rest = each.partition("/")
+        here = [where / each, *([where / rest] if rest and where.name == first else [])]
+        yield from (folder for folder in here if folder.is_dir())
+
+
+def _only_file(folder: Path, dataset: DataSet) -> Path | None:
+    """The only file in the folder with one of the data set's endings; None if there is none. Several are refused."""
+    if not dataset.endings or not folder.is_dir():
+        return None
+    # Archives of some systems bring hidden files that are no tables.
+    files = sorted(each for each in folder.iterdir() if each.name.endswith(dataset.endings) and each.name[0] != ".")
+    if len(files) > 1:
+        shown = ", ".join(file.name for file in files[:_SHOWN]) + (", ..." if len(files) > _SHOWN else "")
+        raise InvalidArgument(
+            f"{folder} holds {len(files)} tables, {shown}, and none of them is called {dataset.files}. Give the path "
+            "of one table instead of the folder."
+        )
+    return files[0] if files else None
+
+
+def _describe_search(dataset: DataSet, where: Path) -> str:
+    folders = f" in {where} and in its folders {', '.join([dataset.name, *dataset.folders])},"
+    endings = f", or for any one file that ends in {' or '.join(dataset.endings)}" if dataset.endings else ""
+    return f"Looked{'' if where.is_file() else folders} for {dataset.files}{endings}."
 
 
 @contextmanager

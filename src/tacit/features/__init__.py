@@ -4,9 +4,8 @@
 whitening second moments, and `event_` holds the cost.
 """
 
-from tacit.features.preparation import PrivateCentring, PrivateWhitening, PrivateWordWeights
 from tacit.features.scattering import Scattering
-from tacit.features.tables import Knots
-from tacit.features.text import HashedWords
+from tacit.features.tables import Knots, PrivateCentring, PrivateWhitening
+from tacit.features.text import HashedWords, PrivateWordWeights
 
 __all__ = ["HashedWords", "Knots", "PrivateCentring", "PrivateWhitening", "PrivateWordWeights", "Scattering"]

@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.features.tables import to_sparse_rows
+from tacit.features.tables import Row, release_mean, square_norms, to_sparse_rows
 
 PLACES = 2**16
 _WORD = re.compile(r"[a-z0-9']+")
@@ -164,3 +165,43 @@ def _check_text(each: Any) -> str:
     if not isinstance(each, str):
         raise InvalidArgument(f"X must hold texts, each a str. Got {type(each).__name__}.")
     return each
+
+
+@dataclass(eq=False, repr=False)
+class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Gives frequent words less weight in sparse rows, and scales rows to norm 1.
+
+    `fit` releases the mean row as `PrivateCentring` does. A word of mean m above a floor gets the weight
+    sqrt(floor / m). The floor is `floor`, or four standard deviations of the noise if that is more, so that noise alone
+    changes hardly any weight. A row that is not finite counts as zero, and becomes zero.
+    """
+
+    multiplier: float
+    population: int
+    _: KW_ONLY
+    floor: float = 0.003
+    random_state: int | None = None
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Release the mean; the weights follow from it."""
+        floor = max(_validate.positive("floor", self.floor), 4 * self.multiplier / self.population)
+        self.mean_, self.event_ = release_mean(
+            X, multiplier=self.multiplier, population=self.population, seed=self.random_state
+        )
+        self.weights_: Row = np.sqrt(floor / np.maximum(self.mean_, floor)).astype(np.float32)
+        self.n_features_in_ = len(self.mean_)
+        return self
+
+    def transform(self, X: Any) -> sparse.csr_matrix:  # noqa: N803
+        """Transform each row by itself."""
+        check_is_fitted(self)
+        rows = to_sparse_rows(X)
+        if rows.shape[1] != len(self.weights_):
+            raise InvalidArgument(f"X must have {len(self.weights_)} columns, as in fit. Got {rows.shape[1]}.")
+        weighed = sparse.csr_matrix(rows.multiply(self.weights_[None, :]))
+        norms = np.sqrt(square_norms(weighed))
+        usable = np.isfinite(norms) & (norms > 0)
+        # Multiplying by zero would leave infinite and NaN entries as they are.
+        weighed.data[np.repeat(~usable, np.diff(weighed.indptr))] = 0
+        scales = sparse.diags(1 / np.where(usable, norms, 1))
+        return to_sparse_rows(scales @ weighed)

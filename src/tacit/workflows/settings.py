@@ -17,8 +17,9 @@ from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 
-from tacit import _validate, datasets
-from tacit.datasets import EXAMPLE, FORMATS, Bounds, Data, is_table, load_table
+from tacit import _validate
+from tacit.datasets import EXAMPLE, FORMATS, Bounds, Data, is_table, list_names, load_table
+from tacit.datasets import load as load_named
 from tacit.errors import CannotResume, Caution, InvalidArgument
 from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Reservation
@@ -154,7 +155,7 @@ class Settings:
         if self.data == ARRAYS:
             return _take_arrays(source, TrainOptions(population=self.population, classes=classes))
         if self.table is None:
-            return datasets.load(self.data, data_path or self.data_path)
+            return load_named(self.data, data_path or self.data_path)
         bounds = Bounds.parse(self.table["bounds"], self.table["folder"])
         rows = source if source is not None else data_path or self.table["path"]
         return load_table(rows, target=self.table["target"], bounds=bounds, population=self.population)
@@ -233,7 +234,7 @@ def load_data(source: Any, options: TrainOptions) -> tuple[Data, Table | None]:
         return _load_named(str(source), options)
     if source is None:
         raise InvalidArgument(
-            f"Which data? Give the name of a data set ({', '.join(datasets.list_names())}), a table of your own such "
+            f"Which data? Give the name of a data set ({', '.join(list_names())}), a table of your own such "
             "as patients.csv, or resume a saved run with --resume FOLDER."
         )
     if isinstance(source, tuple):
@@ -244,7 +245,7 @@ def load_data(source: Any, options: TrainOptions) -> tuple[Data, Table | None]:
 def _load_named(name: str, options: TrainOptions) -> tuple[Data, Table | None]:
     if not is_table(name):
         _refuse_unless_named(name, has_table_options=options.target is not None or options.bounds is not None)
-        return datasets.load(name, options.data_path), None
+        return load_named(name, options.data_path), None
     return _load_own(str((options.data_path or Path(name)).expanduser().absolute()), name, options)
 
 
@@ -295,7 +296,7 @@ def _refuse_unknown_classes() -> NoReturn:
 
 def _refuse_unless_named(name: str, *, has_table_options: bool) -> None:
     """Raise `InvalidArgument` for a table in an unknown format, or table options beside the name of a data set."""
-    if has_table_options and name in datasets.list_names():
+    if has_table_options and name in list_names():
         raise InvalidArgument(f"--target and --bounds are for a table of your own, such as patients.csv. Got {name}.")
     if has_table_options or Path(name).suffix or Path(name).name != name:
         raise InvalidArgument(
