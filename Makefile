@@ -3,10 +3,11 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALLED := .venv/installed
 BENCH_INSTALLED := .venv/installed-bench
+DOCS_INSTALLED := .venv/installed-docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test bench format clean
+.PHONY: help demo check test bench docs tutorials wheel format clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
@@ -35,6 +36,17 @@ bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside th
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/audit_controls.py
 
+docs: $(DOCS_INSTALLED)  ## build the documentation site into build/site; any warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Documentation: build/site/index.html"
+
+tutorials: $(INSTALLED)  ## run the tutorials and write their output into the pages; draw the pictures
+	$(BIN)/python docs/_tools/tutorials.py
+	$(BIN)/python docs/_tools/pictures.py
+
+wheel: $(INSTALLED)  ## build a wheel and a source distribution into dist
+	$(BIN)/python -m hatchling build
+
 format: $(INSTALLED)  ## repair what ruff can repair
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
@@ -50,4 +62,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(BENCH_INSTALLED): $(INSTALLED)
 	$(PIP) install --quiet -c constraints.txt -e ".[dev,bench]"
+	touch $@
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(PIP) install --quiet -c constraints.txt -e ".[dev,docs]"
 	touch $@

@@ -19,7 +19,7 @@ from tacit.accounting import ACCOUNTANTS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-GUIDE = ROOT / "docs" / "guide.md"
+GUIDE = ROOT / "docs" / "tutorials" / "patients.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PEERS = {"dp-accounting", "opacus", "prv-accountant"}
 
@@ -60,8 +60,8 @@ def pins() -> dict[str, str]:
     return dict(line.split("==") for line in lines if not line.startswith("#"))
 
 
-# The blocks of the guide build on each other, and are run together.
-ALONE = [page for page in PAGES if page != GUIDE]
+# The blocks of a tutorial build on each other: test_documentation.py runs them together.
+ALONE = [page for page in PAGES if page.parent != GUIDE.parent]
 PYTHON_BLOCKS = [block for page in ALONE for block in blocks_of(page, "python")]
 COMMAND_BLOCKS = [block for page in ALONE for block in blocks_of(page, "console") if commands_of(block)]
 
@@ -114,7 +114,7 @@ def test_every_block_is_of_a_kind_that_is_run_or_says_that_it_is_none():
         assert kinds <= {"python", "console", "text", "toml", "py", "sh"}, page
         assert "toml" not in kinds or page == GUIDE
         assert "py" not in kinds or page.name == "distributed.md"
-        assert "sh" not in kinds or page.name == "README.md"
+        assert "sh" not in kinds or page in (ROOT / "README.md", ROOT / "docs" / "index.md")
 
 
 def test_commands_that_no_test_can_run_are_those_of_torchrun():
@@ -132,21 +132,6 @@ def run_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     except SystemExit as stop:
         code = stop.code
     assert not code, command
-
-
-@pytest.mark.slow
-def test_the_guide_leads_from_a_table_to_a_report(tmp_path, monkeypatch):
-    """Its blocks in one folder, one after the other; one that begins with the name of a file is put there."""
-    monkeypatch.chdir(tmp_path)
-    for block in blocks_of(GUIDE, "python|toml|console"):
-        named = re.match(r"# (\w+\.\w+)\n", block.text)
-        if named:
-            (tmp_path / named[1]).write_text(block.text, encoding="utf-8")
-        if block.language == "python":
-            run_python(block)
-        for command in commands_of(block):
-            run_command(command, monkeypatch)
-    assert "one patient" in (tmp_path / "runs/first/report.html").read_text(encoding="utf-8")
 
 
 def test_the_readme_shows_the_library_and_the_command_line():
@@ -175,7 +160,7 @@ def test_the_version_is_the_one_in_pyproject():
 
 def test_every_requirement_admits_the_version_it_is_pinned_to():
     pinned = pins()
-    for extra in (None, "dev", "bench"):
+    for extra in (None, *PROJECT["optional-dependencies"]):
         for name, requirement in requirements(extra).items():
             assert pinned[name] in requirement.specifier, requirement
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MODELS = ("linear", "mlp", "cnn", "embedding", "tempered")
 ModeName = Literal["rigorous", "paper"]
-# Large lots, few and long steps, averaged weights: found on training images of MNIST (docs/recipes.md).
+# Large lots, few and long steps, averaged weights: found on training images of MNIST (docs/explanations/recipes.md).
 _TEMPERED = TrainingDefaults(
     "tempered",
     lot_size=2_048,
