@@ -7,7 +7,7 @@ DOCS_INSTALLED := .venv/installed-docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test bench docs tutorials wheel format clean
+.PHONY: help demo lint check test bench docs tutorials wheel format clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
@@ -15,18 +15,16 @@ help:  ## say what can be made
 demo: $(INSTALLED)  ## compare every method on real data, and print the path of the report
 	$(BIN)/tacit compare breast-cancer --epsilon 0.5,1,3 --mode both --seeds 3 --out demo
 
-check: $(INSTALLED)  ## lint, check the types and layers, run the fast half of the tests
+lint: $(INSTALLED)  ## lint, check the types and layers
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports --no-cache
+
+check: lint  ## lint, check the types and layers, run the fast half of the tests
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" tests
 
-test: $(INSTALLED)  ## lint, check the types and layers, run every test
-	$(BIN)/python -m ruff check .
-	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy
-	$(BIN)/lint-imports --no-cache
+test: lint  ## lint, check the types and layers, run every test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside their peers where there are any

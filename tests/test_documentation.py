@@ -12,10 +12,10 @@ from types import ModuleType
 
 import pytest
 import yaml
-
-import tacit
 from docs._tools.doctests import fence
 from docs._tools.tutorials import list_tutorials, run_page
+
+import tacit
 from tacit.methods.registry import list_methods
 
 ROOT = Path(__file__).resolve().parents[1]

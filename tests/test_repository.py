@@ -11,10 +11,12 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import tacit
+from contracts.test_extension import TOY_METHOD
 from tacit.accounting import ACCOUNTANTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,7 +59,8 @@ def requirements(extra: str | None = None) -> dict[str, Requirement]:
 
 def pins() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return dict(line.split("==") for line in lines if not line.startswith("#"))
+    pinned = (line.split("==") for line in lines if not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pinned}
 
 
 # The blocks of a tutorial build on each other: test_documentation.py runs them together.
@@ -140,7 +143,7 @@ def test_the_readme_shows_the_library_and_the_command_line():
     assert [command for block in blocks_of(readme, "console") for command in commands_of(block)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted({*PAGES, *ROOT.glob("*.md")}), ids=lambda page: page.name)
 def test_links_lead_to_files_that_exist(page):
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []
@@ -152,6 +155,33 @@ def test_the_readme_names_the_two_commands_and_make_has_them():
     for target in ("demo", "test"):
         assert f"make {target}" in readme
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) < 1200
+
+
+def test_the_method_in_the_guide_for_contributors_is_the_one_that_the_contracts_add():
+    (shown,) = blocks_of(ROOT / "CONTRIBUTING.md", "python")
+    assert shown.text.strip() == TOY_METHOD.strip()
+
+
+def test_every_workflow_of_the_forge_calls_make():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    called = {}
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+        commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+        called[path.stem] = [re.fullmatch(r"make (\w+)", command)[1] for command in commands]
+    assert called == {"lint": ["lint"], "tests": ["test"], "docs": ["docs"], "wheels": ["wheel"]}
+    for targets in called.values():
+        assert re.search(rf"^{targets[0]}:", makefile, re.MULTILINE)
+
+
+def test_the_citation_has_the_version_of_the_package():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["version"] == PROJECT["version"]
 
 
 def test_the_version_is_the_one_in_pyproject():
