@@ -71,7 +71,6 @@ def test_the_source_distribution_makes_the_same_wheel(wheel, tmp_path):
 
 def test_the_quick_starts_run_with_the_installed_wheel(wheel, tmp_path):
     """The package comes from the wheel alone; what it depends on, from the environment of the tests."""
-    import json
 
     installed = tmp_path / "installed"
     command = [
