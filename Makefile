@@ -3,10 +3,11 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALLED := .venv/installed
 BENCH_INSTALLED := .venv/installed-bench
+DOCS_INSTALLED := .venv/installed-docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test bench format clean
+.PHONY: help demo lint check test bench docs tutorials wheel format clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
@@ -14,18 +15,16 @@ help:  ## say what can be made
 demo: $(INSTALLED)  ## compare every method on real data, and print the path of the report
 	$(BIN)/tacit compare breast-cancer --epsilon 0.5,1,3 --mode both --seeds 3 --out demo
 
-check: $(INSTALLED)  ## lint, check the types and layers, run the fast half of the tests
+lint: $(INSTALLED)  ## lint, check the types and layers
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports --no-cache
+
+check: lint  ## lint, check the types and layers, run the fast half of the tests
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" tests
 
-test: $(INSTALLED)  ## lint, check the types and layers, run every test
-	$(BIN)/python -m ruff check .
-	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy
-	$(BIN)/lint-imports --no-cache
+test: lint  ## lint, check the types and layers, run every test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside their peers where there are any
@@ -34,6 +33,17 @@ bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside th
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/audit_controls.py
+
+docs: $(DOCS_INSTALLED)  ## build the documentation site into build/site; any warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Documentation: build/site/index.html"
+
+tutorials: $(INSTALLED)  ## run the tutorials and write their output into the pages; draw the pictures
+	$(BIN)/python docs/_tools/tutorials.py
+	$(BIN)/python docs/_tools/pictures.py
+
+wheel: $(INSTALLED)  ## build a wheel and a source distribution into dist
+	$(BIN)/python -m hatchling build
 
 format: $(INSTALLED)  ## repair what ruff can repair
 	$(BIN)/python -m ruff check --fix .
@@ -50,4 +60,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(BENCH_INSTALLED): $(INSTALLED)
 	$(PIP) install --quiet -c constraints.txt -e ".[dev,bench]"
+	touch $@
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(PIP) install --quiet -c constraints.txt -e ".[dev,docs]"
 	touch $@

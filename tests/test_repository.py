@@ -11,15 +11,17 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import tacit
+from contracts.test_extension import TOY_METHOD
 from tacit.accounting import ACCOUNTANTS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-GUIDE = ROOT / "docs" / "guide.md"
+GUIDE = ROOT / "docs" / "tutorials" / "patients.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PEERS = {"dp-accounting", "opacus", "prv-accountant"}
 
@@ -57,11 +59,12 @@ def requirements(extra: str | None = None) -> dict[str, Requirement]:
 
 def pins() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return dict(line.split("==") for line in lines if not line.startswith("#"))
+    pinned = (line.split("==") for line in lines if not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pinned}
 
 
-# The blocks of the guide build on each other, and are run together.
-ALONE = [page for page in PAGES if page != GUIDE]
+# The blocks of a tutorial build on each other: test_documentation.py runs them together.
+ALONE = [page for page in PAGES if page.parent != GUIDE.parent]
 PYTHON_BLOCKS = [block for page in ALONE for block in blocks_of(page, "python")]
 COMMAND_BLOCKS = [block for page in ALONE for block in blocks_of(page, "console") if commands_of(block)]
 
@@ -114,7 +117,7 @@ def test_every_block_is_of_a_kind_that_is_run_or_says_that_it_is_none():
         assert kinds <= {"python", "console", "text", "toml", "py", "sh"}, page
         assert "toml" not in kinds or page == GUIDE
         assert "py" not in kinds or page.name == "distributed.md"
-        assert "sh" not in kinds or page.name == "README.md"
+        assert "sh" not in kinds or page in (ROOT / "README.md", ROOT / "docs" / "index.md")
 
 
 def test_commands_that_no_test_can_run_are_those_of_torchrun():
@@ -134,28 +137,13 @@ def run_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not code, command
 
 
-@pytest.mark.slow
-def test_the_guide_leads_from_a_table_to_a_report(tmp_path, monkeypatch):
-    """Its blocks in one folder, one after the other; one that begins with the name of a file is put there."""
-    monkeypatch.chdir(tmp_path)
-    for block in blocks_of(GUIDE, "python|toml|console"):
-        named = re.match(r"# (\w+\.\w+)\n", block.text)
-        if named:
-            (tmp_path / named[1]).write_text(block.text, encoding="utf-8")
-        if block.language == "python":
-            run_python(block)
-        for command in commands_of(block):
-            run_command(command, monkeypatch)
-    assert "one patient" in (tmp_path / "runs/first/report.html").read_text(encoding="utf-8")
-
-
 def test_the_readme_shows_the_library_and_the_command_line():
     readme = ROOT / "README.md"
     assert blocks_of(readme, "python")
     assert [command for block in blocks_of(readme, "console") for command in commands_of(block)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted({*PAGES, *ROOT.glob("*.md")}), ids=lambda page: page.name)
 def test_links_lead_to_files_that_exist(page):
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []
@@ -169,13 +157,40 @@ def test_the_readme_names_the_two_commands_and_make_has_them():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
 
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) < 1200
+
+
+def test_the_method_in_the_guide_for_contributors_is_the_one_that_the_contracts_add():
+    (shown,) = blocks_of(ROOT / "CONTRIBUTING.md", "python")
+    assert shown.text.strip() == TOY_METHOD.strip()
+
+
+def test_every_workflow_of_the_forge_calls_make():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    called = {}
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+        commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+        called[path.stem] = [re.fullmatch(r"make (\w+)", command)[1] for command in commands]
+    assert called == {"lint": ["lint"], "tests": ["test"], "docs": ["docs"], "wheels": ["wheel"]}
+    for targets in called.values():
+        assert re.search(rf"^{targets[0]}:", makefile, re.MULTILINE)
+
+
+def test_the_citation_has_the_version_of_the_package():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["version"] == PROJECT["version"]
+
+
 def test_the_version_is_the_one_in_pyproject():
     assert tacit.__version__ == PROJECT["version"]
 
 
 def test_every_requirement_admits_the_version_it_is_pinned_to():
     pinned = pins()
-    for extra in (None, "dev", "bench"):
+    for extra in (None, *PROJECT["optional-dependencies"]):
         for name, requirement in requirements(extra).items():
             assert pinned[name] in requirement.specifier, requirement
 

@@ -59,12 +59,15 @@ def _fit(data: Featured, *, about: dict[str, Any], epsilon: float, delta: float,
 
 
 def tables(order: Order, records: list[Record]) -> dict[str, str]:
-    """One row a data set; then how far it is from what was asked, and how long a run takes."""
+    """What was reached, a row for each data set; then the targets and how long a run takes; then what was tried."""
     every = sorted({epsilon for about in order.settings["data"].values() for epsilon in about["epsilons"]})
-    head = ("data", *(f"ε = {epsilon:g}" for epsilon in every), NO_NOISE, "minutes a run", "the papers")
-    rows = [_row(order, records, name, every) for name in order.settings["data"]]
+    epsilons = [f"ε = {epsilon:g}" for epsilon in every]
+    names = order.settings["data"]
+    reached = [("data", *epsilons, NO_NOISE, "the papers"), *(_row(order, records, name, every) for name in names)]
+    wanted = [("data", *epsilons, "minutes a run"), *(_targets(order, records, name, every) for name in names)]
     return {
-        "accuracy": markdown_table([head, *rows]),
+        "accuracy": markdown_table(reached),
+        "targets": markdown_table(wanted),
         PREPARATION: preparation_table(order, records),
         TRIED: tried_table(order, records),
         **network_tables(order, records),
@@ -72,23 +75,25 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
 
 
 def _row(order: Order, records: list[Record], name: str, every: list[float]) -> tuple[str, ...]:
+    """Mean and standard deviation over seeds at each epsilon with a target, in per cent."""
     here = [each for each in records if each.part == name]
-    wanted = order.expected["wanted"][name]
-    private = [each for each in here if each.asked["epsilon"] is not None]
     bare = [each.found["accuracy"] for each in here if each.asked["epsilon"] is None]
-    minutes = [each.seconds / 60 for each in private if each.seconds is not None]
+    wanted = order.expected["wanted"][name]
     return (
         name,
-        *(_accuracy(order, [r for r in private if r.asked["epsilon"] == e], wanted.get(f"{e:g}")) for e in every),
+        *(over_seeds(order, [r for r in here if r.asked["epsilon"] == e]) if f"{e:g}" in wanted else "" for e in every),
         f"{100 * bare[0]:.1f} %" if bare else "–",
-        f"{min(minutes):.2g} to {max(minutes):.2g}" if minutes else "–",
         order.expected["papers"].get(name, "–"),
     )
 
 
-def _accuracy(order: Order, records: list[Record], wanted: float | None) -> str:
-    """Mean and standard deviation over seeds, in per cent, with what was asked for; nothing where nothing was."""
-    return "" if wanted is None else over_seeds(order, records, f" (asked: {wanted:g})")
+def _targets(order: Order, records: list[Record], name: str, every: list[float]) -> tuple[str, ...]:
+    """What was asked of the recipe beforehand, in per cent, and the processor time of its private runs."""
+    private = [each for each in records if each.part == name and each.asked["epsilon"] is not None]
+    minutes = [each.seconds / 60 for each in private if each.seconds is not None]
+    wanted = order.expected["wanted"][name]
+    time = f"{min(minutes):.2g} to {max(minutes):.2g}" if minutes else "–"
+    return name, *(f"{wanted[f'{e:g}']:g}" if f"{e:g}" in wanted else "" for e in every), time
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:

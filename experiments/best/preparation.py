@@ -91,11 +91,11 @@ def _is(record: Record, name: str, form: str) -> bool:
     return record.part == PREPARATION and (record.asked["data"], record.asked["form"]) == (name, form)
 
 
-def over_seeds(order: Order, records: list[Record], note: str = "") -> str:
-    """Mean and standard deviation in per cent, a note, and how many seeds there are if some are missing."""
+def over_seeds(order: Order, records: list[Record]) -> str:
+    """Mean and standard deviation in per cent, and how many seeds there are if some are missing."""
     if not records:
         return "not run"
     found = [100 * each.found["accuracy"] for each in records]
     spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
     so_far = "" if len(found) == order.settings["seeds"] else f", {len(found)} of {order.settings['seeds']} seeds"
-    return f"{statistics.mean(found):.2f}{spread}{note}{so_far}"
+    return f"{statistics.mean(found):.2f}{spread}{so_far}"

@@ -1,6 +1,7 @@
 """Noise densities on the line: symmetric about zero, unimodal, positive everywhere.
 
-For every such density a larger shift is easier to detect (docs/methods/encoded.md has the proof), so the largest
+For every such density a larger shift is easier to detect (docs/reference/methods/encoded.md has the proof), so the
+largest
 shift that one example can cause covers all smaller ones. A density is frozen data, so that events can hold it.
 """
 

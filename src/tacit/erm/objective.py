@@ -3,7 +3,7 @@
 The released coefficients determine the linear term, so their density is that of the noise at minus the gradient, times
 the determinant of the Hessian. One example changes the determinant by a factor of at most e^`determinant_cost`. Its
 gradient is its row times its slopes, so for all coefficients it shifts the noise within a polytope with few corners,
-and each corner is a Gaussian shift. docs/methods/objective_perturbation.md has the proof.
+and each corner is a Gaussian shift. docs/reference/methods/objective_perturbation.md has the proof.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def redberg_2023(*, epsilon: float, std: float, lipschitz: float, curvature: flo
     """The delta of Redberg, Koskela and Wang 2023 for generalised linear models, one example added or removed.
 
     Twice that of the Gaussian mechanism, at an epsilon that is smaller by |log(1 - curvature / strength)|. It follows
-    from the theorem of `Setting`, whose delta is never larger (docs/methods/objective_perturbation.md).
+    from the theorem of `Setting`, whose delta is never larger (docs/reference/methods/objective_perturbation.md).
 
     >>> round(1e5 * redberg_2023(epsilon=1.0, std=4.0, lipschitz=1.0, curvature=0.25, strength=2.5), 3)
     3.314

@@ -257,7 +257,8 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     rigorous). Steps, lots and learning rate cost no privacy (in paper form the noise depends on them); `clip_norm` and
     `population` are not used.
 
-    With `recipe="auto"` features, lots, steps and learning rate follow from public facts (docs/recipes.md). Images are
+    With `recipe="auto"` features, lots, steps and learning rate follow from public facts
+    (docs/explanations/recipes.md). Images are
     declared by their `shape`, and set upright first if `is_handwriting` (ink on a background of 0). Texts are
     recognised, and everything else is a table, whose first `numbers` columns (all, by default) are in [-1, 1]. The
     recipe replaces `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum` and `feature_bound`. A
@@ -281,7 +282,8 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
         if self.recipe is not None:
             if self.scale is not None or self.bounds is not None:
                 raise InvalidArgument(
-                    "scale and bounds are not for recipes, whose features have fixed ranges (docs/recipes.md). Scale X "
+                    "scale and bounds are not for recipes, whose features have fixed ranges "
+                    "(docs/explanations/recipes.md). Scale X "
                     "by public numbers, and leave them out."
                 )
             fit_by_recipe(self, X, y)

@@ -2,7 +2,7 @@
 
 Smoothing is a fixed linear map of the release and costs nothing: the guarantee is that of the noisy gradient. The
 paper's noise follows a closed formula with a free parameter and conditions on the sampling rate; in rigorous form the
-exact privacy curve sets it. docs/methods/dp_lssgd.md compares the two.
+exact privacy curve sets it. docs/reference/methods/dp_lssgd.md compares the two.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ added to each coordinate; and the release is scaled by how little it looks like 
 divergences of one step by an integral per coordinate and adds them up. That is true, with one sign corrected, if every
 example is encoded by itself, lots are Poisson samples and the vectors do not depend on the data: an encoding is within
 the box of its vector, and for every symmetric law that falls off on both sides the corner of a box is its worst point.
-The guarantee here is the exact privacy curve of that corner. docs/methods/encoded.md has the proof.
+The guarantee here is the exact privacy curve of that corner. docs/reference/methods/encoded.md has the proof.
 """
 
 from __future__ import annotations

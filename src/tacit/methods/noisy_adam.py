@@ -16,7 +16,7 @@ ENTRY = Entry(
     verdict="As for noisy_sgd: the optimizer costs nothing, and the denominator is the same.",
     rigorous="A constant denominator, which costs nothing, and the exact privacy curve.",
     options={"clipping": "flat, per_layer, normalised or quantile"},
-    page="docs/methods/dpsgd.md",
+    page="docs/reference/methods/dpsgd.md",
 )
 
 

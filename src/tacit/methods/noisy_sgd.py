@@ -21,7 +21,7 @@ ENTRY = Entry(
     "12.9 where 2.4 is claimed); and the central limit is too small in eight of nine published settings.",
     rigorous="A constant denominator, which costs nothing, and the exact privacy curve.",
     options={"clipping": "flat, per_layer, normalised or quantile"},
-    page="docs/methods/dpsgd.md",
+    page="docs/reference/methods/dpsgd.md",
 )
 
 _PAPER = "Bu et al. 2019"

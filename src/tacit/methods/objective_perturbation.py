@@ -3,7 +3,8 @@
 Chaudhuri et al. 2011 draw K-norm noise and need no delta; Kifer et al. 2012 draw normal noise. Their proofs are about
 the exact minimiser, which no solver returns. Here a share of the budget pays for the difference: the solver's answer
 is certified to be within a public distance of the minimiser, and gets a little more noise that hides this distance. In
-rigorous form the accounting of the noise is ours (docs/methods/objective_perturbation.md): it needs less noise, and
+rigorous form the accounting of the noise is ours (docs/reference/methods/objective_perturbation.md): it needs less
+noise, and
 holds for a softmax too. Models that are not linear are refused: the proof needs the Hessian of one example to have few
 eigenvalues.
 """

@@ -3,7 +3,7 @@
 As published, the largest coordinates of the private sum are kept and get noise, and the rest is added to the next
 gradients. That is refuted: private data decide without noise which coordinates are kept and what is fed back. The idea
 is proven if releases decide: the largest coordinates after the noise, with error feedback (at no cost), or a mask from
-past releases. docs/methods/pruned.md has both arguments.
+past releases. docs/reference/methods/pruned.md has both arguments.
 """
 
 from __future__ import annotations

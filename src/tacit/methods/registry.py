@@ -42,7 +42,8 @@ class Entry:
     Mechanism) and "linear" for linear models. `idea` says what the method does. `status` rates the paper's claim about
     the form that mode="paper" gives by default, and `verdict` gives the reason. `rigorous` describes the form with a
     proof, and `protects` what that form protects. `exposed` lists what the published form does not protect.
-    `options` explains the function's further arguments. `page` is the documentation, by default docs/methods/NAME.md.
+    `options` explains the function's further arguments. `page` is the documentation, by default
+    docs/reference/methods/NAME.md.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Entry:
         if self.kind not in _PROTECTS:
             raise InvalidArgument(f"kind must be 'gradient' or 'linear'. Got {self.kind!r} for method {self.name!r}.")
         object.__setattr__(self, "protects", self.protects or _PROTECTS[self.kind])
-        object.__setattr__(self, "page", self.page or f"docs/methods/{self.name}.md")
+        object.__setattr__(self, "page", self.page or f"docs/reference/methods/{self.name}.md")
 
     def load(self) -> Callable[..., Any]:
         """Import the method's module and return its function."""

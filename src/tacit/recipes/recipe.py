@@ -2,7 +2,8 @@
 
 A recipe is a linear model over features of norm 1, trained by clipped noisy gradients with momentum. The rule: spread
 the budget over many steps, with a learning rate for which the noise that accumulates in a weight has a standard
-deviation of about 1 (docs/recipes.md says where the numbers come from). A recipe uses no example, so it costs nothing.
+deviation of about 1 (docs/explanations/recipes.md says where the numbers come from). A recipe uses no example, so it
+costs nothing.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _NO_STEP = 1e30
 _IMAGE_DIMENSIONS = 3
 # With several views of each image, so many examples go through the model at once.
 _VIEWED_AT_ONCE = 256
-# Large lots, few and long steps, averaged weights: found on training images of MNIST (docs/recipes.md).
+# Large lots, few and long steps, averaged weights: found on training images of MNIST (docs/explanations/recipes.md).
 _TEMPERED = TrainingDefaults(
     "tempered",
     lot_size=2_048,

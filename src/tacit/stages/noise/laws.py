@@ -8,7 +8,8 @@ its objects. A density that accounting does not have yet is defined there too, a
 - in an installed package, by an entry point of the group `tacit.stages.noise` whose value is the module;
 - anywhere else, once it has been imported.
 
-The accounting holds for every law that is symmetric about zero and falls off on both sides (docs/methods/encoded.md).
+The accounting holds for every law that is symmetric about zero and falls off on both sides
+(docs/reference/methods/encoded.md).
 Draws are exact up to the rounding of double precision: each inverts its distribution function, or is a function of
 uniform numbers that has the law by construction. A uniform number has 64 random bits, so tails reach to 2^-64.
 """
