@@ -19,6 +19,7 @@ __all__ = [
     "accounting",
     "audit",
     "audit_run",
+    "bounds",
     "compare",
     "datasets",
     "erm",
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from tacit.training.plan import Schedule
     from tacit.training.run import PrivateRun
     from tacit.workflows.audit import audit_run
+    from tacit.workflows.bounds import bounds
     from tacit.workflows.compare import compare
     from tacit.workflows.report import report
     from tacit.workflows.train import train
@@ -87,6 +89,7 @@ else:
         "Schedule": "training.plan",
         "Shuffled": "stages.sampling",
         "audit_run": "workflows.audit",
+        "bounds": "workflows.bounds",
         "compare": "workflows.compare",
         "load": "estimators.neural",
         "report": "workflows.report",

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from tacit.cli.audit import audit
+from tacit.cli.bounds import bounds
 from tacit.cli.compare import compare
 from tacit.cli.epsilon import epsilon
 from tacit.cli.ledger import ledger
@@ -47,6 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(audit)
+app.command()(bounds)
 app.command()(compare)
 app.command()(epsilon)
 app.command()(methods)

@@ -24,8 +24,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tacit.datasets._data import Array, Category, Data, Number, Texts, encode, scale_to_unit, split_rows
-    from tacit.datasets._own import EXAMPLE, Bounds, load_table
+    from tacit.datasets._bounds import EXAMPLE, Bounds
+    from tacit.datasets._columns import Category, Date, Number, encode
+    from tacit.datasets._data import Array, Data, Texts, scale_to_unit, split_rows
+    from tacit.datasets._forms import Form
+    from tacit.datasets._own import load_table
 
 __all__ = [
     "EXAMPLE",
@@ -36,6 +39,8 @@ __all__ = [
     "Category",
     "Data",
     "DataSet",
+    "Date",
+    "Form",
     "Number",
     "Remote",
     "Source",
@@ -332,12 +337,17 @@ def _describe_search(dataset: DataSet, where: Path) -> str:
 
 
 if not TYPE_CHECKING:
-    _OWN_TABLE = ("EXAMPLE", "Bounds", "load_table")
+    _HOMES = {
+        **dict.fromkeys(("EXAMPLE", "Bounds"), "_bounds"),
+        **dict.fromkeys(("Category", "Date", "Number", "encode"), "_columns"),
+        "Form": "_forms",
+        "load_table": "_own",
+    }
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{'_own' if name in _OWN_TABLE else '_data'}"), name)
+        return getattr(import_module(f"{__name__}.{_HOMES.get(name, '_data')}"), name)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

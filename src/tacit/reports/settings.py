@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tacit.datasets import Bounds, Number
+from tacit.datasets import Bounds, Category, Date, Number
 from tacit.methods.choices import as_texts, choices_of
 from tacit.methods.registry import find_method
 from tacit.reports.facts import Facts
@@ -144,15 +144,21 @@ def bounds_of(settings: Facts) -> Bounds | None:
 
 def bounds_facts(bounds: Bounds) -> Facts:
     """What was declared public, without paths and comments."""
-    columns = [
-        {"name": name, "low": column.low, "high": column.high, "is_logarithmic": column.logarithmic}
-        if isinstance(column, Number)
-        else {"name": name, "categories": list(column.values)}
-        for name, column in bounds.columns.items()
-    ]
+    columns = [_column_facts(name, column) for name, column in bounds.columns.items()]
+    columns += [{"name": name, "is_ignored": True} for name in bounds.ignored]
     test = None if bounds.test is None else Path(bounds.test).name
     about = {"rows": bounds.rows, "held_out": bounds.held_out, "test": test, "example": bounds.example}
     return {**about, "columns": columns, "file": format_bounds({**about, "columns": columns})}
+
+
+def _column_facts(name: str, column: Number | Date | Category) -> Facts:
+    missing = {"missing": "indicator", "fill": column.fill} if column.missing == "indicator" else {}
+    if isinstance(column, Category):
+        return {"name": name, "categories": list(column.values), **missing}
+    if isinstance(column, Date):
+        ends = {"low": column.low, "high": column.high, "format": column.format}
+        return {"name": name, "is_date": True, **ends, **missing}
+    return {"name": name, "low": column.low, "high": column.high, "is_logarithmic": column.logarithmic, **missing}
 
 
 def format_bounds(found: Facts) -> str:
@@ -176,10 +182,18 @@ def format_bounds(found: Facts) -> str:
 
 
 def _line(column: Facts) -> str:
-    if "categories" in column:
+    if "categories" in column and "missing" not in column:
         return f"{_quote(column['name'])} = {_quote(column['categories'])}"
-    scale = ", log = true" if column["is_logarithmic"] else ""
-    return f"{_quote(column['name'])} = {{ low = {column['low']!r}, high = {column['high']!r}{scale} }}"
+    parts = {
+        "ignore": column.get("is_ignored") or None,
+        "type": "date" if column.get("is_date") else None,
+        "values": column.get("categories"),
+        **{name: column.get(name) for name in ("low", "high", "format")},
+        "log": column.get("is_logarithmic") or None,
+        **{name: column.get(name) for name in ("missing", "fill")},
+    }
+    inside = ", ".join(f"{name} = {_quote(value)}" for name, value in parts.items() if value is not None)
+    return f"{_quote(column['name'])} = {{ {inside} }}"
 
 
 def _quote(value: Any) -> str:
