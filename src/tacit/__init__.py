@@ -31,6 +31,7 @@ __all__ = [
     "load",
     "methods",
     "models",
+    "predict",
     "recipes",
     "report",
     "reports",
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     import tacit.types as types
     import tacit.workflows as workflows
     from tacit.budget import Budget
-    from tacit.estimators.neural import load
     from tacit.guarantee import Assumption, Guarantee
     from tacit.ledger import Ledger
     from tacit.stages.sampling import FullBatch, Poisson, Shuffled
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from tacit.workflows.audit import audit_run
     from tacit.workflows.bounds import bounds
     from tacit.workflows.compare import compare
+    from tacit.workflows.predict import load, predict
     from tacit.workflows.report import report
     from tacit.workflows.train import train
     from tacit.workflows.tune import tune
@@ -91,7 +92,8 @@ else:
         "audit_run": "workflows.audit",
         "bounds": "workflows.bounds",
         "compare": "workflows.compare",
-        "load": "estimators.neural",
+        "load": "workflows.predict",
+        "predict": "workflows.predict",
         "report": "workflows.report",
         "train": "workflows.train",
         "tune": "workflows.tune",

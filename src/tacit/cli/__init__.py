@@ -17,6 +17,7 @@ from tacit.cli.ledger import ledger
 from tacit.cli.methods import methods
 from tacit.cli.noise import noise
 from tacit.cli.plan import plan
+from tacit.cli.predict import predict
 from tacit.cli.report import report
 from tacit.cli.reproduce import reproduce
 from tacit.cli.train import train
@@ -54,6 +55,7 @@ app.command()(epsilon)
 app.command()(methods)
 app.command()(noise)
 app.command()(plan)
+app.command()(predict)
 app.command()(report)
 app.command()(reproduce)
 app.command()(train)

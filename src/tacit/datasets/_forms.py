@@ -28,7 +28,7 @@ from tacit.datasets._columns import (
     to_labels,
     to_numbers,
 )
-from tacit.datasets._data import Array, scale_to_unit
+from tacit.datasets._data import Array, Data, scale_to_unit
 from tacit.errors import InvalidArgument
 
 _COLOUR = 3
@@ -114,7 +114,8 @@ class IndexForm:
 
     def to_json(self) -> dict[str, Any]:
         """The form as JSON values."""
-        return {"kind": "index", "names": list(self.names), "sizes": list(self.sizes), "first": self.first}
+        ignored = {"ignored": list(self.ignored)}
+        return {"kind": "index", "names": list(self.names), "sizes": list(self.sizes), "first": self.first, **ignored}
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,8 @@ def _read_inputs(values: dict[str, Any]) -> Inputs:
             return TableForm({name: column_from_json(each) for name, each in columns.items()}, tuple(ignored))
         case {"kind": "array", "shape": shape, "low": low, "high": high, "start": start}:
             return ArrayForm(tuple(shape), low, high, start)
-        case {"kind": "index", "names": names, "sizes": sizes, "first": first}:
-            return IndexForm(tuple(names), tuple(sizes), first)
+        case {"kind": "index", "names": names, "sizes": sizes, "first": first, "ignored": ignored}:
+            return IndexForm(tuple(names), tuple(sizes), first, tuple(ignored))
         case {"kind": "text"}:
             return TextForm()
     raise ValueError(f"inputs of an unknown kind: {values.get('kind')!r}")
@@ -232,3 +233,15 @@ def _to_texts(values: Array) -> list[str]:
     if values.ndim == 1:
         return to_labels(values)
     return [np.ascontiguousarray(each).tobytes().hex() for each in values]
+
+
+def form_of(data: Data) -> Form:
+    """The form of the data's raw examples; where none is known, raw examples are the inputs themselves."""
+    if data.form is not None:
+        return data.form
+    inputs: Inputs = ArrayForm(data.shape)
+    if data.vocabulary:
+        width = data.shape[0]
+        sizes = data.vocabulary if len(data.vocabulary) == width else (max(data.vocabulary),) * width
+        inputs = IndexForm(tuple(f"column{place}" for place in range(1, width + 1)), sizes)
+    return Form(inputs, range=None if data.classes is not None else Number(0.0, data.unit))

@@ -92,6 +92,19 @@ def _model_and_budget(settings: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _training(settings: Facts) -> Iterator[tuple[str, str]]:
+    yield from _steps(settings) if find_method(settings["method"]).kind == "gradient" else _release(settings)
+    seed = settings["seed"]
+    yield "Seed", "none: fresh noise in every run" if seed is None else f"{seed} (determines all noise)"
+    yield "Ledger", "charged" if settings["is_in_ledger"] else "none"
+
+
+def _release(settings: Facts) -> Iterator[tuple[str, str]]:
+    """The training of a linear model by one release."""
+    yield "Population", f"{settings['population']:,} ({settings['population_is']}, not counted from the data)"
+    yield "Rows", "every row is divided by its own norm; all of them take part in one release"
+
+
+def _steps(settings: Facts) -> Iterator[tuple[str, str]]:
     rate, steps = settings["rate"], settings["steps"]
     yield "Population", f"{settings['population']:,} ({settings['population_is']}, not counted from the data)"
     yield "Lots", f"{settings['lot_size']:g} examples on average (sampling rate {rate:.4g})"
@@ -106,9 +119,6 @@ def _training(settings: Facts) -> Iterator[tuple[str, str]]:
     yield "Weight averaging", f"decay {averaging:g}" if averaging else "none"
     held = settings["micro_batch"]
     yield "Micro-batch", "a whole lot" if held is None else f"{held:,} examples"
-    seed = settings["seed"]
-    yield "Seed", "none: fresh noise in every run" if seed is None else f"{seed} (determines all noise)"
-    yield "Ledger", "charged" if settings["is_in_ledger"] else "none"
 
 
 def _describe_budget(settings: Facts) -> str:
@@ -235,7 +245,12 @@ def _data_arguments(settings: Facts, with_paths: bool) -> list[str]:
 def _options(settings: Facts) -> list[str]:
     """The options that repeat a run; a recipe chooses all but the budget."""
     noise = "multiplier" if settings.get("multiplier") is not None else "epsilon"
-    chosen = ["lot_size", "steps", "clip_norm", "learning_rate", "momentum", "views", "averaging", "micro_batch"]
+    is_linear = settings.get("method") is not None and find_method(settings["method"]).kind == "linear"
+    chosen = (
+        []
+        if is_linear
+        else ["lot_size", "steps", "clip_norm", "learning_rate", "momentum", "views", "averaging", "micro_batch"]
+    )
     names = ["epsilon", "delta"] if settings.get("recipe") else ["method", "mode", "model", noise, "delta", *chosen]
     return [*names, *(["population"] if settings.get("is_declared") else []), "seed"]
 

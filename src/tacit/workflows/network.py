@@ -30,6 +30,7 @@ from tacit.training.folder import RunFolder, find_free_folder
 from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
 from tacit.workflows.descent import Descent, describe_descent, gradients_for
+from tacit.workflows.model_file import describe_model
 from tacit.workflows.progress import (
     Timer,
     TrainingProgress,
@@ -187,7 +188,7 @@ class NetworkTraining:
             self._score_held_out()
         self.final_score  # noqa: B018 - measured now, to be among the metrics
         self.save()
-        about = {"data": self.settings.data, "model": self.settings.model, "method": self.settings.method}
+        about = {**describe_model(self.data, self.settings), "guarantee": self.guarantee().to_json()}
         self.folder.write_model(self.model.state_dict(), about)
 
     def _score_held_out(self) -> None:
@@ -296,7 +297,7 @@ def make_run(
         gradients=gradients_for(settings),
         seed=seed,
         ledger=ledger,
-        dataset=None if ledger is None else settings.data,
+        dataset=None if ledger is None else settings.ledger_name,
     )
 
 

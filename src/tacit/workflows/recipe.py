@@ -118,6 +118,7 @@ def resolve_recipe(data: Data, options: TrainOptions, table: Table | None) -> Se
         table=table,
         salt=new_salt(),
         recipe=asdict(recipe),
+        dataset=options.dataset,
     )
 
 

@@ -40,6 +40,7 @@ from tacit.training.folder import RunFolder, find_free_folder
 from tacit.training.journal import lost_steps
 from tacit.training.lots import Lot
 from tacit.training.run import PrivateRun
+from tacit.workflows.model_file import describe_model
 from tacit.workflows.network import (
     NOT_FOR_RELEASE,
     add_assumptions,
@@ -318,7 +319,7 @@ class RecipeTraining:
                 task.examples,
                 guarantee,
                 multiplier=task.plan.multipliers[0],
-                about={"data": task.data.name},
+                about=describe_model(task.data, self.settings),
             )
             folder.write_metrics(self.metrics())
             folder.write_guarantee(guarantee)
@@ -334,7 +335,7 @@ def _book(task: RecipeTask, stopped: StoppedRun | None) -> Reservation | None:
     booking = Reservation(
         Ledger(settings.ledger),
         task.plan.course(is_repeatable=is_seeded),
-        dataset=settings.data,
+        dataset=settings.ledger_name,
         fingerprint=fingerprint(*task.data.train),
         about={"method": "dpsgd", "recipe": "auto", "violations": [FIXED_SEED] if is_seeded else []},
         run=None if stopped is None else stopped.booked_as,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, get_args
 import numpy as np
 
 from tacit import _validate, datasets
-from tacit.datasets import EXAMPLE, FORMATS, Bounds, Data, TrainingDefaults, is_table, load_table
+from tacit.datasets import FORMATS, Bounds, Data, TrainingDefaults, is_table, load_table
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.ledger.book import is_secret_salt, new_salt
 from tacit.ledger.storage import storage_at
@@ -22,7 +22,7 @@ from tacit.workflows.cautions import ignore_cautions
 from tacit.workflows.defaults import ModeName, defaults_for
 from tacit.workflows.numbers import RunNumbers
 
-_SECRET = ("seed", "data_path", "ledger", "salt", "table")
+_SECRET = ("seed", "data_path", "ledger", "salt", "table", "dataset")
 # Left out of public settings if all values of a row are these defaults.
 _USUAL: tuple[dict[str, Any], ...] = (
     {"choices": {}},
@@ -67,6 +67,7 @@ class TrainOptions:
     views: float | None = None
     averaging: float | None = None
     classes: int | None = None
+    dataset: str | None = None
 
     def list_given(self) -> list[str]:
         """The options that were given, as the command line spells them."""
@@ -82,7 +83,8 @@ class Settings:
     epsilon that the paper claims. `is_declared`: the population was declared by the user, it is not a published size.
     `table`: path, target and bounds of the user's own table. `salt` is secret: with it, the owner can show which data
     the fingerprint in the report belongs to. `choices`: the options of the method that `--set` gave. `recipe`:
-    everything that the automatic recipe chose; None for a run without a recipe.
+    everything that the automatic recipe chose; None for a run without a recipe. `dataset` is the name in the ledger, if
+    it is another than that of the data.
     """
 
     data: str
@@ -109,6 +111,12 @@ class Settings:
     views: int = 1
     averaging: float = 0.0
     recipe: dict[str, Any] | None = None
+    dataset: str | None = None
+
+    @property
+    def ledger_name(self) -> str:
+        """The name of the data set in the ledger."""
+        return self.data if self.dataset is None else self.dataset
 
     @property
     def steps_per_epoch(self) -> int:
@@ -186,7 +194,8 @@ def _check_settings(settings: Settings) -> Settings:
     if settings.table is not None and settings.table.keys() != {"path", "target", "bounds", "folder"}:
         raise InvalidArgument("table must hold path, target, bounds and folder")
     texts = [settings.data, settings.method, settings.model, *(settings.table or {}).values()]
-    texts += [text for text in (settings.data_path, settings.ledger, settings.salt) if text is not None]
+    others = (settings.data_path, settings.ledger, settings.salt, settings.dataset)
+    texts += [text for text in others if text is not None]
     if not all(isinstance(text, str) for text in texts) or settings.mode not in ("rigorous", "paper"):
         raise InvalidArgument("names, paths and the mode must be text")
     bytes.fromhex(settings.salt or "")
@@ -212,12 +221,15 @@ Table = dict[str, str]
 
 
 @ignore_cautions()
-def load_data(source: Any, options: TrainOptions) -> tuple[Data, Table | None]:
-    """Load a data set by name, a table from a file or a DataFrame, or take `Data`, or a pair of arrays, as they are."""
+def load_data(source: Any, options: TrainOptions, *, hold_out: bool = True) -> tuple[Data, Table | None]:
+    """Load a data set by name, a table from a file or a DataFrame, or take `Data`, or a pair of arrays, as they are.
+
+    With `hold_out=False` every row of a table is trained on, whatever its bounds say.
+    """
     if isinstance(source, Data):
         return source, None
     if isinstance(source, (str, Path)):
-        return _load_named(str(source), options)
+        return _load_named(str(source), options, hold_out)
     if source is None:
         raise InvalidArgument(
             f"Which data? Give the name of a data set ({', '.join(datasets.list_names())}), a table of your own such "
@@ -225,26 +237,27 @@ def load_data(source: Any, options: TrainOptions) -> tuple[Data, Table | None]:
         )
     if isinstance(source, tuple):
         return _take_arrays(source, options), None
-    return _load_own(source, "a DataFrame", options)
+    return _load_own(source, "a DataFrame", options, hold_out)
 
 
-def _load_named(name: str, options: TrainOptions) -> tuple[Data, Table | None]:
+def _load_named(name: str, options: TrainOptions, hold_out: bool) -> tuple[Data, Table | None]:
     if not is_table(name):
         _refuse_unless_named(name, has_table_options=options.target is not None or options.bounds is not None)
         return datasets.load(name, options.data_path), None
-    return _load_own(str((options.data_path or Path(name)).expanduser().absolute()), name, options)
+    return _load_own(str((options.data_path or Path(name)).expanduser().absolute()), name, options, hold_out)
 
 
-def _load_own(source: Any, name: str, options: TrainOptions) -> tuple[Data, Table | None]:
+def _load_own(source: Any, name: str, options: TrainOptions, hold_out: bool) -> tuple[Data, Table | None]:
     if options.target is None or options.bounds is None:
         missing = " and ".join(f"--{each}" for each in ("target", "bounds") if getattr(options, each) is None)
         raise InvalidArgument(
             f"{name} is a table of your own and needs {missing}: --target names the column to predict, --bounds a TOML "
-            f"file that declares what is publicly known about each column. Write it like this: {EXAMPLE}."
+            f"file that declares what is publicly known about each column. `tacit bounds` writes a template of it."
         )
     bounds = Bounds.read(options.bounds)
     population = None if options.population is None else _validate.count("population", options.population)
-    data = load_table(source, target=options.target, bounds=bounds, population=population)
+    declared = bounds if hold_out else replace(bounds, held_out=0.0)
+    data = load_table(source, target=options.target, bounds=declared, population=population)
     path = source if isinstance(source, str) else ""
     return data, {"path": path, "target": options.target, "bounds": bounds.text, "folder": bounds.folder}
 
@@ -329,6 +342,7 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
         momentum=_resolve_momentum(options.momentum, defaults, method),
         views=views,
         averaging=_check_share("averaging", _or_default(options.averaging, defaults.averaging)),
+        dataset=options.dataset,
     )
 
 
@@ -353,8 +367,8 @@ def _find_gradient_method(name: str | None) -> str:
     chosen = find_method(name or "dpsgd")
     if chosen.kind != "gradient":
         raise InvalidArgument(
-            f"{chosen.name} trains linear models without per-example gradients of a network: use it from "
-            f"tacit.estimators. `tacit train` takes {', '.join(list_gradient_names())}."
+            f"{chosen.name} trains linear models by one release, without steps: use `tacit train` or `tacit compare`. "
+            f"Methods with steps are {', '.join(list_gradient_names())}."
         )
     return chosen.name
 

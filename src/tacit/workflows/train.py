@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import numpy as np
 from torch import nn
 
 import tacit
 from tacit.datasets import Data
-from tacit.errors import Caution, InvalidArgument
+from tacit.errors import CannotResume, Caution, InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.ledger import Reservation
 from tacit.reports.scores import describe_precision
+from tacit.reports.settings import command_of
 from tacit.training.fit import Callback
 from tacit.training.folder import RunFolder, refuse_unless_free
 from tacit.workflows.cautions import warn_about
 from tacit.workflows.ledger import standing
+from tacit.workflows.linear import LinearTraining, is_linear_method
 from tacit.workflows.network import NetworkTraining
+from tacit.workflows.predict import predict
 from tacit.workflows.progress import (
     Interrupted,
     explain_interrupt,
@@ -31,10 +34,7 @@ from tacit.workflows.progress import (
 )
 from tacit.workflows.recipe import wants_recipe
 from tacit.workflows.recipe_training import RecipeTraining
-from tacit.workflows.scoring import (
-    Score,
-    outputs_of,
-)
+from tacit.workflows.scoring import Score
 from tacit.workflows.settings import Settings, TrainOptions, load_data
 from tacit.workflows.text import Paragraph, join_paragraphs
 
@@ -61,7 +61,7 @@ def train(
     """
     given = take_options(options)
     training = _resume(data, given, Path(resume)) if resume is not None else _begin(data, given, recipe)
-    if isinstance(training, NetworkTraining) and (doubt := training.describe_doubt()) is not None:
+    if not isinstance(training, RecipeTraining) and (doubt := training.describe_doubt()) is not None:
         warnings.warn(doubt, Caution, stacklevel=2)
     if announce is not None:
         announce([training.describe_plan()])
@@ -90,7 +90,7 @@ def take_options(options: dict[str, Any]) -> TrainOptions:
 
 
 class Training(Protocol):
-    """A run that is planned and ready to go: of a network, or by recipe."""
+    """A run that is planned and ready to go: of a network, by recipe, or of a linear model by one release."""
 
     data: Data
     settings: Settings
@@ -112,15 +112,18 @@ class Training(Protocol):
     def describe_stop(self, *, is_mid_step: bool) -> str: ...
 
 
-def _begin(source: Any, options: TrainOptions, recipe: str | None) -> Training:
+def _begin(source: Any, options: TrainOptions, recipe: str | None) -> NetworkTraining | RecipeTraining | LinearTraining:
     with explain_interrupt():
         refuse_unless_free(options.out)
         with show_status("Reading data"):
-            data, table = load_data(source, options)
+            is_linear = is_linear_method(options.method)
+            data, table = load_data(source, options, hold_out=not is_linear)
         is_own = table is not None or not isinstance(source, str)
-        training: Training
+        training: NetworkTraining | RecipeTraining | LinearTraining
         if wants_recipe(recipe, options, data, is_own=is_own):
             training = RecipeTraining.begin(data, options, table)
+        elif is_linear:
+            training = LinearTraining.begin(data, options, table)
         else:
             with show_status("Accounting"):
                 training = NetworkTraining.begin(data, options, table)
@@ -128,7 +131,7 @@ def _begin(source: Any, options: TrainOptions, recipe: str | None) -> Training:
         return training
 
 
-def _resume(data: Any, options: TrainOptions, folder: Path) -> Training:
+def _resume(data: Any, options: TrainOptions, folder: Path) -> NetworkTraining | RecipeTraining:
     movable = ("--data-path", "--ledger", *(["--classes"] if isinstance(data, tuple) else []))
     is_name = isinstance(data, str)
     extra = [*([data] if is_name else []), *(name for name in options.list_given() if name not in movable)]
@@ -139,6 +142,12 @@ def _resume(data: Any, options: TrainOptions, folder: Path) -> Training:
         )
     with explain_interrupt(is_resumed=True):
         settings = Settings.read(folder)
+        if is_linear_method(settings.method):
+            again = command_of({**asdict(settings), "seed": None}, with_paths=True)
+            raise CannotResume(
+                f"{folder} holds a finished run: {settings.method} makes one release, and there is nothing to resume. "
+                f"Another run, with fresh noise and a cost of its own: {again}"
+            )
         kind = NetworkTraining if settings.recipe is None else RecipeTraining
         with show_status("Reading the saved run"):
             return kind.resume(folder, settings, settings.load(options.data_path, data, options.classes), options)
@@ -171,12 +180,9 @@ class TrainedRun:
             training.booking,
         )
 
-    def predict(self, inputs: Any) -> Any:
-        """Classes, or numbers in the target's unit, for inputs that are scaled as `tacit.datasets` scales them."""
-        if self.settings.recipe is not None:
-            return tacit.load(self.folder).predict(inputs)
-        outputs = outputs_of(self.model, np.asarray(inputs, dtype=self.data.train[0].dtype))
-        return (outputs * self.data.unit).numpy() if self.data.classes is None else outputs.argmax(1).numpy()
+    def predict(self, data: Any, probabilities: bool = False) -> Any:
+        """Class names, or numbers in the target's unit, for raw rows: `tacit.predict` with this run."""
+        return predict(self.folder, data, probabilities)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the report of this run as an HTML page; return its path."""
@@ -213,6 +219,8 @@ class TrainedRun:
         data, found = self.data, self.score
         if not data.is_test_private:
             return f"{found} on {len(data.test[1]):,} public examples{_describe_interval(found)}"
+        if is_linear_method(self.settings.method):
+            return "No score: this method trains on every row, and no public rows to test on were named"
         if not data.is_tested:
             return "No score: no rows are held out, as declared"
         if found is None:
@@ -220,10 +228,10 @@ class TrainedRun:
         return f"{found} on rows held out, measured with noise{_describe_interval(found)}"
 
     def _describe_use(self) -> list[Paragraph]:
-        if self.settings.recipe is None or self.settings.seed is not None:
+        if self.settings.seed is not None:
             return []
-        line = f"tacit.load({str(self.folder)!r}) gives a classifier that predicts, from model.safetensors alone."
-        return [("Use", [line])]
+        command = shlex.join(["tacit", "predict", str(self.folder)])
+        return [("Use", [f"{command} NEW.csv, or tacit.load({str(self.folder)!r}).predict(rows) in Python."])]
 
 
 def _describe_interval(found: Score | None) -> str:

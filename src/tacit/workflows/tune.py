@@ -32,6 +32,7 @@ from tacit.training.tuning import tune as search_privately
 from tacit.workflows.cautions import warn_about
 from tacit.workflows.descent import Descent
 from tacit.workflows.ledger import standing
+from tacit.workflows.model_file import describe_model
 from tacit.workflows.network import (
     NOT_FOR_RELEASE,
     add_assumptions,
@@ -207,7 +208,7 @@ class Trials:
             self.search,
             delta=self.budget.delta,
             ledger=self.ledger,
-            dataset=base.data,
+            dataset=base.ledger_name,
             about={"method": base.method, "mode": base.mode, "note": f"the best of several {base.method}"},
             seed=base.seed,
         )
@@ -243,7 +244,7 @@ class Trials:
 
     def _write(self, folder: RunFolder, tuned: Tuned[TrialResult]) -> None:
         best = tuned.outcome
-        about = {"data": best.settings.data, "model": best.settings.model, "method": best.settings.method}
+        about = {**describe_model(self.data, best.settings), "guarantee": tuned.guarantee.to_json()}
         with folder.explain_errors():
             replace(best.settings, epsilon=self.budget.epsilon).write(folder.path)
         folder.write_model(best.weights, about)
