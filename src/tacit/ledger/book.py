@@ -24,7 +24,7 @@ import numpy as np
 from tacit.errors import BadLedger, InvalidArgument
 
 VERSION = 1
-Kind = Literal["data", "budget", "reserve", "settle"]
+Kind = Literal["data", "table", "budget", "reserve", "settle"]
 
 
 @dataclass(frozen=True)

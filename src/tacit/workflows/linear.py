@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 from tacit import _validate
+from tacit.accounting import Event
 from tacit.datasets import Data
-from tacit.errors import InvalidArgument
+from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.estimators import PrivateLinearRegression, PrivateLogisticRegression
 from tacit.guarantee import FIXED_SEED, Guarantee, Status
 from tacit.ledger import Ledger, Reservation, fingerprint
@@ -32,6 +33,7 @@ from tacit.reports.wording import up
 from tacit.training.fit import Callback
 from tacit.training.folder import RunFolder, find_free_folder
 from tacit.workflows.defaults import ModeName
+from tacit.workflows.ledger import explain_over_budget
 from tacit.workflows.model_file import NormalisedLinear, describe_model
 from tacit.workflows.network import DOUBTFUL, NOT_FOR_RELEASE, add_assumptions, describe_data, describe_doubt
 from tacit.workflows.progress import show_status
@@ -190,7 +192,16 @@ class LinearTraining:
             fingerprint=fingerprint(*self.data.train),
             about={"method": settings.method, "mode": settings.mode, "violations": violations},
         )
-        booking.check()
+        try:
+            booking.check()
+        except BudgetExceeded as refused:
+            assert settings.epsilon is not None
+
+            def cost(epsilon: float) -> Event:
+                return self.fit(epsilon).guarantee_.event
+
+            where = booking.ledger, settings.ledger_name
+            raise explain_over_budget(refused, *where, cost, settings.epsilon) from None
         for step in range(course.steps):
             booking.begin(step)
         booking.settle()

@@ -13,7 +13,7 @@ from typing import Any, Self, final
 import torch
 from torch import nn
 
-from tacit.accounting import curve
+from tacit.accounting import Event, curve
 from tacit.budget import Budget
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument, NotProven
@@ -105,6 +105,14 @@ class NetworkTraining:
             training.settings.write(training.folder.path)
         training.save()
         return training
+
+    @staticmethod
+    def plan_cost(data: Data, options: TrainOptions) -> Event:
+        """What a run with these options would release."""
+        settings = resolve_settings(data, options)
+        model = network_for(settings.model, data)
+        plan = make_plan(settings, model, _resolve_budget(settings, model)).calibrate()
+        return plan.total(plan.steps)
 
     @classmethod
     def resume(cls, folder: Path, settings: Settings, data: Data, options: TrainOptions) -> Self:

@@ -39,7 +39,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedModel:
+class Predictor:
     """The model of a run. It predicts from raw rows, as the user has them: scaling and encoding are part of it.
 
     `classes_` holds the names of the classes, or None for a model that predicts a number; `guarantee_` what is proven
@@ -152,7 +152,7 @@ def predict_file(
     return found if out is None else found.write(out)
 
 
-def load(path: str | Path) -> TrainedModel:
+def load(path: str | Path) -> Predictor:
     """Load the model of any run that tacit made: from its folder, or from its model.safetensors.
 
     The model predicts from raw rows. A model of one's own (--model FILE:FUNCTION) needs the folder and that file.
@@ -171,7 +171,7 @@ def load(path: str | Path) -> TrainedModel:
             rows = inputs if isinstance(form.inputs, TextForm) else inputs.reshape(len(inputs), -1)
             return score_by_recipe(saved.prepared, saved.model, rows)
 
-        return TrainedModel(form, _name_classes(form, saved.outputs), saved.guarantee, score)
+        return Predictor(form, _name_classes(form, saved.outputs), saved.guarantee, score)
     return _load_network(file, folder, about, weights, form, settings)
 
 
@@ -204,7 +204,7 @@ def _load_network(
     weights: dict[str, Tensor],
     form: Form,
     settings: Settings | None,
-) -> TrainedModel:
+) -> Predictor:
     facts = json.loads(about[NETWORK]) if NETWORK in about else _recover_network(file, settings)
     if facts.get("is_linear"):
         model: torch.nn.Module = NormalisedLinear.of_weights(weights)
@@ -225,7 +225,7 @@ def _load_network(
         return outputs_of(model, np.ascontiguousarray(inputs)).double().numpy()
 
     guarantee = _read_guarantee(folder, about)
-    return TrainedModel(form, _name_classes(form, facts["classes"]), guarantee, score)
+    return Predictor(form, _name_classes(form, facts["classes"]), guarantee, score)
 
 
 def _read_guarantee(folder: Path, about: Mapping[str, str]) -> Guarantee:

@@ -17,14 +17,17 @@ from torch import nn
 
 from tacit.accounting import curve
 from tacit.accounting.events import Event, from_json
+from tacit.budget import Budget
 from tacit.datasets import Data
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.estimators.by_recipe import save_model
 from tacit.guarantee import FIXED_SEED, Guarantee
 from tacit.ledger import Ledger, Reservation, fingerprint
 from tacit.ledger.storage import storage_at
+from tacit.recipes.recipe import Recipe
 from tacit.recipes.run import (
     LOSS,
+    RecipePlan,
     RecipeRun,
     begin_by_recipe,
     list_released,
@@ -112,6 +115,14 @@ class RecipeTraining:
         with show_status("Reading data"):
             task = make_task(data, resolve_recipe(data, options, table), options.data_path)
         return cls(task, options.out or find_free_folder(data.name))
+
+    @staticmethod
+    def plan_cost(data: Data, options: TrainOptions) -> Event:
+        """What a run with these options would release."""
+        settings = resolve_recipe(data, options, None)
+        assert settings.recipe is not None
+        assert settings.epsilon is not None
+        return RecipePlan.of(Recipe(**settings.recipe), Budget(settings.epsilon, settings.delta)).event(settings.steps)
 
     @classmethod
     def resume(cls, folder: Path, settings: Settings, data: Data, options: TrainOptions) -> Self:

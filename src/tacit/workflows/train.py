@@ -7,23 +7,24 @@ import json
 import shlex
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from torch import nn
 
 import tacit
+from tacit.accounting import Event
 from tacit.datasets import Data
-from tacit.errors import CannotResume, Caution, InvalidArgument
+from tacit.errors import BudgetExceeded, CannotResume, Caution, InvalidArgument
 from tacit.guarantee import Guarantee
-from tacit.ledger import Reservation
+from tacit.ledger import Ledger, Reservation
 from tacit.reports.scores import describe_precision
 from tacit.reports.settings import command_of
 from tacit.training.fit import Callback
 from tacit.training.folder import RunFolder, refuse_unless_free
 from tacit.workflows.cautions import warn_about
-from tacit.workflows.ledger import standing
+from tacit.workflows.ledger import explain_over_budget, standing, warn_if_similar
 from tacit.workflows.linear import LinearTraining, is_linear_method
 from tacit.workflows.network import NetworkTraining
 from tacit.workflows.predict import predict
@@ -119,16 +120,35 @@ def _begin(source: Any, options: TrainOptions, recipe: str | None) -> NetworkTra
             is_linear = is_linear_method(options.method)
             data, table = load_data(source, options, hold_out=not is_linear)
         is_own = table is not None or not isinstance(source, str)
-        training: NetworkTraining | RecipeTraining | LinearTraining
-        if wants_recipe(recipe, options, data, is_own=is_own):
-            training = RecipeTraining.begin(data, options, table)
-        elif is_linear:
-            training = LinearTraining.begin(data, options, table)
-        else:
+        by_recipe = wants_recipe(recipe, options, data, is_own=is_own)
+        kind = RecipeTraining if by_recipe else LinearTraining if is_linear else NetworkTraining
+        try:
             with show_status("Accounting"):
-                training = NetworkTraining.begin(data, options, table)
+                training = kind.begin(data, options, table)
+        except BudgetExceeded as refused:
+            raise _explain_over_budget(refused, data, options, kind) from None
         warn_about(data, training.settings)
+        if table is not None and training.settings.ledger is not None:
+            settings = training.settings
+            warn_if_similar(options.ledger or "", settings.ledger_name, data, table["bounds"])
         return training
+
+
+def _explain_over_budget(
+    refused: BudgetExceeded, data: Data, options: TrainOptions, kind: type[Training]
+) -> BudgetExceeded:
+    """The refusal with the --epsilon that would fit, if an epsilon was typed."""
+    if options.epsilon is None or options.ledger is None:
+        return refused
+
+    def cost(epsilon: float) -> Event:
+        given = replace(options, epsilon=epsilon)
+        if kind is RecipeTraining:
+            return RecipeTraining.plan_cost(data, given)
+        return NetworkTraining.plan_cost(data, given)
+
+    dataset = options.dataset or data.name
+    return explain_over_budget(refused, Ledger(options.ledger), dataset, cost, options.epsilon)
 
 
 def _resume(data: Any, options: TrainOptions, folder: Path) -> NetworkTraining | RecipeTraining:
@@ -193,11 +213,11 @@ class TrainedRun:
 
     def paragraphs(self) -> list[Paragraph]:
         """The score, the guarantee, the ledger and the files, as titles with lines."""
-        booking = self.booking
+        booking, name = self.booking, self.settings.ledger_name
         return [
             (self._describe_score(), []),
             ("Guarantee", str(self.guarantee).splitlines()),
-            *([] if booking is None else [("Ledger", [standing(booking.ledger, self.data.name, booking.run)])]),
+            *([] if booking is None else [("Ledger", [standing(booking.ledger, name, booking.run)])]),
             ("Files", [f"{self.folder}: model.safetensors, guarantee.json, metrics.json"]),
             *self._describe_use(),
         ]
