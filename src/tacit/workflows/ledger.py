@@ -7,6 +7,7 @@ import shlex
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tacit.accounting import Composed, EpsilonDelta, Event, Gaussian, Repeated, Sampled, curve
@@ -61,13 +62,25 @@ def open_ledger(file: str) -> Ledger:
 
 
 def explain_over_budget(
-    refused: BudgetExceeded, ledger: Ledger, dataset: str, cost: Callable[[float], Event], epsilon: float
+    refused: BudgetExceeded,
+    ledger: Ledger,
+    dataset: str,
+    cost: Callable[..., Event],
+    typed: tuple[float, float],
 ) -> BudgetExceeded:
-    """The same refusal in the terms that were typed: with the --epsilon that would fit."""
+    """The same refusal in the terms that were typed: with the --epsilon that would fit. `cost` takes epsilon, delta.
+
+    A method whose delta adds up with that of other releases may need a smaller --delta too.
+    """
+    epsilon, delta = typed
+    account = ledger.account(dataset)
     with show_status("Looking for an epsilon that fits"):
-        fitting = ledger.account(dataset).find_fitting_epsilon(cost, epsilon)
-    advice = "No smaller --epsilon was found that fits." if fitting is None else f"--epsilon {fitting:g} would fit."
-    return BudgetExceeded(refused.args[0], advice)
+        for less in (delta, delta / 2):
+            fitting = account.find_fitting_epsilon(partial(cost, delta=less), epsilon)
+            if fitting is not None:
+                also = "" if less == delta else f" with --delta {less:g}"
+                return BudgetExceeded(refused.args[0], f"--epsilon {fitting:g}{also} would fit.")
+    return BudgetExceeded(refused.args[0], "No smaller --epsilon was found that fits.")
 
 
 def warn_if_similar(place: str, dataset: str, data: Data, bounds: str) -> None:

@@ -162,15 +162,15 @@ class LinearTraining:
         assert self._model is not None
         return self._model
 
-    def fit(self, epsilon: float | None) -> PrivateLogisticRegression | PrivateLinearRegression:
-        """The fitted estimator, for this epsilon. Nothing of it may leave this process before it is charged."""
+    def _fit(self, epsilon: float | None, delta: float) -> PrivateLogisticRegression | PrivateLinearRegression:
+        """The fitted estimator. Nothing of it may leave this process before it is charged."""
         one = self.settings
-        return fit_linear(self.data, method=one.method, mode=one.mode, epsilon=epsilon, delta=one.delta, seed=one.seed)
+        return fit_linear(self.data, method=one.method, mode=one.mode, epsilon=epsilon, delta=delta, seed=one.seed)
 
     def go(self, callbacks: Sequence[Callback] = ()) -> bool:
         """Fit, charge and write. There are no steps, so `callbacks` are not called."""
         with show_status("Training"):
-            fitted = self.fit(self.settings.epsilon)
+            fitted = self._fit(self.settings.epsilon, self.settings.delta)
         self._model = make_module(fitted)
         self._proven = add_assumptions(fitted.guarantee_, self.settings, self.data)
         self._charge()
@@ -197,11 +197,11 @@ class LinearTraining:
         except BudgetExceeded as refused:
             assert settings.epsilon is not None
 
-            def cost(epsilon: float) -> Event:
-                return self.fit(epsilon).guarantee_.event
+            def cost(epsilon: float, delta: float) -> Event:
+                return self._fit(epsilon, delta).guarantee_.event
 
             where = booking.ledger, settings.ledger_name
-            raise explain_over_budget(refused, *where, cost, settings.epsilon) from None
+            raise explain_over_budget(refused, *where, cost, (settings.epsilon, settings.delta)) from None
         for step in range(course.steps):
             booking.begin(step)
         booking.settle()

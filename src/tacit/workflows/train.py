@@ -36,7 +36,7 @@ from tacit.workflows.progress import (
 from tacit.workflows.recipe import wants_recipe
 from tacit.workflows.recipe_training import RecipeTraining
 from tacit.workflows.scoring import Score
-from tacit.workflows.settings import Settings, TrainOptions, load_data
+from tacit.workflows.settings import Settings, TrainOptions, load_data, resolve_delta
 from tacit.workflows.text import Paragraph, join_paragraphs
 
 Announce = Callable[[Sequence[Paragraph]], None]
@@ -141,14 +141,15 @@ def _explain_over_budget(
     if options.epsilon is None or options.ledger is None:
         return refused
 
-    def cost(epsilon: float) -> Event:
-        given = replace(options, epsilon=epsilon)
+    def cost(epsilon: float, delta: float) -> Event:
+        given = replace(options, epsilon=epsilon, delta=delta)
         if kind is RecipeTraining:
             return RecipeTraining.plan_cost(data, given)
         return NetworkTraining.plan_cost(data, given)
 
     dataset = options.dataset or data.name
-    return explain_over_budget(refused, Ledger(options.ledger), dataset, cost, options.epsilon)
+    delta = resolve_delta(options.delta, data.population)
+    return explain_over_budget(refused, Ledger(options.ledger), dataset, cost, (options.epsilon, delta))
 
 
 def _resume(data: Any, options: TrainOptions, folder: Path) -> NetworkTraining | RecipeTraining:
