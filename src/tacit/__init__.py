@@ -19,6 +19,7 @@ __all__ = [
     "accounting",
     "audit",
     "audit_run",
+    "bounds",
     "compare",
     "datasets",
     "erm",
@@ -30,6 +31,7 @@ __all__ = [
     "load",
     "methods",
     "models",
+    "predict",
     "recipes",
     "report",
     "reports",
@@ -61,14 +63,15 @@ if TYPE_CHECKING:
     import tacit.types as types
     import tacit.workflows as workflows
     from tacit.budget import Budget
-    from tacit.estimators.neural import load
     from tacit.guarantee import Assumption, Guarantee
     from tacit.ledger import Ledger
     from tacit.stages.sampling import FullBatch, Poisson, Shuffled
     from tacit.training.plan import Schedule
     from tacit.training.run import PrivateRun
     from tacit.workflows.audit import audit_run
+    from tacit.workflows.bounds import bounds
     from tacit.workflows.compare import compare
+    from tacit.workflows.predict import load, predict
     from tacit.workflows.report import report
     from tacit.workflows.train import train
     from tacit.workflows.tune import tune
@@ -87,8 +90,10 @@ else:
         "Schedule": "training.plan",
         "Shuffled": "stages.sampling",
         "audit_run": "workflows.audit",
+        "bounds": "workflows.bounds",
         "compare": "workflows.compare",
-        "load": "estimators.neural",
+        "load": "workflows.predict",
+        "predict": "workflows.predict",
         "report": "workflows.report",
         "train": "workflows.train",
         "tune": "workflows.tune",

@@ -56,7 +56,11 @@ class NotConverged(TacitError):
 
 
 class BudgetExceeded(TacitError):
-    """A release, or a plan of them, would cost more than the budget allows."""
+    """A release, or a plan of them, would cost more than the budget allows. A second argument says what would fit."""
+
+    def __str__(self) -> str:
+        """Both as sentences."""
+        return " ".join(map(str, self.args))
 
 
 class OutOfOrder(TacitError):

@@ -16,13 +16,14 @@ BOUNDS = Bounds.parse(
 rows = 4
 held_out = 0
 [columns]
-age = { low = 0, high = 100 }
-smoker = ["no", "yes"]
+age = { low = 0, high = 100, missing = "indicator", fill = 50 }
+smoker = { values = ["no", "yes"], missing = "indicator" }
 outcome = ["healthy", "ill"]
 """
 )
 TEXT = "age,smoker,outcome\n20,no,ill\n30,yes,healthy\n,no,ill\n50,,ill\n"
-INPUTS = [[-0.6, 1, 0], [-0.4, 0, 1], [0, 1, 0], [0, 0, 0]]
+# Two further columns mark the missing ages and the missing answers.
+INPUTS = [[-0.6, 1, 0, 0, 0], [-0.4, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 1]]
 CLASSES = [1, 0, 1, 1]
 PAGE = b"\n<!DOCTYPE html>\n<html><body>Please log in</body></html>"
 COLUMNS = {
@@ -128,7 +129,7 @@ def test_arrays_that_are_no_columns_of_numbers_are_refused(tmp_path, changes, wo
         ("t.csv", "\ufeff\r\n".encode(), "it is empty"),
         ("t.csv", b",,\n,,\n", "it is empty"),
         ("t.csv", TEXT.splitlines()[0].encode(), "there are no rows"),
-        ("t.csv", b"age,smoker\n20,no\n", "has no column 'outcome', which is declared"),
+        ("t.csv", b"age,smoker\n20,no\n", "no column 'outcome', which is declared"),
         ("t.csv", PAGE, "it is a web page"),
         ("t.csv.gz", PAGE, "it is a web page"),
         # The time is set: it would be part of the test's name, which the workers must agree on.

@@ -68,11 +68,81 @@ def test_the_name_the_example_and_the_population_are_as_declared(table):
     assert data.is_test_private
 
 
-def test_a_value_beyond_its_bounds_or_missing_reveals_no_more_than_that(table):
-    text = HEAD + "a,500,-3,,ill\nb,,NA,no,healthy\n"
+def test_a_value_beyond_its_bounds_reveals_no_more_than_that(table):
+    text = HEAD + "a,500,-3,yes,ill\nb,-1,1e9,no,healthy\n"
     inputs, _ = every(table(text, BOUNDS.replace("example", "held_out = 0\nexample")))
-    assert inputs[0].tolist() == [1, -1, 0, 0]
-    assert inputs[1].tolist() == [0, 0, 1, 0]
+    assert inputs[0].tolist() == [1, -1, 0, 1]
+    assert inputs[1].tolist() == [-1, 1, 1, 0]
+
+
+def test_missing_values_are_refused_unless_declared_and_all_columns_are_named_at_once(table):
+    message = refusal(table, text=HEAD + "a,,1,,ill\nb,,NA,no,healthy\n")
+    for words in ("3 problems", "'age': 2 rows have no value", "'income': 1 row has", "'smoker': 1 row has"):
+        assert words in message
+
+
+def test_a_declared_fill_takes_the_place_of_a_missing_value_and_a_column_marks_it(table):
+    bounds = BOUNDS.replace("high = 100", 'high = 100, missing = "indicator", fill = 25')
+    bounds = bounds.replace('["no", "yes"]', '{ values = ["no", "yes"], missing = "indicator", fill = "yes" }')
+    text = HEAD + "a,,0,,ill\nb,25,0,yes,healthy\n"
+    inputs, _ = every(table(text, bounds.replace("example", "held_out = 0\nexample")))
+    assert inputs.tolist() == [[-0.5, -1, 0, 1, 1, 1], [-0.5, -1, 0, 1, 0, 0]]
+
+
+DATES = """rows = 3
+held_out = 0
+[columns]
+seen = { type = "date", low = 2020-01-01, high = 2020-01-11 }
+outcome = ["healthy", "ill"]
+"""
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "frame", "format"])
+def test_dates_are_scaled_by_declared_dates(tmp_path, form):
+    days = pd.to_datetime(["2020-01-01", "2020-01-06", "2021-01-01"])
+    frame = pd.DataFrame({"seen": days, "outcome": ["ill", "ill", "healthy"]})
+    bounds = DATES
+    if form == "csv":
+        frame.to_csv(tmp_path / "t.csv", index=False)
+    if form == "parquet":
+        frame.to_parquet(tmp_path / "t.parquet")
+    if form == "format":
+        bounds = DATES.replace("high = 2020-01-11", 'high = "2020-01-11", format = "%d.%m.%Y"')
+        frame["seen"] = days.strftime("%d.%m.%Y")
+    source = frame if form in ("frame", "format") else tmp_path / f"t.{form}"
+    data = load_table(source, target="outcome", bounds=Bounds.parse(bounds))
+    assert data.train[0].tolist() == [[-1], [0], [1]]
+
+
+def test_a_date_in_another_form_is_refused_with_its_row():
+    frame = pd.DataFrame({"seen": ["2020-01-02", "3.1.2020"], "outcome": ["ill", "ill"]})
+    with pytest.raises(InvalidArgument, match=r"row 2 holds '3\.1\.2020', which is no date"):
+        load_table(frame, target="outcome", bounds=Bounds.parse(DATES))
+
+
+def test_ignored_columns_are_not_used(table):
+    ignoring = BOUNDS.replace("[columns]", "[columns]\nname = { ignore = true }")
+    assert np.array_equal(table(bounds=ignoring).train[0], table().train[0])
+    assert "declared as ignored" in refusal(table, bounds=ignoring, target="name")
+
+
+def test_everything_in_which_table_and_bounds_differ_is_listed_at_once(table):
+    message = refusal(table, text="agee,income,smoker,outcome\n1,rich,maybe,dead\n2,1,no,\n")
+    for words in (
+        "4 problems",
+        "no column 'age', which is declared. Did you mean agee?",
+        "'income': row 1 holds 'rich'",
+        "'smoker': 1 row has a value that was not declared: 'maybe'",
+        "'outcome': 1 row has a value that was not declared: 'dead'",
+    ):
+        assert words in message
+
+
+def test_everything_that_is_wrong_with_the_bounds_is_listed_at_once(table):
+    wrong = BOUNDS.replace("high = 100", "hihg = 100").replace('["no", "yes"]', '"TODO"').replace("= 40", '= "TODO"')
+    message = refusal(table, bounds=wrong)
+    for words in ("3 problems", "Did you mean high?", "'smoker' is still to be declared", "rows is still"):
+        assert words in message
 
 
 @given(st.integers(0, 39))
@@ -244,7 +314,7 @@ def test_bounds_that_mean_nothing_are_refused(table, change, words):
     ("text", "words"),
     [
         (HEAD + "a,old,1,no,ill\n", "row 1 holds 'old', which is not a number"),
-        (HEAD + "a,1,1,no,\n", "1 rows have no value"),
+        (HEAD + "a,1,1,no,\n", "1 row has no value"),
         (HEAD + "a,1\n", "every row has 5 columns"),
         ("age,age,income,smoker,outcome\n1,1,1,no,ill\n", "two of its columns have the same name"),
     ],
@@ -270,18 +340,22 @@ def test_a_frame_is_the_same_as_its_file(tmp_path):
     frame = pd.DataFrame(
         {
             "age": [30.0, None, 70.0, 20.0] * 5,
+            "seen": pd.to_datetime(["2020-01-01", None, "2020-02-01", "2020-03-01"] * 5),
             "smoker": pd.Categorical(["no", "yes", None, "no"] * 5),
             "ill": [0, 1, 1, 0] * 5,
         }
     )
     frame.to_csv(tmp_path / "t.csv", index=False)
-    columns = 'age = { low = 0, high = 100 }\nsmoker = ["no", "yes"]\nill = [0, 1]\n'
+    marked = 'missing = "indicator"'
+    columns = f'age = {{ low = 0, high = 100, {marked}, fill = 40 }}\nsmoker = {{ values = ["no", "yes"], {marked} }}\n'
+    columns += f'seen = {{ type = "date", low = 2020-01-01, high = 2021-01-01, {marked}, fill = 2020-06-30 }}\n'
+    columns += "ill = [0, 1]\n"
     bounds = Bounds.parse(f"rows = 20\n[columns]\n{columns}")
     read, taken = (load_table(each, target="ill", bounds=bounds) for each in (tmp_path / "t.csv", frame))
     for one, other in zip((*read.train, *read.test), (*taken.train, *taken.test), strict=True):
         assert np.array_equal(one, other)
     assert (read.name, taken.name) == ("t", "table")
-    with pytest.raises(InvalidArgument, match="DataFrame has no column 'smoker'"):
-        load_table(frame[["age", "ill"]], target="ill", bounds=bounds)
+    with pytest.raises(InvalidArgument, match="no column 'smoker'"):
+        load_table(frame[["age", "seen", "ill"]], target="ill", bounds=bounds)
     with pytest.raises(InvalidArgument, match="same name"):
         load_table(frame.rename(columns={"age": "ill"}), target="ill", bounds=bounds)

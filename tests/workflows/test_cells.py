@@ -8,7 +8,8 @@ import pytest
 
 from support.report_folders import comparison_of
 from tacit.methods.registry import list_methods
-from tacit.workflows.cells import Job, _normalise_rows, run_job
+from tacit.workflows.cells import Job, run_job
+from tacit.workflows.linear import normalise_rows
 
 
 @pytest.mark.slow
@@ -43,8 +44,8 @@ def test_a_refusal_is_a_result(tmp_path):
 
 def test_rows_are_scaled_each_by_itself():
     rows = np.array([[3.0, 4.0], [0.0, 0.0], [1e-3, 0.0]])
-    assert _normalise_rows(rows).tolist() == [[0.6, 0.8], [0.0, 0.0], [1.0, 0.0]]
-    assert np.array_equal(_normalise_rows(rows[:1]), _normalise_rows(rows)[:1])
+    assert normalise_rows(rows).tolist() == [[0.6, 0.8], [0.0, 0.0], [1.0, 0.0]]
+    assert np.array_equal(normalise_rows(rows[:1]), normalise_rows(rows)[:1])
 
 
 def test_epsilons_that_differ_in_their_last_digits_have_files_of_their_own():

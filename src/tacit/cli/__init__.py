@@ -10,12 +10,14 @@ import typer
 from typer.core import TyperGroup
 
 from tacit.cli.audit import audit
+from tacit.cli.bounds import bounds
 from tacit.cli.compare import compare
 from tacit.cli.epsilon import epsilon
 from tacit.cli.ledger import ledger
 from tacit.cli.methods import methods
 from tacit.cli.noise import noise
 from tacit.cli.plan import plan
+from tacit.cli.predict import predict
 from tacit.cli.report import report
 from tacit.cli.reproduce import reproduce
 from tacit.cli.train import train
@@ -47,11 +49,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(audit)
+app.command()(bounds)
 app.command()(compare)
 app.command()(epsilon)
 app.command()(methods)
 app.command()(noise)
 app.command()(plan)
+app.command()(predict)
 app.command()(report)
 app.command()(reproduce)
 app.command()(train)

@@ -82,9 +82,10 @@ def budget(
         raise InvalidArgument("--like chooses the filter of --adaptive, which was not given. Give both, or neither.")
     allowed, compared = Budget(epsilon, delta), Adjacency(adjacency or "add_remove")
     event = None if like is None else read_event(like)
-    Ledger(file).set_budget(dataset, allowed, adjacency=compared, adaptive=adaptive, like=event)
+    before = Ledger(file).set_budget(dataset, allowed, adjacency=compared, adaptive=adaptive, like=event)
     how = "held by a Rényi filter" if adaptive else "held by exact composition"
-    say([(f"{dataset} may cost epsilon {allowed.epsilon:g} at delta {allowed.delta:g} ({compared}), {how}.", [])])
+    old = [] if before is None else [f"Before, it was epsilon {before.epsilon:g} at delta {before.delta:g}."]
+    say([(f"{dataset} may cost epsilon {allowed.epsilon:g} at delta {allowed.delta:g} ({compared}), {how}.", old)])
 
 
 @ledger.command()

@@ -99,6 +99,9 @@ Model = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="linear, mlp, cnn, embedding or tempered; your own: net.py:make_model."),
 ]
+DataSetName = Annotated[
+    str | None, typer.Option("--dataset", metavar="NAME", help="The data set's name in the ledger (that of the data).")
+]
 DataPath = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Your copy of a data set with a name: a folder, or a file.")
 ]

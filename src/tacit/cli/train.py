@@ -54,6 +54,7 @@ def train(
     ledger: Annotated[
         str | None, typer.Option(metavar="FILE", help="Charge the run to this ledger; it is made if missing.")
     ] = None,
+    dataset: options.DataSetName = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of model, guarantee and metrics (runs/DATA-1, ...).")
     ] = None,
@@ -72,6 +73,7 @@ def train(
     tacit train mnist --data-path ~/mnist --multiplier 1.1 --epochs 15
     tacit train patients.csv --target outcome --bounds bounds.toml --epsilon 1
     tacit train wine --epsilon 1 --ledger wine.ledger
+    tacit train adult --epsilon 1 --method objective_perturbation
     tacit train digits --epsilon 3 --method directional --set objective=l2 --set grain=parameter
     tacit train --resume runs/first
     """
@@ -105,6 +107,7 @@ def train(
         micro_batch=micro_batch,
         seed=seed,
         ledger=ledger,
+        dataset=dataset,
         out=out,
     )
     if json:

@@ -22,9 +22,12 @@ from typing import TYPE_CHECKING, Any
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tacit.datasets._data import Array, Category, Data, Number, Texts, encode, scale_to_unit, split_rows
+    from tacit.datasets._bounds import EXAMPLE, Bounds
+    from tacit.datasets._columns import Category, Date, Number, encode
+    from tacit.datasets._data import Array, Data, Texts, scale_to_unit, split_rows
     from tacit.datasets._files import find_data_folder, is_kept, is_table, load, load_words, read_from
-    from tacit.datasets._own import EXAMPLE, Bounds, load_table
+    from tacit.datasets._forms import Form
+    from tacit.datasets._own import load_table
 
 __all__ = [
     "EXAMPLE",
@@ -35,6 +38,8 @@ __all__ = [
     "Category",
     "Data",
     "DataSet",
+    "Date",
+    "Form",
     "Number",
     "Remote",
     "Source",
@@ -163,8 +168,11 @@ def find_registered(name: str) -> DataSet | None:
 
 if not TYPE_CHECKING:
     _PLACES = {
-        **dict.fromkeys(("EXAMPLE", "Bounds", "load_table"), "_own"),
+        **dict.fromkeys(("EXAMPLE", "Bounds"), "_bounds"),
+        **dict.fromkeys(("Category", "Date", "Number", "encode"), "_columns"),
         **dict.fromkeys(("find_data_folder", "is_kept", "is_table", "load", "load_words", "read_from"), "_files"),
+        "Form": "_forms",
+        "load_table": "_own",
     }
 
     def __getattr__(name: str) -> Any:

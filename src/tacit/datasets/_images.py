@@ -9,9 +9,11 @@ import numpy as np
 
 from tacit.datasets._data import Array, Data, Examples
 from tacit.datasets._files import File, find_files, read_npz
+from tacit.datasets._forms import ArrayForm, Form
 from tacit.errors import InvalidArgument
 
 CLASSES = 10
+DIGITS = tuple(map(str, range(CLASSES)))
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 _ORIGINAL = (
     "train-images-idx3-ubyte",
@@ -29,7 +31,9 @@ def list_mnist_files(*npz_files: str) -> str:
     return f"{' or '.join(npz_files)}, or else for all of {originals} (or with .idx in place of -idx)"
 
 
-def read_mnist_form(name: str, where: Path, *, is_handwriting: bool = False) -> Data | None:
+def read_mnist_form(
+    name: str, where: Path, *, classes: tuple[str, ...] = DIGITS, is_handwriting: bool = False
+) -> Data | None:
     """Grey images of 28 x 28 pixels in `where`: an .npz file, or a folder with one or with the four original files."""
     arrays = read_arrays(name, where)
     if arrays is None:
@@ -47,6 +51,7 @@ def read_mnist_form(name: str, where: Path, *, is_handwriting: bool = False) -> 
         scaling="pixels go from 0..255 to [0, 1]",
         example="image",
         is_handwriting=is_handwriting,
+        form=Form(ArrayForm((1, 28, 28), 0, 255), None, classes),
     )
 
 
@@ -107,8 +112,11 @@ def read_colour_arrays(name: str, where: Path) -> tuple[Examples, ...] | None:
     return tuple(parts)
 
 
-def make_colour_data(name: str, parts: tuple[Examples, ...], population: int) -> Data:
+def make_colour_data(
+    name: str, parts: tuple[Examples, ...], population: int, classes: tuple[str, ...] = DIGITS
+) -> Data:
     """The data set of these two parts."""
     train, test = parts
     scaling = "pixels go from 0..255 to [-1, 1]"
-    return Data(name, train, test, CLASSES, population=population, scaling=scaling, example="image")
+    form = Form(ArrayForm((3, 32, 32), 0, 255, start=-1), None, classes)
+    return Data(name, train, test, CLASSES, population=population, scaling=scaling, example="image", form=form)

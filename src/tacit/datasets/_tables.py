@@ -14,20 +14,10 @@ import numpy as np
 from sklearn import datasets as sklearn_datasets
 
 from tacit.datasets import DataSet, Source, TrainingDefaults
-from tacit.datasets._data import (
-    TABLE_SCALING,
-    Array,
-    CodeBook,
-    Data,
-    count_numbers,
-    count_training_rows,
-    encode,
-    scale_to_unit,
-    split_rows,
-    to_columns,
-    to_labels,
-)
+from tacit.datasets._columns import CodeBook, Number, count_numbers, encode, to_columns, to_labels
+from tacit.datasets._data import TABLE_SCALING, Array, Data, count_training_rows, scale_to_unit, split_rows
 from tacit.datasets._files import explain_errors, find_one_file, parse_rows
+from tacit.datasets._forms import Form, TableForm
 from tacit.errors import InvalidArgument
 
 
@@ -35,7 +25,8 @@ from tacit.errors import InvalidArgument
 class PublishedTable:
     """A table in one file: its names, its published size, its code book, and the class of each label.
 
-    `to_columns` turns the content of the file into columns by name. `folders` are those that unpacked archives leave.
+    `to_columns` turns the content of the file into columns by name. `classes` names the classes in their order; by
+    default they are called by their labels.
     """
 
     name: str
@@ -47,6 +38,7 @@ class PublishedTable:
     labels: dict[str, int]
     to_columns: Callable[[bytes], dict[str, Array]]
     example: str
+    classes: tuple[str, ...] = ()
 
     def dataset(self, source: Source, defaults: TrainingDefaults, folders: tuple[str, ...] = ()) -> DataSet:
         """The data set of this table. In a folder with a single table, that table is read."""
@@ -81,6 +73,7 @@ class PublishedTable:
             scaling=TABLE_SCALING,
             example=self.example,
             numbers=count_numbers(self.book),
+            form=Form(TableForm(self.book), self.target, self.classes or tuple(self.labels)),
         )
 
     def _to_classes(self, values: Array) -> Array:
@@ -118,7 +111,8 @@ class SklearnTable:
         # scikit-learn scales diabetes by its own mean and deviation, which are private, by default.
         options: dict[str, Any] = {"scaled": False} if self.name == "diabetes" else {}
         loader = getattr(sklearn_datasets, f"load_{self.name.replace('-', '_')}")
-        values, targets = loader(return_X_y=True, **options)
+        table = loader(**options)
+        values, targets = table.data, table.target
         if self.classes is None:
             targets = (np.clip(targets, 0, self.unit) / self.unit).astype(np.float32)[:, np.newaxis]
         else:
@@ -133,4 +127,11 @@ class SklearnTable:
             scaling="every feature goes from a declared range to [-1, 1]",
             unit=self.unit,
             numbers=len(self.low),
+            form=self._make_form(list(table.feature_names), table.get("target_names", ())),
         )
+
+    def _make_form(self, names: list[str], classes: Any) -> Form:
+        book = {name: Number(low, high) for name, low, high in zip(names, self.low, self.high, strict=True)}
+        if self.classes is None:
+            return Form(TableForm(book), "target", None, Number(0.0, self.unit))
+        return Form(TableForm(book), "target", tuple(str(name) for name in classes))

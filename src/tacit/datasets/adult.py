@@ -14,24 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets import DataSet, Source, TrainingDefaults
-from tacit.datasets._data import (
-    TABLE_SCALING,
-    Category,
-    CodeBook,
-    Data,
-    Examples,
-    Number,
-    count_numbers,
-    encode,
-    to_columns,
-)
+from tacit.datasets._columns import Category, CodeBook, Number, count_numbers, encode, to_columns
+from tacit.datasets._data import TABLE_SCALING, Data, Examples
 from tacit.datasets._files import explain_errors, find_files, parse_rows
+from tacit.datasets._forms import ArrayForm, Form, TableForm
 from tacit.errors import InvalidArgument
 
 A9A_FILES = "a9a[.gz] with a9a.t[.gz]"
 _ARCHIVE = "adult.zip"
 _PUBLISHED_SIZE = 32_561
 _A9A_FEATURES = 123
+_CLASSES = ("<=50K", ">50K")
 _INCOMES = {"<=50K": 0, ">50K": 1, "-1": 0, "+1": 1, "1": 1}
 
 _BOOK: CodeBook = {
@@ -72,12 +65,15 @@ _COLUMNS.insert(2, "fnlwgt")
 def read_adult(where: Path) -> Data | None:
     """The original tables, or else a9a; None if neither is there."""
     data = _read(where, "adult", ("adult.data", "adult.test"), _parse_table, TABLE_SCALING)
-    return replace(data, numbers=count_numbers(_BOOK)) if data else read_a9a(where, "adult")
+    if data is None:
+        return read_a9a(where, "adult")
+    return replace(data, numbers=count_numbers(_BOOK), form=Form(TableForm(_BOOK, ("fnlwgt",)), "income", _CLASSES))
 
 
 def read_a9a(where: Path, name: str = "a9a") -> Data | None:
     """The 123 binary features of a9a; None if they are not there."""
-    return _read(where, name, ("a9a", "a9a.t"), _parse_libsvm, "the features of a9a are 0 or 1 already")
+    data = _read(where, name, ("a9a", "a9a.t"), _parse_libsvm, "the features of a9a are 0 or 1 already")
+    return data and replace(data, form=Form(ArrayForm((_A9A_FEATURES,), 0, 1), None, _CLASSES))
 
 
 def _make() -> Data:

@@ -3,7 +3,7 @@
 from functools import partial
 
 from tacit.datasets import Remote, Source, TrainingDefaults
-from tacit.datasets._data import Category, CodeBook, Number
+from tacit.datasets._columns import Category, CodeBook, Number
 from tacit.datasets._tables import PublishedTable, parse_with_header
 
 _YES_NO = Category.of("no yes unknown")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tacit.datasets import Source, TrainingDefaults
-from tacit.datasets._data import Array, Number, to_columns
+from tacit.datasets._columns import Number, to_columns
+from tacit.datasets._data import Array
 from tacit.datasets._files import parse_rows
 from tacit.datasets._tables import PublishedTable
 
@@ -36,6 +37,7 @@ _TABLE = PublishedTable(
     labels={"2": 0, "4": 1},
     to_columns=_to_columns,
     example="sample",
+    classes=("benign", "malignant"),
 )
 DATASET = _TABLE.dataset(
     Source.of_files(

@@ -14,6 +14,7 @@ from tacit.errors import InvalidArgument
 
 _ARCHIVE = "cifar-10-binary.tar.gz"
 _BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _IMAGE = (3, 32, 32)
 _BYTES = 3 * 32 * 32
 
@@ -30,7 +31,7 @@ def _read(where: Path) -> Data | None:
                 raise InvalidArgument(f"{name} in {file.path} is not a whole number of images. Fetch it again.")
         train = b"".join(found[name].content for name in _BATCHES[:-1])
         parts = tuple(_parse(part, where) for part in (train, found[_BATCHES[-1]].content))
-    return make_colour_data("cifar10", parts, 50_000)
+    return make_colour_data("cifar10", parts, 50_000, _CLASSES)
 
 
 def _parse(content: bytes, where: Path) -> Examples:

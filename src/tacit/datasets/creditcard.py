@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.datasets import Remote, Source, TrainingDefaults
-from tacit.datasets._data import Array, Number
+from tacit.datasets._columns import Number
+from tacit.datasets._data import Array
 from tacit.datasets._tables import PublishedTable, parse_with_header
 
 
@@ -29,6 +30,7 @@ _TABLE = PublishedTable(
     labels={"0": 0, "1": 1},
     to_columns=_to_columns,
     example="transaction",
+    classes=("genuine", "fraud"),
 )
 _REMOTE = Remote(
     "https://www.openml.org/data/get_csv/1673544/phpKo8OWT",

@@ -5,6 +5,18 @@ from functools import partial
 from tacit.datasets import DataSet, Source, TrainingDefaults
 from tacit.datasets._images import list_mnist_files, read_mnist_form
 
+_CLASSES = (
+    "T-shirt",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
+)
 DATASET = DataSet(
     "fashion-mnist",
     Source.of_files(
@@ -17,7 +29,7 @@ DATASET = DataSet(
             "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
         },
     ),
-    read=partial(read_mnist_form, "fashion-mnist"),
+    read=partial(read_mnist_form, "fashion-mnist", classes=_CLASSES),
     files=list_mnist_files("fashion-mnist.npz", "fashion_mnist.npz"),
     # The folders of torchvision and of the authors' repository.
     folders=("FashionMNIST/raw", "data/fashion"),

@@ -16,11 +16,13 @@ import numpy as np
 from tacit.datasets import DataSet, Remote, Source, TrainingDefaults
 from tacit.datasets._data import Array, Data, Texts
 from tacit.datasets._files import explain_errors, is_archive, list_members, read_npz
+from tacit.datasets._forms import Form, IndexForm
 from tacit.errors import InvalidArgument
 
 WORDS, LENGTH = 10_000, 256
 _PADDING, _UNKNOWN = 0, 1
 _PUBLISHED_SIZE = 25_000
+_CLASSES = ("negative", "positive")
 _KEYS = ("flat_train", "offsets_train", "y_train", "flat_test", "offsets_test", "y_test")
 _WORD = re.compile(r"[a-z0-9']+")
 _PATH = re.compile(r"(?:^|/)(train|test)/(pos|neg)/[^/]+\.txt$")
@@ -45,6 +47,9 @@ def _read(where: Path) -> Data | None:
         vocabulary=(WORDS,),
         example="review",
         is_text=True,
+        form=Form(
+            IndexForm(tuple(f"word{place}" for place in range(1, LENGTH + 1)), (WORDS,) * LENGTH), None, _CLASSES
+        ),
     )
 
 

@@ -10,18 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets import DataSet, Remote, Source, TrainingDefaults
-from tacit.datasets._data import (
-    TABLE_SCALING,
-    Category,
-    CodeBook,
-    Data,
-    Examples,
-    Number,
-    count_numbers,
-    encode,
-    to_columns,
-)
+from tacit.datasets._columns import Category, CodeBook, Number, count_numbers, encode, to_columns
+from tacit.datasets._data import TABLE_SCALING, Data, Examples
 from tacit.datasets._files import explain_errors, find_files, parse_rows
+from tacit.datasets._forms import Form, TableForm
 
 _ARCHIVE = "kdd+cup+1999+data.zip"
 _FILES = ("kddcup.data_10_percent", "corrected")
@@ -99,6 +91,7 @@ def _read(where: Path) -> Data | None:
         scaling=TABLE_SCALING,
         example="connection",
         numbers=count_numbers(_BOOK),
+        form=Form(TableForm(_BOOK), "label", ("normal", "attack")),
     )
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets import DataSet, Source, TrainingDefaults
+from tacit.datasets._columns import Number
 from tacit.datasets._data import Array, Data, count_training_rows, split_rows
 from tacit.datasets._files import File, explain_errors, find_one_file, is_archive, list_forms, read_content
+from tacit.datasets._forms import Form, IndexForm
 
 _STARS = 5.0
 
@@ -69,6 +71,11 @@ class Edition:
             unit=_STARS,
             vocabulary=(self.people, self.films),
             example="rating",
+            form=Form(
+                IndexForm(("person", "film"), (self.people, self.films), first=1, ignored=("time",)),
+                "stars",
+                range=Number(0, _STARS),
+            ),
         )
 
     def is_there(self, where: Path) -> bool:

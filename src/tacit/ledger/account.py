@@ -41,6 +41,7 @@ from tacit.ledger.book import Entry
 from tacit.ledger.course import Course
 
 _MOST_RUNS = 10**6
+_MOST_TRIALS = 8
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,32 @@ class Account:
         )
         return BudgetExceeded(
             f"This would bring the data set {self.dataset!r} to epsilon {after:.4g} at delta {budget.delta:g}; the "
-            f"budget is {budget.epsilon:g}{held}, of which {before:.4g} is spent or reserved. "
-            f"{self._advise(course, event, terms)}"
+            f"budget is {budget.epsilon:g}{held}, of which {before:.4g} is spent or reserved.",
+            self._advise(course, event, terms),
         )
+
+    def find_fitting_epsilon(self, cost: Callable[[float], Event], epsilon: float) -> float | None:
+        """The largest epsilon below the given one, in two digits, with which a run fits; None if none was found.
+
+        `cost` is what a run with this epsilon costs. What the budget leaves for one Gaussian release is tried first.
+        """
+        left = self.remaining()
+        if left is None:
+            return None
+        start = min(left.epsilon, epsilon)
+        digit = 10.0 ** (math.floor(math.log10(start)) - 1)
+        place, best = math.floor(start / digit), None
+        for _ in range(_MOST_TRIALS):
+            tried = float(f"{place * digit:.2g}")
+            if not 0 < tried < epsilon or (best is not None and tried <= best):
+                break
+            if self.allows(cost(tried)):
+                best, place = tried, place + 1
+            elif best is None:
+                place -= max(1, place // 10)
+            else:
+                break
+        return best
 
     def _advise(self, course: Course, event: Event, terms: Terms) -> str:
         fits = self.largest_fitting(lambda stop: course.cost([(0, stop)]), 0, course.steps) if course.steps > 1 else 0

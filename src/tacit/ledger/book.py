@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol, final
 from tacit.errors import BadLedger
 
 VERSION = 1
-Kind = Literal["data", "budget", "reserve", "settle"]
+Kind = Literal["data", "table", "budget", "reserve", "settle"]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tacit.errors import BadLedger, InvalidArgument, OutOfOrder
 from tacit.ledger.account import Account, largest
 from tacit.ledger.book import VERSION, Book, Entry, Live, drop_fingerprints
 from tacit.ledger.course import Course, Range, add_range, merge_ranges
+from tacit.ledger.likeness import Similar, Traits, find_similar, key_traits
 from tacit.ledger.storage import Storage, storage_at
 
 _EVENT = "an event such as Gaussian(multiplier=1.1).sampled(0.01) * 1000"
@@ -103,8 +104,8 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         adjacency: Adjacency = Adjacency.ADD_REMOVE,
         adaptive: bool = False,
         like: Event | None = None,
-    ) -> None:
-        """From now on, refuse releases that would exceed this budget.
+    ) -> Budget | None:
+        """From now on, refuse releases that would exceed this budget. Returns the budget before, if there was one.
 
         `adaptive=True` uses a Rényi filter, so that settings of a run may depend on earlier releases; the filter is
         tuned for runs `like` the one given. The newest budget counts; earlier ones stay on record.
@@ -112,7 +113,23 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         terms = Terms.adaptive(budget, adjacency, like) if adaptive else Terms(budget, adjacency)
         content = {**asdict(budget), "adjacency": adjacency.value, "order": terms.order}
         with self.storage.write() as book:
-            book.append("budget", _check_name(dataset), "", content)
+            before = Account.of(_check_name(dataset), book.entries).terms
+            book.append("budget", dataset, "", content)
+        return None if before is None else before.budget
+
+    def recognise(self, dataset: str, traits: Traits) -> list[Similar]:
+        """Data sets with charges that look like this table, if it has none; the table's traits are stored, keyed.
+
+        The answer depends on private rows: it is for their owner only.
+        """
+        with self.storage.write() as book:
+            found = key_traits(book, traits)
+            mine = [entry for entry in book.entries if entry.dataset == dataset]
+            is_new = not any(entry.kind in ("reserve", "settle") for entry in mine)
+            similar = find_similar(book, dataset, found) if is_new else []
+            if not any(entry.kind == "table" and entry.content == found for entry in mine):
+                book.append("table", _check_name(dataset), "", found)
+        return similar
 
     def spend(
         self,

@@ -46,8 +46,13 @@ class Choice:
 
 
 def choices_of(method: str) -> dict[str, Choice]:
-    """Every choice of the method, by name. Arguments that are objects, such as a rule, can be set in Python only."""
-    hints = get_type_hints(find_method(method).load())
+    """Every choice of the method, by name. Arguments that are objects, such as a rule, can be set in Python only, and
+    so can all of a method for linear models.
+    """
+    entry = find_method(method)
+    if entry.kind == "linear":
+        return {}
+    hints = get_type_hints(entry.load())
     found = (_choice(name, hint) for name, hint in hints.items() if name not in _OPTIONS_OF_THEIR_OWN)
     return {choice.name: choice for choice in found if choice is not None}
 
@@ -65,7 +70,7 @@ def read_choices(method: str, texts: Iterable[str]) -> dict[str, Value]:
         if not is_given or not name:
             raise InvalidArgument(f"{_EXAMPLE}. Got {text!r}.")
         if name not in known:
-            offered = "; ".join(f"{choice.name} ({choice.words})" for choice in known.values())
+            offered = "; ".join(f"{choice.name} ({choice.words})" for choice in known.values()) or "none for it"
             raise InvalidArgument(f"{method} has no choice {name!r}. --set takes: {offered}.")
         if name in chosen:
             raise InvalidArgument(f"--set {name} was given twice, for {method}. Leave one out.")

@@ -14,6 +14,7 @@ the method is first used (`Entry.load`).
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -106,7 +107,11 @@ def find_method(name: str) -> Entry:
         for one in entries:
             if one.name == name:
                 return one
-    raise InvalidArgument(f"There is no method {name!r}. Known: {', '.join(one.name for one in list_methods())}.")
+    names = [one.name for one in list_methods()]
+    # Estimators call a method by the first word of its name.
+    close = [each for each in names if each.partition("_")[0] == name] or difflib.get_close_matches(name, names, 1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    raise InvalidArgument(f"There is no method {name!r}.{hint} Known: {', '.join(names)}.")
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tacit.datasets import Bounds, Number
+from tacit.datasets import Bounds, Category, Date, Number
 from tacit.methods.choices import as_texts, choices_of
 from tacit.methods.registry import find_method
 from tacit.reports.facts import Facts
@@ -92,6 +92,19 @@ def _model_and_budget(settings: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _training(settings: Facts) -> Iterator[tuple[str, str]]:
+    yield from _steps(settings) if find_method(settings["method"]).kind == "gradient" else _release(settings)
+    seed = settings["seed"]
+    yield "Seed", "none: fresh noise in every run" if seed is None else f"{seed} (determines all noise)"
+    yield "Ledger", "charged" if settings["is_in_ledger"] else "none"
+
+
+def _release(settings: Facts) -> Iterator[tuple[str, str]]:
+    """The training of a linear model by one release."""
+    yield "Population", f"{settings['population']:,} ({settings['population_is']}, not counted from the data)"
+    yield "Rows", "every row is divided by its own norm; all of them take part in one release"
+
+
+def _steps(settings: Facts) -> Iterator[tuple[str, str]]:
     rate, steps = settings["rate"], settings["steps"]
     yield "Population", f"{settings['population']:,} ({settings['population_is']}, not counted from the data)"
     yield "Lots", f"{settings['lot_size']:g} examples on average (sampling rate {rate:.4g})"
@@ -106,9 +119,6 @@ def _training(settings: Facts) -> Iterator[tuple[str, str]]:
     yield "Weight averaging", f"decay {averaging:g}" if averaging else "none"
     held = settings["micro_batch"]
     yield "Micro-batch", "a whole lot" if held is None else f"{held:,} examples"
-    seed = settings["seed"]
-    yield "Seed", "none: fresh noise in every run" if seed is None else f"{seed} (determines all noise)"
-    yield "Ledger", "charged" if settings["is_in_ledger"] else "none"
 
 
 def _describe_budget(settings: Facts) -> str:
@@ -144,15 +154,21 @@ def bounds_of(settings: Facts) -> Bounds | None:
 
 def bounds_facts(bounds: Bounds) -> Facts:
     """What was declared public, without paths and comments."""
-    columns = [
-        {"name": name, "low": column.low, "high": column.high, "is_logarithmic": column.logarithmic}
-        if isinstance(column, Number)
-        else {"name": name, "categories": list(column.values)}
-        for name, column in bounds.columns.items()
-    ]
+    columns = [_column_facts(name, column) for name, column in bounds.columns.items()]
+    columns += [{"name": name, "is_ignored": True} for name in bounds.ignored]
     test = None if bounds.test is None else Path(bounds.test).name
     about = {"rows": bounds.rows, "held_out": bounds.held_out, "test": test, "example": bounds.example}
     return {**about, "columns": columns, "file": format_bounds({**about, "columns": columns})}
+
+
+def _column_facts(name: str, column: Number | Date | Category) -> Facts:
+    missing = {"missing": "indicator", "fill": column.fill} if column.missing == "indicator" else {}
+    if isinstance(column, Category):
+        return {"name": name, "categories": list(column.values), **missing}
+    if isinstance(column, Date):
+        ends = {"low": column.low, "high": column.high, "format": column.format}
+        return {"name": name, "is_date": True, **ends, **missing}
+    return {"name": name, "low": column.low, "high": column.high, "is_logarithmic": column.logarithmic, **missing}
 
 
 def format_bounds(found: Facts) -> str:
@@ -176,10 +192,18 @@ def format_bounds(found: Facts) -> str:
 
 
 def _line(column: Facts) -> str:
-    if "categories" in column:
+    if "categories" in column and "missing" not in column:
         return f"{_quote(column['name'])} = {_quote(column['categories'])}"
-    scale = ", log = true" if column["is_logarithmic"] else ""
-    return f"{_quote(column['name'])} = {{ low = {column['low']!r}, high = {column['high']!r}{scale} }}"
+    parts = {
+        "ignore": column.get("is_ignored") or None,
+        "type": "date" if column.get("is_date") else None,
+        "values": column.get("categories"),
+        **{name: column.get(name) for name in ("low", "high", "format")},
+        "log": column.get("is_logarithmic") or None,
+        **{name: column.get(name) for name in ("missing", "fill")},
+    }
+    inside = ", ".join(f"{name} = {_quote(value)}" for name, value in parts.items() if value is not None)
+    return f"{_quote(column['name'])} = {{ {inside} }}"
 
 
 def _quote(value: Any) -> str:
@@ -221,7 +245,12 @@ def _data_arguments(settings: Facts, with_paths: bool) -> list[str]:
 def _options(settings: Facts) -> list[str]:
     """The options that repeat a run; a recipe chooses all but the budget."""
     noise = "multiplier" if settings.get("multiplier") is not None else "epsilon"
-    chosen = ["lot_size", "steps", "clip_norm", "learning_rate", "momentum", "views", "averaging", "micro_batch"]
+    is_linear = settings.get("method") is not None and find_method(settings["method"]).kind == "linear"
+    chosen = (
+        []
+        if is_linear
+        else ["lot_size", "steps", "clip_norm", "learning_rate", "momentum", "views", "averaging", "micro_batch"]
+    )
     names = ["epsilon", "delta"] if settings.get("recipe") else ["method", "mode", "model", noise, "delta", *chosen]
     return [*names, *(["population"] if settings.get("is_declared") else []), "seed"]
 

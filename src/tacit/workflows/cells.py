@@ -13,13 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, final
 
-import numpy as np
-
 from tacit._files import write_atomic
 from tacit.budget import Budget
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument, TacitError
-from tacit.estimators import PrivateLinearRegression, PrivateLogisticRegression
 from tacit.guarantee import Guarantee, finite
 from tacit.methods.registry import find_method
 from tacit.reports.cells import key_of, read_cell
@@ -29,14 +26,13 @@ from tacit.training.fit import fit
 from tacit.workflows.baseline import baseline
 from tacit.workflows.defaults import network_for, resolve_settings
 from tacit.workflows.descent import Descent
+from tacit.workflows.linear import fit_linear, normalise_rows
 from tacit.workflows.network import make_run, set_torch_seed
 from tacit.workflows.scoring import score
 from tacit.workflows.settings import ModeName, Settings, TrainOptions
 
 NON_PRIVATE = "non_private"
 CELLS = "cells"
-# Published without a delta.
-_PURE = {("output_perturbation", "paper")}
 
 
 @dataclass(frozen=True)
@@ -162,11 +158,7 @@ class _Gradient:
 
 @final
 class _Linear:
-    """A linear model with noise on its data, objective, output or gradients.
-
-    These methods make their noise for the longest row, so every row is first scaled to norm 1: by itself, which tells
-    nothing about the others and costs no privacy, and as the papers do.
-    """
+    """A linear model with noise on its data, objective, output or gradients, as `tacit train` trains it."""
 
     def __init__(self, data: Data, settings: Settings, job: Job) -> None:
         self._data, self._job, self._delta = data, job, settings.delta
@@ -174,33 +166,16 @@ class _Linear:
 
     def train(self, seed: int) -> dict[str, Any]:
         data, job = self._data, self._job
-        (inputs, targets), (test, truth) = ((_normalise_rows(x), y) for x, y in (data.train, data.test))
-        shared: dict[str, Any] = {
-            "epsilon": job.epsilon,
-            "delta": None if (job.method, job.mode) in _PURE else self._delta,
-            "method": job.method.removesuffix("_perturbation"),
-            "mode": job.mode,
-            # With the 1 of the intercept.
-            "data_norm": math.sqrt(2),
-            "random_state": seed,
-        }
         began = time.process_time()
+        fitted = fit_linear(data, method=job.method, mode=job.mode, epsilon=job.epsilon, delta=self._delta, seed=seed)
+        seconds, guarantee = time.process_time() - began, fitted.guarantee_
+        test, truth = normalise_rows(data.test[0]), data.test[1]
         if data.classes is None:
-            number = PrivateLinearRegression(**shared, target_bound=1.0).fit(inputs, targets[:, 0])
-            seconds, guarantee = time.process_time() - began, number.guarantee_
-            score = error_of(number.predict(test).reshape(-1) - truth[:, 0], data.unit)
+            score = error_of(fitted.predict(test).reshape(-1) - truth[:, 0], data.unit)
         else:
-            model = PrivateLogisticRegression(**shared, classes=list(range(data.classes))).fit(inputs, targets)
-            seconds, guarantee = time.process_time() - began, model.guarantee_
-            score = share_of(model.predict(test) == truth)
+            score = share_of(fitted.predict(test) == truth)
         self._guarantee = self._guarantee or _describe_guarantee(guarantee, None, data)
         return {**_describe_score(score.name, score.value, score.interval), "seconds": seconds, **self._guarantee}
-
-
-def _normalise_rows(inputs: Any) -> Any:
-    """Every row divided by its own norm; a row of zeros stays."""
-    rows = inputs.reshape(len(inputs), -1).astype(np.float64)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
 
 
 def _describe_score(measure: str, value: float, interval: list[float] | None) -> dict[str, Any]:

@@ -100,6 +100,7 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
         momentum=_resolve_momentum(options.momentum, defaults, method),
         views=views,
         averaging=check_share("averaging", or_default(options.averaging, defaults.averaging)),
+        dataset=options.dataset,
     )
 
 
@@ -124,8 +125,8 @@ def _find_gradient_method(name: str | None) -> str:
     chosen = find_method(name or "dpsgd")
     if chosen.kind != "gradient":
         raise InvalidArgument(
-            f"{chosen.name} trains linear models without per-example gradients of a network: use it from "
-            f"tacit.estimators. `tacit train` takes {', '.join(list_gradient_names())}."
+            f"{chosen.name} trains linear models by one release, without steps: use `tacit train` or `tacit compare`. "
+            f"Methods with steps are {', '.join(list_gradient_names())}."
         )
     return chosen.name
 

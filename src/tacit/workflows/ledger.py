@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+import shlex
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tacit.accounting import Composed, EpsilonDelta, Event, Gaussian, Repeated, Sampled, curve
 from tacit.budget import Budget
-from tacit.errors import BadLedger, InvalidArgument, NotProven
+from tacit.datasets import Data
+from tacit.errors import BadLedger, BudgetExceeded, Caution, InvalidArgument, NotProven
 from tacit.guarantee import FIXED_SEED
 from tacit.ledger import Account, Charge, Ledger
 from tacit.ledger.account import merge_releases, restate
+from tacit.ledger.likeness import Traits
 from tacit.ledger.storage import storage_at
 from tacit.reports.wording import down, neighbours, step_words, up
+from tacit.workflows.progress import show_status
 from tacit.workflows.text import Paragraph
 
 __all__ = ["Balance", "Budget", "Ledger", "as_json", "find", "open_ledger", "paragraphs", "standing", "words"]
@@ -54,11 +61,52 @@ def open_ledger(file: str) -> Ledger:
     return Ledger(file)
 
 
+def explain_over_budget(
+    refused: BudgetExceeded,
+    ledger: Ledger,
+    dataset: str,
+    cost: Callable[..., Event],
+    typed: tuple[float, float],
+) -> BudgetExceeded:
+    """The same refusal in the terms that were typed: with the --epsilon that would fit. `cost` takes epsilon, delta.
+
+    A method whose delta adds up with that of other releases may need a smaller --delta too.
+    """
+    epsilon, delta = typed
+    account = ledger.account(dataset)
+    with show_status("Looking for an epsilon that fits"):
+        for less in (delta, delta / 2):
+            fitting = account.find_fitting_epsilon(partial(cost, delta=less), epsilon)
+            if fitting is not None:
+                also = "" if less == delta else f" with --delta {less:g}"
+                return BudgetExceeded(refused.args[0], f"--epsilon {fitting:g}{also} would fit.")
+    return BudgetExceeded(refused.args[0], "No smaller --epsilon was found that fits.")
+
+
+def warn_if_similar(place: str, dataset: str, data: Data, bounds: str) -> None:
+    """Give a `Caution` if the ledger has no charge for this table, but has some for one that looks like it."""
+    if data.form is None or not data.digests:
+        return
+    columns = getattr(data.form.inputs, "names", ())
+    ledger = Ledger(place)
+    similar = ledger.recognise(dataset, Traits((*columns, data.form.target or ""), bounds, data.digests))
+    if similar:
+        listed = ", and like ".join(map(str, similar))
+        warnings.warn(
+            f"{dataset} has no charges in {ledger.path}, but looks like {listed}. If they hold the same people, charge "
+            f"them to one budget: --dataset {shlex.quote(similar[0].dataset)}. This message was computed from private "
+            "rows and is not for release.",
+            Caution,
+            stacklevel=3,
+        )
+
+
 def find(ledger: Ledger, dataset: str | None, delta: float | None, most: int | None) -> list[Balance]:
     """The balance of every data set, or of one; of the last `most` runs each."""
     names = ledger.datasets
     if dataset is not None and dataset not in names:
-        raise InvalidArgument(f"{ledger.path} knows no data set {dataset!r}. It knows {', '.join(names) or 'none'}.")
+        known = ", ".join(names) or "none"
+        raise InvalidArgument(f"{ledger.path} has no entry for data set {dataset!r}. It has {known}.")
     entries = ledger.entries()
     return [_balance(Account.of(name, entries), delta, most) for name in names if dataset in (None, name)]
 

@@ -12,7 +12,7 @@ __all__ = ["describe_all", "describe_one", "find_method", "list_methods", "to_js
 _KINDS = {"gradient": "For any differentiable model", "linear": "For linear models"}
 _USES = {
     "gradient": "tacit train DATA --method {name}; tacit.methods.{name}() for PrivateRun.",
-    "linear": "tacit.methods.{name}(x, y, ...); by name in tacit.estimators.",
+    "linear": "tacit train DATA --method {name}; tacit.methods.{name}(x, y, ...); by name in tacit.estimators.",
 }
 
 _CHOICES = {

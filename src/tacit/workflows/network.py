@@ -12,7 +12,7 @@ from typing import Any, Self, final
 import torch
 from torch import nn
 
-from tacit.accounting import curve
+from tacit.accounting import Event, curve
 from tacit.budget import Budget
 from tacit.datasets import Data
 from tacit.errors import InvalidArgument, NotProven
@@ -30,6 +30,7 @@ from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
 from tacit.workflows.defaults import network_for, refuse_unless_fitting, resolve_settings
 from tacit.workflows.descent import Descent, describe_descent, gradients_for
+from tacit.workflows.model_file import describe_model
 from tacit.workflows.progress import (
     Timer,
     TrainingProgress,
@@ -106,6 +107,14 @@ class NetworkTraining:
             training.settings.write(training.folder.path)
         training.save()
         return training
+
+    @staticmethod
+    def plan_cost(data: Data, options: TrainOptions) -> Event:
+        """What a run with these options would release."""
+        settings = resolve_settings(data, options)
+        model = network_for(settings.model, data)
+        plan = make_plan(settings, model, _resolve_budget(settings, model)).calibrate()
+        return plan.total(plan.steps)
 
     @classmethod
     def resume(cls, folder: Path, settings: Settings, data: Data, options: TrainOptions) -> Self:
@@ -189,7 +198,7 @@ class NetworkTraining:
             self._score_held_out()
         self.final_score  # noqa: B018 - measured now, to be among the metrics
         self.save()
-        about = {"data": self.settings.data, "model": self.settings.model, "method": self.settings.method}
+        about = {**describe_model(self.data, self.settings), "guarantee": self.guarantee().to_json()}
         self.folder.write_model(self.model.state_dict(), about)
 
     def _score_held_out(self) -> None:
@@ -298,7 +307,7 @@ def make_run(
         gradients=gradients_for(settings),
         seed=seed,
         ledger=ledger,
-        dataset=None if ledger is None else settings.data,
+        dataset=None if ledger is None else settings.ledger_name,
     )
 
 

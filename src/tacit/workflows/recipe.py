@@ -36,6 +36,7 @@ from tacit.training.charging import refuse_unless_reserved
 from tacit.training.fit import Callback, Step, fit
 from tacit.training.folder import RunFolder, find_free_folder
 from tacit.training.lots import Lot
+from tacit.workflows.model_file import describe_model
 from tacit.workflows.progress import TrainingProgress, make_bar, open_console, show_status, stop_on_interrupt
 from tacit.workflows.scoring import held_out_score, refuse_unless_charged, with_score
 from tacit.workflows.settings import (
@@ -98,6 +99,7 @@ def resolve_recipe(data: Data, options: TrainOptions, table: Table | None) -> Se
         table=table,
         salt=new_salt(),
         recipe=asdict(recipe),
+        dataset=options.dataset,
     )
 
 
@@ -237,6 +239,14 @@ class RecipeTraining:
         with show_status("Reading data"):
             task = make_task(data, resolve_recipe(data, options, table), options.data_path)
         return cls(task, options.out or find_free_folder(data.name))
+
+    @staticmethod
+    def plan_cost(data: Data, options: TrainOptions) -> Event:
+        """What a run with these options would release."""
+        settings = resolve_recipe(data, options, None)
+        assert settings.recipe is not None
+        assert settings.epsilon is not None
+        return RecipePlan.of(Recipe(**settings.recipe), Budget(settings.epsilon, settings.delta)).event(settings.steps)
 
     @classmethod
     def resume(cls, folder: Path, settings: Settings, data: Data, options: TrainOptions) -> Self:
@@ -413,7 +423,7 @@ class RecipeTraining:
                 task.examples,
                 guarantee,
                 multiplier=task.plan.multipliers[0],
-                about={"data": task.data.name},
+                about=describe_model(task.data, self.settings),
             )
             folder.write_metrics(self.metrics())
             folder.write_guarantee(guarantee)
@@ -429,7 +439,7 @@ def _book(task: RecipeTask, stopped: StoppedRun | None) -> Reservation | None:
     booking = Reservation(
         Ledger(settings.ledger),
         task.plan.course(is_repeatable=is_seeded),
-        dataset=settings.data,
+        dataset=settings.ledger_name,
         fingerprint=fingerprint(*task.data.train),
         about={"method": "dpsgd", "recipe": "auto", "violations": [FIXED_SEED] if is_seeded else []},
         run=None if stopped is None else stopped.booked_as,

@@ -77,7 +77,7 @@ def _describe_ledger(folder: Path) -> str | None:
     try:
         if not storage_at(settings.ledger).exists():
             return None
-        [balance] = find(Ledger(settings.ledger), settings.data, None, most=1)
+        [balance] = find(Ledger(settings.ledger), settings.ledger_name, None, most=1)
     except (TacitError, ValueError):
         return None
     runs = len(balance.account.charges)

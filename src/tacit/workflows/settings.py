@@ -18,7 +18,7 @@ from typing import Any, Literal, NoReturn, get_args
 import numpy as np
 
 from tacit import _validate
-from tacit.datasets import EXAMPLE, FORMATS, Bounds, Data, is_table, list_names, load_table
+from tacit.datasets import FORMATS, Bounds, Data, is_table, list_names, load_table
 from tacit.datasets import load as load_named
 from tacit.errors import CannotResume, Caution, InvalidArgument
 from tacit.guarantee import Assumption, Guarantee
@@ -29,7 +29,7 @@ from tacit.randomness import is_secret_salt, salted_fingerprint
 from tacit.recipes.recipe import Kind, Preparation, Recipe
 from tacit.training.folder import RunFolder
 
-_SECRET = ("seed", "data_path", "ledger", "salt", "table")
+_SECRET = ("seed", "data_path", "ledger", "salt", "table", "dataset")
 # Left out of public settings if all values of a row are these defaults.
 _USUAL: tuple[dict[str, Any], ...] = (
     {"choices": {}},
@@ -81,6 +81,7 @@ class TrainOptions:
     views: float | None = None
     averaging: float | None = None
     classes: int | None = None
+    dataset: str | None = None
 
     def list_given(self) -> list[str]:
         """The options that were given, as the command line spells them."""
@@ -96,7 +97,8 @@ class Settings:
     epsilon that the paper claims. `is_declared`: the population was declared by the user, it is not a published size.
     `table`: path, target and bounds of the user's own table. `salt` is secret: with it, the owner can show which data
     the fingerprint in the report belongs to. `choices`: the options of the method that `--set` gave. `recipe`:
-    everything that the automatic recipe chose; None for a run without a recipe.
+    everything that the automatic recipe chose; None for a run without a recipe. `dataset` is the name in the ledger, if
+    it is another than that of the data.
     """
 
     data: str
@@ -123,6 +125,12 @@ class Settings:
     views: int = 1
     averaging: float = 0.0
     recipe: dict[str, Any] | None = None
+    dataset: str | None = None
+
+    @property
+    def ledger_name(self) -> str:
+        """The name of the data set in the ledger."""
+        return self.data if self.dataset is None else self.dataset
 
     @property
     def steps_per_epoch(self) -> int:
@@ -200,7 +208,8 @@ def _check_settings(settings: Settings) -> Settings:
     if settings.table is not None and settings.table.keys() != {"path", "target", "bounds", "folder"}:
         raise InvalidArgument("table must hold path, target, bounds and folder")
     texts = [settings.data, settings.method, settings.model, *(settings.table or {}).values()]
-    texts += [text for text in (settings.data_path, settings.ledger, settings.salt) if text is not None]
+    others = (settings.data_path, settings.ledger, settings.salt, settings.dataset)
+    texts += [text for text in others if text is not None]
     if not all(isinstance(text, str) for text in texts) or settings.mode not in ("rigorous", "paper"):
         raise InvalidArgument("names, paths and the mode must be text")
     bytes.fromhex(settings.salt or "")
@@ -226,12 +235,15 @@ Table = dict[str, str]
 
 
 @ignore_cautions()
-def load_data(source: Any, options: TrainOptions) -> tuple[Data, Table | None]:
-    """Load a data set by name, a table from a file or a DataFrame, or take `Data`, or a pair of arrays, as they are."""
+def load_data(source: Any, options: TrainOptions, *, hold_out: bool = True) -> tuple[Data, Table | None]:
+    """Load a data set by name, a table from a file or a DataFrame, or take `Data`, or a pair of arrays, as they are.
+
+    With `hold_out=False` every row of a table is trained on, whatever its bounds say.
+    """
     if isinstance(source, Data):
         return source, None
     if isinstance(source, (str, Path)):
-        return _load_named(str(source), options)
+        return _load_named(str(source), options, hold_out)
     if source is None:
         raise InvalidArgument(
             f"Which data? Give the name of a data set ({', '.join(list_names())}), a table of your own such "
@@ -239,26 +251,27 @@ def load_data(source: Any, options: TrainOptions) -> tuple[Data, Table | None]:
         )
     if isinstance(source, tuple):
         return _take_arrays(source, options), None
-    return _load_own(source, "a DataFrame", options)
+    return _load_own(source, "a DataFrame", options, hold_out)
 
 
-def _load_named(name: str, options: TrainOptions) -> tuple[Data, Table | None]:
+def _load_named(name: str, options: TrainOptions, hold_out: bool) -> tuple[Data, Table | None]:
     if not is_table(name):
         _refuse_unless_named(name, has_table_options=options.target is not None or options.bounds is not None)
         return load_named(name, options.data_path), None
-    return _load_own(str((options.data_path or Path(name)).expanduser().absolute()), name, options)
+    return _load_own(str((options.data_path or Path(name)).expanduser().absolute()), name, options, hold_out)
 
 
-def _load_own(source: Any, name: str, options: TrainOptions) -> tuple[Data, Table | None]:
+def _load_own(source: Any, name: str, options: TrainOptions, hold_out: bool) -> tuple[Data, Table | None]:
     if options.target is None or options.bounds is None:
         missing = " and ".join(f"--{each}" for each in ("target", "bounds") if getattr(options, each) is None)
         raise InvalidArgument(
             f"{name} is a table of your own and needs {missing}: --target names the column to predict, --bounds a TOML "
-            f"file that declares what is publicly known about each column. Write it like this: {EXAMPLE}."
+            f"file that declares what is publicly known about each column. `tacit bounds` writes a template of it."
         )
     bounds = Bounds.read(options.bounds)
     population = None if options.population is None else _validate.count("population", options.population)
-    data = load_table(source, target=options.target, bounds=bounds, population=population)
+    declared = bounds if hold_out else replace(bounds, held_out=0.0)
+    data = load_table(source, target=options.target, bounds=declared, population=population)
     path = source if isinstance(source, str) else ""
     return data, {"path": path, "target": options.target, "bounds": bounds.text, "folder": bounds.folder}
 

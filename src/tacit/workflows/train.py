@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import numpy as np
 from torch import nn
 
 import tacit
+from tacit.accounting import Event
 from tacit.datasets import Data
-from tacit.errors import Caution, InvalidArgument
+from tacit.errors import BudgetExceeded, CannotResume, Caution, InvalidArgument
 from tacit.guarantee import Guarantee
-from tacit.ledger import Reservation
-from tacit.reports.scores import Score, describe_precision, predict_outputs
+from tacit.ledger import Ledger, Reservation
+from tacit.reports.scores import Score, describe_precision
+from tacit.reports.settings import command_of
 from tacit.training.fit import Callback
 from tacit.training.folder import RunFolder, refuse_unless_free
-from tacit.workflows.ledger import standing
+from tacit.workflows.ledger import explain_over_budget, standing, warn_if_similar
+from tacit.workflows.linear import LinearTraining, is_linear_method
 from tacit.workflows.network import NetworkTraining
+from tacit.workflows.predict import predict
 from tacit.workflows.progress import (
     Interrupted,
     explain_interrupt,
     show_status,
 )
 from tacit.workflows.recipe import RecipeTraining
-from tacit.workflows.settings import Settings, TrainOptions, load_data, warn_about
+from tacit.workflows.settings import Settings, TrainOptions, load_data, resolve_delta, warn_about
 from tacit.workflows.text import Paragraph, join_paragraphs
 
 # Options that a recipe chooses.
@@ -60,7 +64,7 @@ def train(
     """
     given = take_options(options)
     training = _resume(data, given, Path(resume)) if resume is not None else _begin(data, given, recipe)
-    if isinstance(training, NetworkTraining) and (doubt := training.describe_doubt()) is not None:
+    if not isinstance(training, RecipeTraining) and (doubt := training.describe_doubt()) is not None:
         warnings.warn(doubt, Caution, stacklevel=2)
     if announce is not None:
         announce([training.describe_plan()])
@@ -89,7 +93,7 @@ def take_options(options: dict[str, Any]) -> TrainOptions:
 
 
 class Training(Protocol):
-    """A run that is planned and ready to go: of a network, or by recipe."""
+    """A run that is planned and ready to go: of a network, by recipe, or of a linear model by one release."""
 
     data: Data
     settings: Settings
@@ -111,19 +115,24 @@ class Training(Protocol):
     def describe_stop(self, *, is_mid_step: bool) -> str: ...
 
 
-def _begin(source: Any, options: TrainOptions, recipe: str | None) -> Training:
+def _begin(source: Any, options: TrainOptions, recipe: str | None) -> NetworkTraining | RecipeTraining | LinearTraining:
     with explain_interrupt():
         refuse_unless_free(options.out)
         with show_status("Reading data"):
-            data, table = load_data(source, options)
+            is_linear = is_linear_method(options.method)
+            data, table = load_data(source, options, hold_out=not is_linear)
         is_own = table is not None or not isinstance(source, str)
-        training: Training
-        if _wants_recipe(recipe, options, data, is_own=is_own):
-            training = RecipeTraining.begin(data, options, table)
-        else:
+        by_recipe = _wants_recipe(recipe, options, data, is_own=is_own)
+        kind = RecipeTraining if by_recipe else LinearTraining if is_linear else NetworkTraining
+        try:
             with show_status("Accounting"):
-                training = NetworkTraining.begin(data, options, table)
+                training = kind.begin(data, options, table)
+        except BudgetExceeded as refused:
+            raise _explain_over_budget(refused, data, options, kind) from None
         warn_about(data, training.settings)
+        if table is not None and training.settings.ledger is not None:
+            settings = training.settings
+            warn_if_similar(options.ledger or "", settings.ledger_name, data, table["bounds"])
         return training
 
 
@@ -146,7 +155,25 @@ def _wants_recipe(asked: str | None, options: TrainOptions, data: Data, *, is_ow
     return True
 
 
-def _resume(data: Any, options: TrainOptions, folder: Path) -> Training:
+def _explain_over_budget(
+    refused: BudgetExceeded, data: Data, options: TrainOptions, kind: type[Training]
+) -> BudgetExceeded:
+    """The refusal with the --epsilon that would fit, if an epsilon was typed."""
+    if options.epsilon is None or options.ledger is None:
+        return refused
+
+    def cost(epsilon: float, delta: float) -> Event:
+        given = replace(options, epsilon=epsilon, delta=delta)
+        if kind is RecipeTraining:
+            return RecipeTraining.plan_cost(data, given)
+        return NetworkTraining.plan_cost(data, given)
+
+    dataset = options.dataset or data.name
+    delta = resolve_delta(options.delta, data.population)
+    return explain_over_budget(refused, Ledger(options.ledger), dataset, cost, (options.epsilon, delta))
+
+
+def _resume(data: Any, options: TrainOptions, folder: Path) -> NetworkTraining | RecipeTraining:
     movable = ("--data-path", "--ledger", *(["--classes"] if isinstance(data, tuple) else []))
     is_name = isinstance(data, str)
     extra = [*([data] if is_name else []), *(name for name in options.list_given() if name not in movable)]
@@ -157,6 +184,12 @@ def _resume(data: Any, options: TrainOptions, folder: Path) -> Training:
         )
     with explain_interrupt(is_resumed=True):
         settings = Settings.read(folder)
+        if is_linear_method(settings.method):
+            again = command_of({**asdict(settings), "seed": None}, with_paths=True)
+            raise CannotResume(
+                f"{folder} holds a finished run: {settings.method} makes one release, and there is nothing to resume. "
+                f"Another run, with fresh noise and a cost of its own: {again}"
+            )
         kind = NetworkTraining if settings.recipe is None else RecipeTraining
         with show_status("Reading the saved run"):
             return kind.resume(folder, settings, settings.load(options.data_path, data, options.classes), options)
@@ -189,12 +222,9 @@ class TrainedRun:
             training.booking,
         )
 
-    def predict(self, inputs: Any) -> Any:
-        """Classes, or numbers in the target's unit, for inputs that are scaled as `tacit.datasets` scales them."""
-        if self.settings.recipe is not None:
-            return tacit.load(self.folder).predict(inputs)
-        outputs = predict_outputs(self.model, np.asarray(inputs, dtype=self.data.train[0].dtype))
-        return (outputs * self.data.unit).numpy() if self.data.classes is None else outputs.argmax(1).numpy()
+    def predict(self, data: Any, probabilities: bool = False) -> Any:
+        """Class names, or numbers in the target's unit, for raw rows: `tacit.predict` with this run."""
+        return predict(self.folder, data, probabilities)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the report of this run as an HTML page; return its path."""
@@ -205,11 +235,11 @@ class TrainedRun:
 
     def paragraphs(self) -> list[Paragraph]:
         """The score, the guarantee, the ledger and the files, as titles with lines."""
-        booking = self.booking
+        booking, name = self.booking, self.settings.ledger_name
         return [
             (self._describe_score(), []),
             ("Guarantee", str(self.guarantee).splitlines()),
-            *([] if booking is None else [("Ledger", [standing(booking.ledger, self.data.name, booking.run)])]),
+            *([] if booking is None else [("Ledger", [standing(booking.ledger, name, booking.run)])]),
             ("Files", [f"{self.folder}: model.safetensors, guarantee.json, metrics.json"]),
             *self._describe_use(),
         ]
@@ -231,6 +261,8 @@ class TrainedRun:
         data, found = self.data, self.score
         if not data.is_test_private:
             return f"{found} on {len(data.test[1]):,} public examples{_describe_interval(found)}"
+        if is_linear_method(self.settings.method):
+            return "No score: this method trains on every row, and no public rows to test on were named"
         if not data.is_tested:
             return "No score: no rows are held out, as declared"
         if found is None:
@@ -238,10 +270,10 @@ class TrainedRun:
         return f"{found} on rows held out, measured with noise{_describe_interval(found)}"
 
     def _describe_use(self) -> list[Paragraph]:
-        if self.settings.recipe is None or self.settings.seed is not None:
+        if self.settings.seed is not None:
             return []
-        line = f"tacit.load({str(self.folder)!r}) gives a classifier that predicts, from model.safetensors alone."
-        return [("Use", [line])]
+        command = shlex.join(["tacit", "predict", str(self.folder)])
+        return [("Use", [f"{command} NEW.csv, or tacit.load({str(self.folder)!r}).predict(rows) in Python."])]
 
 
 def _describe_interval(found: Score | None) -> str:

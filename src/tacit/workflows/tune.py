@@ -33,6 +33,7 @@ from tacit.training.tuning import tune as search_privately
 from tacit.workflows.defaults import network_for, resolve_settings
 from tacit.workflows.descent import Descent
 from tacit.workflows.ledger import standing
+from tacit.workflows.model_file import describe_model
 from tacit.workflows.network import make_mechanism, make_plan, make_run, set_torch_seed
 from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
 from tacit.workflows.scoring import held_out_score, score, with_score
@@ -201,7 +202,7 @@ class Trials:
             self.search,
             delta=self.budget.delta,
             ledger=self.ledger,
-            dataset=base.data,
+            dataset=base.ledger_name,
             about={"method": base.method, "mode": base.mode, "note": f"the best of several {base.method}"},
             seed=base.seed,
         )
@@ -237,7 +238,7 @@ class Trials:
 
     def _write(self, folder: RunFolder, tuned: Tuned[TrialResult]) -> None:
         best = tuned.outcome
-        about = {"data": best.settings.data, "model": best.settings.model, "method": best.settings.method}
+        about = {**describe_model(self.data, best.settings), "guarantee": tuned.guarantee.to_json()}
         with folder.explain_errors():
             replace(best.settings, epsilon=self.budget.epsilon).write(folder.path)
         folder.write_model(best.weights, about)

@@ -1,0 +1,197 @@
+"""Reads a user's own table: CSV, TSV, Parquet, npz or a DataFrame. Values stay as they are written."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.datasets import FORMATS
+from tacit.datasets._columns import to_columns
+from tacit.datasets._data import Array
+from tacit.datasets._files import explain_errors, parse_rows, read_content, read_npz
+from tacit.errors import InvalidArgument
+
+FRAME = "The DataFrame"
+_TABBED = (".tsv", ".tsv.gz")
+_DELIMITERS = (",", ";", "\t")
+_LONGEST_HEADER = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """The names of all columns of a table, and the values of those that were asked for and are there."""
+
+    names: tuple[str, ...]
+    columns: Mapping[str, Array]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+
+def name_source(source: Any) -> Path | str:
+    """What messages call a table: its path, or "The DataFrame"."""
+    return Path(source).expanduser() if isinstance(source, (str, Path)) else FRAME
+
+
+def read_table(source: Any, wanted: Collection[str] | None = None) -> RawTable:
+    """The columns of a file, a DataFrame or a mapping of names to columns; all of them, or those that are wanted.
+
+    The ending says how a file is read: .npz, .parquet, .tsv with tabs; anything else as CSV in UTF-8, with the
+    delimiter that its first line has most of. A file that ends in .gz is unpacked first. Raises `ValueError` for a file
+    that is no table; call it within `explain_errors`.
+    """
+    file = name_source(source)
+    if isinstance(file, str):
+        table = _take_frame(source, wanted)
+    elif not file.is_file():
+        raise InvalidArgument(f"There is no table {file}.")
+    elif file.suffix.lower() == ".npz":
+        table = _read_npz(file, wanted)
+    elif file.suffix.lower() == ".parquet":
+        table = _read_parquet(file, wanted)
+    else:
+        table = _read_text(file, wanted)
+    if len(set(table.names)) != len(table.names):
+        raise ValueError("two of its columns have the same name")
+    return table
+
+
+def read_header(source: Any) -> tuple[str, ...]:
+    """The names of the columns. No value is read: of a text file the first line, of other files their metadata."""
+    file = name_source(source)
+    if isinstance(file, str):
+        return tuple(str(name) for name in source)
+    with explain_errors(file, "a table", "Save it again."):
+        if not file.is_file():
+            raise InvalidArgument(f"There is no table {file}.")
+        is_packed = file.suffix.lower() in (".npz", ".parquet")
+        names = read_table(file, ()).names if is_packed else _parse_header(file)
+        if len(set(names)) != len(names):
+            raise ValueError("two of its columns have the same name")
+    _refuse_values(file, names)
+    return names
+
+
+def _parse_header(file: Path) -> tuple[str, ...]:
+    with file.open("rb") as raw:
+        stream = gzip.GzipFile(fileobj=raw) if file.name.lower().endswith(".gz") else raw
+        lines = _take_header(iter(lambda: stream.readline(_LONGEST_HEADER + 1), b""))
+    rows = parse_rows(lines, _find_delimiter(file, lines))
+    if not rows:
+        raise ValueError("it is empty")
+    return tuple(rows[0])
+
+
+def _take_header(lines: Iterator[bytes]) -> bytes:
+    """The lines up to the end of the first one that is not blank; a quoted name may hold line ends."""
+    header = b""
+    # Some programs end lines by a carriage return alone.
+    for part in (part for line in lines for part in line.replace(b"\r\n", b"\n").splitlines(keepends=True)):
+        header += part
+        is_blank = not header.removeprefix(b"\xef\xbb\xbf").strip(b" ,;\t\r\n")
+        if len(header) > _LONGEST_HEADER or not (is_blank or header.count(b'"') % 2):
+            break
+    if len(header) > _LONGEST_HEADER:
+        raise ValueError("its first line has more than 1,000,000 characters, so it is hardly a header")
+    try:
+        header.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("its first line is not text in UTF-8. Save the table in that encoding") from None
+    return header
+
+
+def _refuse_values(file: Path, names: tuple[str, ...]) -> None:
+    """Raise `InvalidArgument` if the first line holds values: they are private and must not go into a template."""
+    wrong = sum(not name.strip() or name.strip().lstrip("+-").replace(".", "", 1).isdigit() for name in names)
+    if wrong == len(names) or (wrong > 1 and 2 * wrong >= len(names)):
+        raise InvalidArgument(
+            f"The first line of {file} holds numbers instead of column names, so it is probably a row. Add a first "
+            "line with the names of the columns."
+        )
+
+
+def _find_delimiter(file: Path, text: bytes) -> str:
+    head = text.split(b"\n", 1)[0].decode("utf-8-sig")
+    return "\t" if file.name.lower().endswith(_TABBED) else max(_DELIMITERS, key=head.count)
+
+
+def _take_frame(frame: Any, wanted: Collection[str] | None) -> RawTable:
+    names = tuple(str(name) for name in frame)
+    if len(set(names)) != len(names):
+        raise ValueError("two of its columns have the same name")
+    chosen = {str(name): _to_array(frame[name]) for name in frame if wanted is None or str(name) in wanted}
+    return RawTable(names, chosen)
+
+
+def _to_array(values: Any) -> Array:
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        return values
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    column = np.empty(len(listed), dtype=object)
+    column[:] = listed
+    return column
+
+
+def _read_text(file: Path, wanted: Collection[str] | None) -> RawTable:
+    text = _read_utf8(file)
+    whole = parse_rows(text, _find_delimiter(file, text))
+    if not whole:
+        raise ValueError("it is empty")
+    names, *rows = whole
+    if len(set(names)) != len(names):
+        raise ValueError("two of its columns have the same name")
+    columns = to_columns(rows, names)
+    return RawTable(tuple(names), {name: columns[name] for name in _choose(names, wanted)})
+
+
+def _choose(names: Collection[str], wanted: Collection[str] | None) -> Iterator[str]:
+    return (name for name in names if wanted is None or name in wanted)
+
+
+def _read_npz(file: Path, wanted: Collection[str] | None) -> RawTable:
+    if not zipfile.is_zipfile(file):
+        raise ValueError("it is not an npz archive")
+    with np.load(file, allow_pickle=False) as arrays:
+        names = tuple(arrays)
+    chosen = list(_choose(names, wanted))
+    table = dict(zip(chosen, read_npz(file, chosen), strict=True))
+    lengths = {name: values.shape[0] if values.ndim else None for name, values in table.items()}
+    if None in lengths.values() or len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} {'is one value' if each is None else each}" for name, each in lengths.items())
+        raise ValueError(f"its arrays must all have one entry for each row, and have different numbers: {listed}")
+    return RawTable(names, table)
+
+
+def _read_utf8(file: Path) -> bytes:
+    """The content of a text file in UTF-8. An error names the line, and nothing of its content."""
+    text = read_content(file)
+    try:
+        text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        wrong = text.count(b"\n", 0, error.start) + 1
+    else:
+        return text
+    # Raised outside the clause above: the caught error holds the whole table, and would be chained to this one.
+    raise InvalidArgument(
+        f"{file} is not text in UTF-8: line {wrong} is the first that is not. Save the table in that encoding (CSV "
+        f"UTF-8 in a spreadsheet), or in another format: {FORMATS}."
+    )
+
+
+def _read_parquet(file: Path, wanted: Collection[str] | None) -> RawTable:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InvalidArgument(
+            f"Reading {file} needs pyarrow, which is not installed. Run: pip install pyarrow; or save the table as CSV."
+        ) from error
+    names = tuple(parquet.read_schema(file).names)
+    chosen = list(_choose(names, wanted))
+    table = parquet.read_table(file, columns=chosen) if chosen else None
+    return RawTable(names, {name: _to_array(table[name].to_pylist()) for name in chosen} if table is not None else {})
