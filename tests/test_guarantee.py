@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from html import unescape
 
 import pytest
 
@@ -158,3 +160,29 @@ def test_what_is_only_an_upper_bound_is_not_called_the_truth(guarantee):
     assert "This is an upper bound; the worst case may be smaller." in str(guarantee)
     assert "true" not in guarantee.verdict
     assert Guarantee.from_json(guarantee.to_json()) == guarantee
+
+
+def test_a_notebook_shows_the_answer_first_and_escapes_what_others_wrote():
+    guarantee = Guarantee(
+        Gaussian(1.1).sampled(0.01) * 100,
+        1e-5,
+        method="<script>alert(1)</script>",
+        assumptions=(Assumption("other", "a < b & c"),),
+        notes=("<b>bold</b>",),
+        violations=("fixed_seed",),
+    )
+    page = guarantee._repr_html_()
+    assert page.startswith("<p><strong>Proven: epsilon ")
+    assert page.index("NOT FOR RELEASE") < page.index("In words")
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert "a &lt; b &amp; c" in page
+    # Every sentence of the text, and no other.
+    shown = unescape(re.sub(r"<[^>]+>", "\n", page))
+    told = [line.removeprefix("- ") for line in str(guarantee).splitlines() if line != "Assumptions:"]
+    assert [line for line in shown.splitlines() if line and not line.endswith(" (1)")] == told
+
+
+def test_a_notebook_lists_no_assumptions_where_nothing_is_proven():
+    guarantee = Guarantee(Unproven("x", "y"), 1e-5, assumptions=(Assumption("other", "none"),))
+    assert "<details>" not in guarantee._repr_html_()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from functools import cached_property
+from html import escape
 from typing import Any
 
 from tacit import _validate
@@ -215,10 +216,23 @@ class Guarantee:
             raise InvalidArgument(f"This is not a guarantee that tacit wrote: {error}.") from error
 
     def __str__(self) -> str:
-        # If nothing is proven, no statement depends on the assumptions.
-        assumed = self.assumptions if math.isfinite(self.epsilon(self.delta)) else ()
-        listed = ["Assumptions:", *(f"- {each}" for each in assumed)] if assumed else []
+        listed = ["Assumptions:", *(f"- {each}" for each in self._assumed)] if self._assumed else []
         return "\n".join([*self.sentences, *listed, *self.notes])
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook: the answer in bold, then warnings and meaning; the rest is folded."""
+        answer, *others = (escape(each) for each in self.sentences)
+        parts = [f"<p><strong>{answer}</strong></p>", *(f"<p>{each}</p>" for each in others)]
+        for title, texts in (("Assumptions", self._assumed), ("Notes", self.notes)):
+            if texts:
+                items = "".join(f"<li>{escape(str(each))}</li>" for each in texts)
+                parts.append(f"<details><summary>{title} ({len(texts)})</summary><ul>{items}</ul></details>")
+        return "".join(parts)
+
+    @property
+    def _assumed(self) -> tuple[Assumption, ...]:
+        """The assumptions; none if nothing is proven, as then no statement depends on them."""
+        return self.assumptions if math.isfinite(self.epsilon(self.delta)) else ()
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -8,9 +8,27 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch.utils.data import (
+    DataLoader,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 import tacit
-from support.small_runs import CLASSES, FEATURES, INPUTS, TARGETS, N, gradients_in, noise_of, small_run, train
+from support.small_runs import (
+    CLASSES,
+    FEATURES,
+    INPUTS,
+    TARGETS,
+    N,
+    gradients_in,
+    noise_of,
+    small_model,
+    small_run,
+    train,
+)
 from tacit.accounting import Gaussian
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients import per_example_gradients
@@ -207,3 +225,109 @@ def test_without_a_seed_transforms_draw_as_ever():
     assert not torch.equal(one, other)
     seed_all(3)
     assert torch.equal(next(iter(runs[2])).inputs, one)
+
+
+def to_pair(examples):
+    """A collate_fn of the user's: inputs in a dict, targets as they are."""
+    return {"x": torch.stack([x for x, _ in examples])}, torch.tensor([y for _, y in examples])
+
+
+class OfDict(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = small_model()
+
+    def forward(self, x):
+        return self.inside(x)
+
+
+def loader(dataset=None, **settings):
+    return DataLoader(Pairs() if dataset is None else dataset, **{"batch_size": 7, "shuffle": True, **settings})
+
+
+def keys(run):
+    return [one.key for one in run.guarantee().assumptions]
+
+
+@pytest.mark.parametrize("dataset", [Pairs(), TensorDataset(INPUTS, TARGETS)], ids=["data set", "tensors"])
+def test_a_loader_is_taken_for_its_data_set_and_that_is_said_once(dataset):
+    run = small_run(data=loader(dataset, drop_last=True))
+    assert torch.equal(train(run), train(small_run()))
+    assert keys(run).count("loader_replaced") == 1
+    assert "loader_replaced" not in keys(small_run())
+
+
+def test_a_loader_is_taken_for_its_collate_fn_and_its_workers():
+    data = loader(collate_fn=to_pair, num_workers=1)
+    run = small_run(OfDict(), data=data, sampling=tacit.Poisson(2, N), steps=3)
+    assert run._examples.workers == 1
+    assert torch.equal(train(run), train(small_run(sampling=tacit.Poisson(2, N), steps=3)))
+
+
+def test_a_resumed_run_takes_a_loader_too(tmp_path):
+    run = small_run(data=loader())
+    train(run, steps=2)
+    run.save(tmp_path)
+    model = small_model()
+    again = tacit.PrivateRun.resume(tmp_path, model, cross_entropy, data=loader())
+    assert torch.equal(train(again), train(small_run()))
+    assert "loader_replaced" in keys(again)
+
+
+def centre(examples):
+    """Mixes examples: every row depends on all others in its lot."""
+    inputs, targets = default_collate(examples)
+    return inputs - inputs.mean(0), targets
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_one_example_moves_a_release_by_at_most_the_clip_norm_whatever_collate_fn_does(workers):
+    everyone = {"sampling": tacit.Poisson(N, N), "steps": 1}
+    wild = [(100 * x, y) for x, y in Pairs()]
+    loaders = [loader(some, collate_fn=centre, num_workers=workers) for some in (wild[1:], wild)]
+    runs = [small_run(data=each, **everyone) for each in loaders]
+    sums = []
+    for run in runs:
+        lot = next(iter(run))
+        assert len(lot) == len(run._examples)
+        sums.append(torch.cat([value.flatten() for value in run.release(lot).values()]) * N)
+    # The seeds are the same, so that the noise cancels, up to the grid to which sums are rounded.
+    assert 0 < (sums[0] - sums[1]).norm() <= 0.5 * 1.05
+
+
+def twice(examples):
+    inputs, targets = default_collate(examples)
+    return torch.cat([inputs, inputs]), torch.cat([targets, targets])
+
+
+def pad(examples):
+    longest = max(int(y) + 1 for _, y in examples)
+    return torch.zeros(len(examples), longest), torch.tensor([y for _, y in examples])
+
+
+LOADERS = {
+    "several rows for an example": (loader(collate_fn=twice), "one row for each example"),
+    "padded to the longest": (loader(collate_fn=pad), "different shapes"),
+    "no pair": (loader(collate_fn=lambda examples: torch.zeros(1, 2)), "pair"),
+}
+
+
+@pytest.mark.parametrize(("data", "said"), LOADERS.values(), ids=LOADERS)
+def test_a_collate_fn_that_would_let_one_example_count_for_others_is_refused(data, said):
+    with pytest.raises(InvalidArgument, match=said):
+        train(small_run(data=data))
+
+
+CHOOSING = {
+    "weights": loader(shuffle=False, sampler=WeightedRandomSampler([1.0] * N, N)),
+    "a part": loader(shuffle=False, sampler=SubsetRandomSampler(range(50))),
+    "lots of its own": DataLoader(Pairs(), batch_sampler=[[0, 1], [2, 3]]),
+    "no batches": DataLoader(Pairs(), batch_size=None),
+    "a stream": DataLoader(Endless()),
+}
+
+
+@pytest.mark.parametrize("data", CHOOSING.values(), ids=CHOOSING)
+def test_a_loader_that_chooses_among_its_examples_is_refused(data):
+    with pytest.raises(InvalidArgument):
+        small_run(data=data)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from tacit.workflows import progress
 from tacit.workflows.cells import NON_PRIVATE, Job
 from tacit.workflows.progress import ComparisonProgress, make_bar
 from tacit.workflows.workers import run_jobs
@@ -75,3 +76,11 @@ def test_processes_say_what_they_begin(tmp_path, monkeypatch):
     few = replace(data, train=(data.train[0][:20], data.train[1][:20]))
     assert run_jobs(comparison.list_jobs(), few, comparison.options, tmp_path, 1)
     assert max(map(len, named)) == 1
+
+
+@pytest.mark.parametrize("has_widgets", [True, False])
+def test_a_notebook_without_widgets_gets_lines_like_a_log(monkeypatch, has_widgets):
+    monkeypatch.setattr(progress, "find_spec", lambda name: object() if has_widgets else None)
+    console = Console(force_jupyter=True, force_terminal=False)
+    assert progress.is_watched(console) == has_widgets
+    assert progress.make_bar(console).disable != has_widgets

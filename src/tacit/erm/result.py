@@ -63,7 +63,7 @@ class ErmResult:
     """Released coefficients [outputs, features] and intercepts [outputs]. Public: computing with them is free.
 
     `data` are the perturbed examples, if the method returns them. `curator` is private and part of no report: which
-    examples had no noise, or what each has spent.
+    examples had no noise, or what each has spent. `regularisation` is what the method used, if it chose that itself.
     """
 
     coef: Array
@@ -72,6 +72,7 @@ class ErmResult:
     guarantee: Guarantee
     data: PerturbedData | None = None
     curator: Unnoised | Spent | None = field(default=None, repr=False)
+    regularisation: float | None = None
 
     @property
     def event(self) -> Event:

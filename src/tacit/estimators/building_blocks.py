@@ -6,7 +6,6 @@ draws its noise, and calls `complete_guarantee` and `charge_ledger` before it se
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -18,16 +17,17 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit._validate import Array
-from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
+from tacit.accounting.events import Adjacency, EpsilonDelta, Event
 from tacit.erm import Loss
 from tacit.erm.noise import k_norm
 from tacit.errors import AdjacencyMismatch, InvalidArgument
+from tacit.estimators.charging import charge_ledger as charge_ledger
+from tacit.estimators.encoding import BOUNDS, largest_norm, warn_if_mostly_clipped
+from tacit.estimators.encoding import check_bounds as check_bounds
+from tacit.estimators.encoding import scale_by_bounds as scale_by_bounds
 from tacit.estimators.pipelines import find_fitted_transformers
 from tacit.guarantee import Assumption, Guarantee
-from tacit.ledger import Ledger, fingerprint
 from tacit.randomness import Purpose, source_for
-
-Bounds = tuple[Array, Array]
 
 ESTIMATE = "estimate"
 # The share of epsilon for an estimate of the norm.
@@ -45,7 +45,6 @@ ONE_FIT = Assumption(
 _READ_OFF = Assumption("public_classes", "Which classes there are is public: they were read off y, not declared.")
 _COUNTED = "The number of examples, {}, is public: it was counted, not declared."
 _PREPARED = "X was scaled, encoded and imputed without looking at private rows, or that was paid for separately."
-_BOUNDS = "bounds"
 # Methods that train a linear model themselves, by noise on the objective, output, gradients or data.
 LINEAR_METHODS = ("objective", "output", "gradient", "input", "data", "influence")
 # Those that train networks too.
@@ -114,13 +113,22 @@ def scale_targets(y: Array, target_bound: float | None) -> tuple[Array, float]:
     return np.clip(y / bound, -1.0, 1.0), bound
 
 
-def choose_norm(data_norm: object, rows: Array, epsilon: float, seed: int | None) -> tuple[float, float, Event | None]:
-    """(norm, remaining epsilon, cost of the estimate): declared, or estimated for a tenth of epsilon."""
+def choose_norm(
+    data_norm: object, rows: Array, epsilon: float, seed: int | None, bounds: Any = None
+) -> tuple[float, float, Event | None]:
+    """(norm, remaining epsilon, cost of the estimate): declared, estimated for a tenth of epsilon, or by `bounds`.
+
+    If rows were scaled by bounds and no norm was declared, it is the largest that a row within the bounds can have.
+    """
+    largest = largest_norm(bounds)
+    if data_norm is None and largest is not None:
+        return largest, epsilon, None
     if data_norm is None:
         raise InvalidArgument(
             "data_norm is missing. It is the largest norm that a row may have: longer rows are scaled down to it, and "
             "the noise is proportional to it. It must not depend on the data. Declare one (data_norm=1.0 after scaling "
-            f"by public bounds), or give data_norm='{ESTIMATE}' to have it estimated for a tenth of epsilon."
+            "by public bounds), give scale='bounds' and bounds=..., from which it follows, or give "
+            f"data_norm='{ESTIMATE}' to have it estimated for a tenth of epsilon."
         )
     if isinstance(data_norm, str):
         if data_norm != ESTIMATE:
@@ -128,7 +136,9 @@ def choose_norm(data_norm: object, rows: Array, epsilon: float, seed: int | None
         cost = ESTIMATE_SHARE * epsilon
         norm, event = estimate_norm(rows, cost, seed)
         return norm, epsilon - cost, event
-    return _validate.positive("data_norm", data_norm), epsilon, None
+    norm = _validate.positive("data_norm", data_norm)
+    warn_if_mostly_clipped(bounds, norm)
+    return norm, epsilon, None
 
 
 def estimate_norm(rows: Array, epsilon: float, seed: int | None) -> tuple[float, Event]:
@@ -145,6 +155,23 @@ def estimate_norm(rows: Array, epsilon: float, seed: int | None) -> tuple[float,
     return norm, EpsilonDelta(epsilon, 0.0, Adjacency.REPLACE_ONE)
 
 
+def clip_rows(rows: Array, norm: float) -> Array:
+    """Scale rows that are longer down to the norm."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    clipped: Array = rows * (norm / np.maximum(lengths, norm))
+    return clipped
+
+
+def assume_clipped(data_norm: object, norm: float) -> Assumption:
+    """The assumption about the norm to which rows were clipped, with where it comes from."""
+    source = "which was declared and not looked up"
+    if data_norm is None:
+        source = "the largest within the declared bounds"
+    if data_norm == ESTIMATE:
+        source = "an estimate with noise, which is charged"
+    return Assumption("rows_clipped", f"Every row of X was clipped to a norm of {norm:g}, {source}.")
+
+
 def assume_counted(examples: int) -> Assumption:
     """The assumption that the number of examples is public, if it was not declared."""
     return Assumption("counted_examples", _COUNTED.format(examples))
@@ -153,7 +180,10 @@ def assume_counted(examples: int) -> Assumption:
 def complete_guarantee(
     estimator: Any, guarantee: Guarantee, estimate: Event | None, assumptions: tuple[Assumption, ...]
 ) -> Guarantee:
-    """The guarantee of a whole fit, with the cost of an estimate and with all assumptions. Call it within `fit`."""
+    """The guarantee of a whole fit, with the cost of an estimate and with all assumptions. Call it within `fit`.
+
+    An assumption replaces that of the same key in the method's own guarantee.
+    """
     event = guarantee.event
     if estimate is not None:
         if event.adjacency is not Adjacency.REPLACE_ONE:
@@ -162,35 +192,10 @@ def complete_guarantee(
                 "added or removed. Declare data_norm, or use mode='rigorous'."
             )
         event = estimate + event
+    replaced = {each.key for each in assumptions}
+    kept = (each for each in guarantee.assumptions if each.key not in replaced)
     about_x = list_assumptions(estimator)
-    return replace(guarantee, event=event, assumptions=(*guarantee.assumptions, *assumptions, *about_x, ONE_FIT))
-
-
-def charge_ledger(ledger: Any, dataset: str | None, guarantee: Guarantee, *examples: Any) -> None:
-    """Enter a fit into its ledger before anything of it is returned; `BudgetExceeded` if the budget is too small.
-
-    `examples` are all arrays of the training data. The ledger keys their fingerprint with its secret, and refuses the
-    same examples under a second name.
-    """
-    if ledger is None:
-        return
-    if not isinstance(ledger, str | os.PathLike | Ledger):
-        raise InvalidArgument(f"ledger must be a tacit.ledger.Ledger or the path of its file. Got {ledger!r}.")
-    book = ledger if isinstance(ledger, Ledger) else Ledger(os.fspath(ledger))
-    if dataset is None:
-        raise InvalidArgument("A ledger charges data sets by name. Give dataset='patients', or leave the ledger out.")
-    about = {"method": guarantee.method, "mode": guarantee.mode}
-    # Folds of a cross-validation differ but hold the same people: each is entered under their common name.
-    book.spend(dataset, _event_for_examples(guarantee), about=about, fingerprint=fingerprint(*examples))
-
-
-def _event_for_examples(guarantee: Guarantee) -> Event:
-    """The event for whole examples; `Unproven` if the fit leaves a part of them unprotected."""
-    if not guarantee.unprotected:
-        return guarantee.event
-    claim = guarantee.claim
-    said = f"private for each {guarantee.unit}" if claim is None else f"({claim.epsilon:g}, {claim.delta:g})-DP"
-    return Unproven(said, f"{' and '.join(guarantee.unprotected)} have no noise", guarantee.event.adjacency)
+    return replace(guarantee, event=event, assumptions=(*kept, *assumptions, *about_x, ONE_FIT))
 
 
 def list_assumptions(estimator: Any) -> tuple[Assumption, ...]:
@@ -199,7 +204,7 @@ def list_assumptions(estimator: Any) -> tuple[Assumption, ...]:
     There are none for an estimator that scales by declared bounds, unless a transformer was fitted before it.
     """
     fitted = find_fitted_transformers()
-    is_scaled = getattr(estimator, "scale", None) == _BOUNDS
+    is_scaled = getattr(estimator, "scale", None) == BOUNDS
     if not fitted:
         return () if is_scaled else (Assumption("prepared_before_fit", _PREPARED),)
     listed = fitted[0] if len(fitted) == 1 else f"{', '.join(fitted[:-1])} and {fitted[-1]}"
@@ -250,52 +255,3 @@ def call_method(
         mode=estimator.mode,
         **more,
     )
-
-
-def check_bounds(estimator: Any, columns: int) -> Bounds | None:
-    """The declared bounds of every column; None for an estimator that does not scale."""
-    if estimator.scale is None:
-        if estimator.bounds is not None:
-            raise InvalidArgument("bounds are for scale='bounds', which scales every column by them. Give both.")
-        return None
-    if estimator.scale != _BOUNDS:
-        raise InvalidArgument(f"scale must be 'bounds' or None. Got {estimator.scale!r}.")
-    if estimator.bounds is None:
-        raise InvalidArgument(
-            "scale='bounds' needs bounds=(low, high), the lowest and highest value of each column. They must not "
-            "depend on the data: bounds=(0, 100), or bounds=([0, 18], [1, 99])."
-        )
-    return _broadcast_bounds(estimator.bounds, columns)
-
-
-def _broadcast_bounds(given: Any, columns: int) -> Bounds:
-    try:
-        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)) for end in given)
-    except (TypeError, ValueError):
-        raise InvalidArgument(
-            f"bounds must be a pair (low, high), each a number or one number for each of the {columns} columns. Got "
-            f"{given!r}."
-        ) from None
-    with np.errstate(over="ignore"):
-        is_wrong = ~(np.isfinite(low) & np.isfinite(high - low) & (low < high))
-    if is_wrong.any():
-        column = int(is_wrong.argmax())
-        raise InvalidArgument(
-            f"Each lower bound must be below the upper one, and both must be finite. Got {low[column]:g} and "
-            f"{high[column]:g} for column {column}."
-        )
-    return low.copy(), high.copy()
-
-
-def scale_by_bounds(x: Array, bounds: Bounds | None) -> Array:
-    """Scale every column from its bounds to [-1, 1], after moving values outside to the nearer bound.
-
-    >>> scale_by_bounds(np.array([[0.0, 5.0], [20.0, 7.0]]), (np.array([0.0, 5.0]), np.array([10.0, 9.0])))
-    array([[-1., -1.],
-           [ 1.,  0.]])
-    """
-    if bounds is None:
-        return x
-    low, high = bounds
-    rows: Array = 2 * (np.clip(x, low, high) - low) / (high - low) - 1
-    return rows

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
 from tacit._validate import Array
@@ -31,6 +31,8 @@ from tacit.erm import (
 )
 from tacit.erm.reports import Reporting
 from tacit.estimators import building_blocks as blocks
+from tacit.estimators.encoding import read_new_rows, read_rows
+from tacit.estimators.other_names import FOR_LINEAR, NamesOfOthers
 from tacit.guarantee import Assumption, Guarantee
 
 
@@ -50,8 +52,10 @@ def choose_strength(
 
 
 @dataclass(eq=False, repr=False)
-class _Linear(BaseEstimator):  # type: ignore[misc]
+class _Linear(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
     """The parameters that all linear estimators share, and how a method is run with them."""
+
+    _names_of_others = FOR_LINEAR
 
     epsilon: float = 1.0
     delta: float | None = 1e-5
@@ -69,23 +73,28 @@ class _Linear(BaseEstimator):  # type: ignore[misc]
     dataset: str | None = None
 
     def _run(self, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[Assumption, ...]) -> None:
-        """Scale rows, run the method, charge the ledger, and only then set the coefficients."""
-        bounds = blocks.check_bounds(self, x.shape[1])
-        x = blocks.scale_by_bounds(x, bounds)
+        """Clip rows, run the method, charge the ledger, and only then set the coefficients."""
         seed = blocks.read_seed(self.random_state)
         options = {**self._choose_options(loss), **blocks.check_options(self.options, blocks.find_method(self.method))}
         epsilon = _validate.positive("epsilon", self.epsilon)
-        joint = np.column_stack([x, np.ones(len(x))]) if self.fit_intercept else x
-        norm, left, estimate = blocks.choose_norm(self.data_norm, joint, epsilon, seed)
+        norm, left, estimate = blocks.choose_norm(self.data_norm, x, epsilon, seed, self.bounds_)
+        x, joint = blocks.clip_rows(x, norm), self._joint_norm(norm)
         strength = self.regularisation
         if strength is None:
-            strength = choose_strength(self.method, x.shape, norm, left, self.delta)
-        settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
+            strength = choose_strength(self.method, x.shape, joint, left, self.delta)
+        settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": joint, "seed": seed}
         result = blocks.call_method(self, x, y, loss, **settings, intercept=self.fit_intercept, **options)
+        assumptions = (blocks.assume_clipped(self.data_norm, norm), *assumptions)
         guarantee: Guarantee = blocks.complete_guarantee(self, result.guarantee, estimate, assumptions)
-        blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, y)
+        guarantee = blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, y)
         self.coef_, self.intercept_, self.guarantee_ = result.coef, result.intercept, guarantee
-        self.bounds_, self.data_norm_, self._loss = bounds, norm, loss
+        self.data_norm_, self._loss = norm, loss
+        self.regularisation_ = strength if result.regularisation is None else result.regularisation
+
+    def _joint_norm(self, norm: float) -> float:
+        """The norm for the method: those that clip a row with its 1 for the intercept need a larger one."""
+        is_apart = self.method in ("input", "data") or (self.method == "influence" and self.mode == "paper")
+        return norm if is_apart or not _validate.flag("fit_intercept", self.fit_intercept) else math.hypot(norm, 1.0)
 
     def _choose_options(self, loss: Loss) -> dict[str, Any]:
         """Options of the method that follow from this delta and loss: without a delta, noise that is not Gaussian."""
@@ -100,10 +109,7 @@ class _Linear(BaseEstimator):  # type: ignore[misc]
 
     def _score_rows(self, x: Any) -> Array:
         check_is_fitted(self)
-        rows = blocks.scale_by_bounds(
-            validate_data(self, x, reset=False, dtype=np.float64), getattr(self, "bounds_", None)
-        )
-        scores: Array = rows @ self.coef_.T + self.intercept_
+        scores: Array = read_new_rows(self, x) @ self.coef_.T + self.intercept_
         return scores
 
 
@@ -121,7 +127,7 @@ class _LinearClassifier(ClassifierMixin, _Linear, ABC):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
         """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
         blocks.refuse_weights(self.class_weight, refused)
-        x, y = validate_data(self, X, y, dtype=np.float64)
+        x, y = read_rows(self, X, y)
         check_classification_targets(y)
         self.classes_, assumptions = blocks.find_classes(self.classes, y)
         self._run(x, np.searchsorted(self.classes_, y), self._choose_loss(len(self.classes_)), assumptions)
@@ -147,17 +153,23 @@ class PrivateLogisticRegression(_LinearClassifier):
     `method` says where the noise goes: "objective" (the default), "output", "gradient", "input", "data" or
     "influence". `mode="paper"` runs the method as published. `options` are further arguments of its function in
     `tacit.methods`, such as {"training": PermutedDescent()} for that of Wu et al. 2017. `data_norm` bounds the norm of
-    a row (with its 1 for the intercept): longer rows are scaled down. It is declared, or "estimate" for a tenth of
-    epsilon. `classes` declares the labels; if left out, they are read off y and assumed to be public. With
-    `delta=None` the guarantee is pure, by every method but "influence". Without a `random_state` the noise is
-    cryptographic; with one it can be repeated, and the model is not for release. A `ledger` (with the name of the
-    `dataset` in it) adds up all fits, and refuses those beyond its budget.
+    a row of X: longer rows are scaled down. It is declared, or "estimate" for a tenth of epsilon. `classes` declares
+    the labels; if left out, they are read off y and assumed to be public. With `delta=None` the guarantee is pure, by
+    every method but "influence". Without a `random_state` the noise is cryptographic; with one it can be repeated, and
+    the model is not for release. A `ledger` (with the name of the `dataset` in it) adds up all fits, and refuses those
+    beyond its budget; the notes of the guarantee give the sum.
 
-    With `scale="bounds"` every column is first clipped to its `bounds=(low, high)` and scaled to [-1, 1], in `predict`
-    too. Each of the two is one number for all columns, or one for each. They are declared, like `data_norm`.
+    With `scale="bounds"` every column is first clipped to its bounds and scaled to [-1, 1], in `predict` too:
+    `bounds=(low, high)`, each one number for all columns, or one for each. Or `bounds` maps every column of a
+    DataFrame (or position in an array) to a tuple (low, high), to {"low": 0, "high": 1e6, "log": True}, or to the list
+    of all values of a category, which become columns of 0 and 1. All of it is declared. `data_norm` may then be left
+    out: it is the largest norm within the bounds. A declared norm that is too small for nearly all rows within the
+    bounds gives a `Caution`.
 
-    After `fit`: `coef_`, `intercept_`, `classes_`, `bounds_` and `guarantee_`. The guarantee protects one example
-    replaced by another, and names transformers of a pipeline that were fitted before: it does not cover them.
+    After `fit`: `coef_`, `intercept_`, `classes_`, `bounds_`, `data_norm_`, `guarantee_`, for a mapping of bounds also
+    `encoded_names_`, and `regularisation_`: objective perturbation raises it if the proof needs that, and a note of
+    the guarantee says so. The guarantee protects one example replaced by another, and names transformers of a pipeline
+    that were fitted before: it does not cover them.
 
     >>> x = np.array([[0.9, 0.1], [0.8, 0.3], [-0.7, 0.2], [-0.9, -0.1]] * 200)
     >>> y = np.array(["yes", "yes", "no", "no"] * 200)
@@ -210,7 +222,7 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
         """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
         blocks.refuse_weights(None, refused)
-        x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        x, y = read_rows(self, X, y, y_numeric=True)
         targets, bound = blocks.scale_targets(y, self.target_bound)
         self._run(x, targets, Squared(1.0) if self.threshold is None else Huber(self.threshold), ())
         # One row of coefficients, as scikit-learn has them for one target.

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.nn import functional as F
 
@@ -27,6 +27,8 @@ from tacit.erm.reports import Reporting
 from tacit.errors import InvalidArgument
 from tacit.estimators import building_blocks as blocks
 from tacit.estimators.by_recipe import fit_by_recipe, score_by_recipe
+from tacit.estimators.encoding import read_new_rows, read_rows
+from tacit.estimators.other_names import FOR_NETWORKS, NamesOfOthers
 from tacit.gradients.losses import Loss
 from tacit.guarantee import Assumption, Guarantee
 from tacit.recipes.run import read_model
@@ -83,8 +85,10 @@ def _refuse_other_shapes(module: nn.Module, features: int, outputs: int) -> None
 
 
 @dataclass(eq=False, repr=False)
-class _Network(BaseEstimator):  # type: ignore[misc]
+class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
     """The parameters that both networks share, and how they are trained."""
+
+    _names_of_others = FOR_NETWORKS
 
     module: Any = None
     epsilon: float = 1.0
@@ -122,7 +126,6 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         """
         seed = blocks.read_seed(self.random_state)
         model = _make_network(self.module, x.shape[1], outputs, seed)
-        self.bounds_ = blocks.check_bounds(self, x.shape[1])
         if self.bounds_ is not None and self.feature_bound is not None:
             raise InvalidArgument("feature_bound and scale='bounds' both scale the features. Leave one of them out.")
         x = self._scale(x)
@@ -151,7 +154,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         )
         fit(run, optimizer)
         guarantee = blocks.complete_guarantee(self, run.guarantee(), None, assumptions)
-        blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, targets.numpy())
+        guarantee = blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, targets.numpy())
         self.module_, self.guarantee_ = model.eval(), guarantee
 
     def _make_mechanism(self) -> Any:
@@ -196,7 +199,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
             **blocks.check_options(self.options, blocks.find_method(self.method)),
         }
         epsilon = _validate.positive("epsilon", self.epsilon)
-        norm, left, estimate = blocks.choose_norm(self.data_norm, x, epsilon, seed)
+        norm, left, estimate = blocks.choose_norm(self.data_norm, x, epsilon, seed, self.bounds_)
         strength = 0.0 if self.regularisation is None else self.regularisation
         with torch.random.fork_rng(devices=[]):
             # The seed also repeats what is random within the network, such as dropout.
@@ -204,8 +207,9 @@ class _Network(BaseEstimator):  # type: ignore[misc]
                 torch.manual_seed(seed)
             settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
             result = blocks.call_method(self, x, y, loss, **settings, module=model, **options)
+        assumptions = (blocks.assume_clipped(self.data_norm, norm), *assumptions)
         guarantee: Guarantee = blocks.complete_guarantee(self, result.guarantee, estimate, assumptions)
-        blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, y)
+        guarantee = blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, y)
         self.module_, self.guarantee_, self.data_norm_ = result.module, guarantee, norm
 
     def _choose_options(self, n: int) -> dict[str, Any]:
@@ -219,16 +223,15 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return {"training": descent, "reporting": reporting}
 
     def _scale(self, x: Array) -> Array:
-        """Scale features by declared bounds: scaling by the data would reveal them."""
-        rows = blocks.scale_by_bounds(x, getattr(self, "bounds_", None))
+        """Scale features by the declared bound: scaling by the data would reveal them."""
         if self.feature_bound is None:
-            return rows
-        scaled: Array = np.clip(rows / _validate.positive("feature_bound", self.feature_bound), -1.0, 1.0)
+            return x
+        scaled: Array = np.clip(x / _validate.positive("feature_bound", self.feature_bound), -1.0, 1.0)
         return scaled
 
     def _score_rows(self, x: Any) -> Array:
         check_is_fitted(self)
-        rows = torch.from_numpy(self._scale(validate_data(self, x, reset=False, dtype=np.float64)))
+        rows = torch.from_numpy(self._scale(read_new_rows(self, x)))
         # In double precision the output of a row does not depend on the rows beside it.
         model = copy.deepcopy(self.module_).double()
         with torch.no_grad():
@@ -292,7 +295,7 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
             raise InvalidArgument(
                 "shape, is_handwriting and numbers tell a recipe what a row is. Give recipe='auto', or leave them out."
             )
-        x, y = validate_data(self, X, y, dtype=np.float64)
+        x, y = read_rows(self, X, y)
         check_classification_targets(y)
         self.classes_, assumptions = blocks.find_classes(self.classes, y)
         outputs = len(self.classes_)
@@ -337,7 +340,7 @@ class PrivateRegressor(RegressorMixin, _Network):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
         """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
         blocks.refuse_weights(None, refused)
-        x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        x, y = read_rows(self, X, y, y_numeric=True)
         targets, _ = blocks.scale_targets(y, self.target_bound)
         self._train(x, targets, (F.mse_loss, Squared(1.0)), 1, ())
         return self

@@ -79,7 +79,7 @@ def objective_perturbation(
     plan = _plan(problem, budget, share, mode, adjacency)
     source = source_for(seed)
     theta, event = _release(problem, plan, budget, share, source)
-    return release_result(
+    result = release_result(
         theta,
         problem,
         event,
@@ -89,6 +89,7 @@ def objective_perturbation(
         source=source,
         notes=_notes(plan, problem),
     )
+    return replace(result, regularisation=plan.setting.strength / problem.n)
 
 
 @dataclass(frozen=True)

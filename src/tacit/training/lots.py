@@ -6,19 +6,40 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 
 from tacit.errors import InvalidArgument, OutOfOrder
+from tacit.guarantee import Assumption
 from tacit.randomness import Indices
 from tacit.stages.bounds.clip import finite_only
 from tacit.types import BoundedSum, PerExampleGradients, Tensors
+
+LOADER_REPLACED = Assumption(
+    "loader_replaced",
+    "Of the DataLoader, the data set, collate_fn and workers are used; lots drawn by this run replace its sampler and "
+    "batch size. Each item of the data set depends on one example only, and collate_fn is called for one at a time.",
+)
+# Samplers that visit every example, so that drawing lots from all examples replaces them.
+_PLAIN_SAMPLERS = (RandomSampler, SequentialSampler, DistributedSampler)
+# Settings of a DataLoader that decide how examples are fetched, not which.
+_KEPT = ("worker_init_fn", "multiprocessing_context", "prefetch_factor", "timeout", "pin_memory")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,12 +136,14 @@ class DatasetExamples:
 
     dataset: Dataset[Any]
     workers: int = 0
+    collate: Callable[[list[Any]], Any] = default_collate
+    how: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
     def fetch(self, lots: Iterator[Indices], seeds: Iterator[int] | None = None) -> Iterator[tuple[Any, Any]]:
-        """The examples of each lot, collated as torch does; workers read ahead.
+        """The examples of each lot, collated; workers read ahead.
 
         With `seeds`, what transforms draw from the global generators of torch, numpy and Python is a function of the
         lot's own seed, however many workers there are. What a data set draws from a generator of its own is not.
@@ -132,8 +155,9 @@ class DatasetExamples:
             _ByLot(self.dataset),
             batch_sampler=_Sampler(lots, repeat(None) if seeds is None else seeds),
             num_workers=self.workers,
-            collate_fn=_collate,
+            collate_fn=_Collate(self.collate),
             generator=generator,
+            **self.how,
         )
 
 
@@ -185,20 +209,66 @@ def _seeded(seed: int) -> Iterator[None]:
         torch.set_rng_state(before[2])
 
 
-def _collate(examples: list[Any]) -> tuple[Any, Any]:
-    if not examples:
-        return torch.empty(0), torch.empty(0)
-    if not isinstance(examples[0], (tuple, list)) or len(examples[0]) != 2:
+@dataclass(frozen=True, eq=False)
+class _Collate:
+    """Examples as one pair of inputs and targets, in which each example has one row that depends on it alone.
+
+    A function of the user's is called for one example at a time: given a whole lot, it could pad to the longest or
+    subtract a mean, and one example would change the gradients of others.
+    """
+
+    function: Callable[[list[Any]], Any]
+
+    def __call__(self, examples: list[Any]) -> tuple[Any, Any]:
+        if not examples:
+            return torch.empty(0), torch.empty(0)
+        if self.function is default_collate:
+            _refuse_unless_pair(examples[0], "Every item of the data set")
+            inputs, targets = default_collate(examples)
+            return inputs, targets
+        rows = [self._one(example) for example in examples]
+        return _join([row[0] for row in rows]), _join([row[1] for row in rows])
+
+    def _one(self, example: Any) -> Any:
+        row = self.function([example])
+        _refuse_unless_pair(row, "collate_fn must return a pair, and what it returns")
+        if any(tensor.dim() == 0 or len(tensor) != 1 for tensor in leaves(row)):
+            raise InvalidArgument(
+                "collate_fn must give one row for each example: the noise hides one. Called with a list of one example "
+                "it returned another number of rows. Put several views of an example into one row."
+            )
+        return row
+
+
+def _refuse_unless_pair(value: Any, what: str) -> None:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise InvalidArgument(
-            "Every item of the data set must be a pair (input, target); several inputs go into one tuple or dict. Got "
-            f"{_described(examples[0])}."
+            f"{what} must be a pair (input, target); several inputs go into one tuple or dict. Got {_described(value)}."
         )
-    inputs, targets = default_collate(examples)
-    return inputs, targets
+
+
+def _join(rows: list[Any]) -> Any:
+    """The rows of single examples as one tree of tensors."""
+    first = rows[0]
+    if isinstance(first, Tensor):
+        if len({row.shape for row in rows}) > 1:
+            raise InvalidArgument(
+                "collate_fn gives rows of different shapes. It is called for one example at a time, so it cannot pad "
+                "to the longest of a lot: that length would depend on other examples. Pad or cut all to one length."
+            )
+        return torch.cat(rows)
+    if isinstance(first, dict):
+        return {key: _join([row[key] for row in rows]) for key in first}
+    return type(first)(_join(list(parts)) for parts in zip(*rows, strict=True))
 
 
 def examples_from(data: Any, *, workers: int, dtype: torch.dtype) -> Examples:
-    """Tensors, arrays or a map-style data set. Floating-point arrays take the model's `dtype`; tensors keep theirs."""
+    """Tensors, arrays, a map-style data set or a loader of one.
+
+    Floating-point arrays take the model's `dtype`; tensors keep theirs.
+    """
+    if isinstance(data, DataLoader):
+        return _examples_of_loader(data, workers, dtype)
     if isinstance(data, (tuple, list)) and len(data) == 2:
         inputs, targets = (_each_array(part, dtype) for part in data)
         return TensorExamples(inputs, targets)
@@ -209,9 +279,31 @@ def examples_from(data: Any, *, workers: int, dtype: torch.dtype) -> Examples:
     if not is_alone and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return DatasetExamples(data, workers)
     raise InvalidArgument(
-        "data must be a pair (inputs, targets) of tensors or arrays, or a data set with a length. Got "
+        "data must be a pair (inputs, targets) of tensors or arrays, a data set with a length, or a DataLoader. Got "
         f"{_described(data)}. Lots are drawn by index, so a stream of examples will not do."
     )
+
+
+def _examples_of_loader(loader: DataLoader[Any], workers: int, dtype: torch.dtype) -> Examples:
+    """The examples of a loader; `InvalidArgument` if its sampler chooses among them."""
+    chooser = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
+    if loader.batch_size is None and chooser is None:
+        raise InvalidArgument(
+            "The DataLoader has batch_size=None, so an item of its data set may hold several examples. Give it a batch "
+            "size (lots replace it), or give the data set itself, with one example per item."
+        )
+    if not isinstance(loader.dataset, IterableDataset) and not isinstance(chooser, _PLAIN_SAMPLERS):
+        raise InvalidArgument(
+            f"The DataLoader chooses examples by {type(chooser).__name__}, which lots would replace by a draw from the "
+            "whole data set. Give the data set itself, or torch.utils.data.Subset(dataset, indices) of the examples to "
+            "train on."
+        )
+    found = examples_from(loader.dataset, workers=workers or loader.num_workers, dtype=dtype)
+    is_default = loader.collate_fn is default_collate
+    if isinstance(found, TensorExamples) and is_default:
+        return found
+    how = {name: getattr(loader, name) for name in _KEPT}
+    return DatasetExamples(loader.dataset, workers or loader.num_workers, loader.collate_fn, how)
 
 
 def _described(value: Any) -> str:

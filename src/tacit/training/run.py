@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from tacit import _validate
 from tacit.accounting.events import Event
@@ -43,6 +44,7 @@ from tacit.training.distributed import Peers
 from tacit.training.folder import RunFolder
 from tacit.training.journal import Journal, lost_steps, notes_in
 from tacit.training.lots import (
+    LOADER_REPLACED,
     Lot,
     NoGradients,
     TensorExamples,
@@ -71,8 +73,9 @@ _GRADIENTS_GIVEN = Assumption(
 class PrivateRun:
     """A training run that releases only noisy sums of bounded gradients and counts their privacy cost.
 
-    All privacy parameters are fixed here. `data` is a pair of tensors or arrays, or a map-style data set of
-    (input, target) pairs, which `workers` processes may fetch. Without a `seed` the noise is cryptographic; with one,
+    All privacy parameters are fixed here. `data` is a pair of tensors or arrays, a map-style data set of
+    (input, target) pairs, which `workers` processes may fetch, or a `DataLoader` of one, whose sampler and batch size
+    are replaced by the lots of `sampling`. Without a `seed` the noise is cryptographic; with one,
     noise, lots and random transforms can be reproduced, and the guarantee says that the model is not for release.
     `micro_batch` bounds how many examples go through the model at once. `schedule` varies noise and lot size over the
     steps. `gradients` computes the gradients of a lot, one row per example; audits use it to insert canaries.
@@ -145,6 +148,7 @@ class PrivateRun:
         self.model, self.loss, self._plan, self._state = model, loss, plan, state
         self._gradients = gradients
         first = next(iter(like.values()))
+        self._from_loader = (LOADER_REPLACED,) if isinstance(data, DataLoader) else ()
         self._examples = examples_from(data, workers=_validate.count("workers", workers, at_least=0), dtype=first.dtype)
         box = plan.mechanism.sum(NoGradients(like), state).box
         self._adds_up = box is None or box.adds_up
@@ -392,7 +396,12 @@ class PrivateRun:
         return make_guarantee(
             self._plan,
             Spent(self._events, self._realised, self._lost, self._forgiven),
-            assumptions=(LOTS_STAY_INSIDE, *(() if is_ours else (_GRADIENTS_GIVEN,)), *self._peers.assumptions),
+            assumptions=(
+                LOTS_STAY_INSIDE,
+                *(() if is_ours else (_GRADIENTS_GIVEN,)),
+                *self._from_loader,
+                *self._peers.assumptions,
+            ),
             violations=(*filter(None, [self._weights.violation]), *(() if self._source.is_secret else (FIXED_SEED,))),
         )
 

@@ -38,6 +38,10 @@ _FOREIGN = (
     "p.grad holds a gradient that run.backward did not write, so optimizer.step() would release it without noise. Call "
     "optimizer.step() right after run.backward(lot), and change p.grad in place only (p.grad.mul_(...))."
 )
+_CLOSURE = (
+    "optimizer.step(closure) computes the loss of its examples again, without noise. Call optimizer.step() without a "
+    "closure, and use an optimizer that needs none, such as SGD or Adam, in place of LBFGS."
+)
 _CHANGED = (
     "The weights changed between `for lot in run` and run.backward(lot), while the lot was available without noise. "
     "The guarantee of this run no longer holds. Call optimizer.step() after run.backward(lot) only, and start a new "
@@ -230,8 +234,12 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             gradient, used = parameter.grad, weights
             if gradient is not None:
                 weights.refuse_foreign(parameter, gradient)
-    if used is not None:
-        used.step()
+    if used is None:
+        return
+    # The first of the arguments is the optimizer itself.
+    if any(each is not None for each in (*args[1:], kwargs.get("closure"))):
+        raise OutOfOrder(_CLOSURE)
+    used.step()
 
 
 _HOOKS: list[Any] = []

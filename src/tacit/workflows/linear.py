@@ -51,8 +51,6 @@ from tacit.workflows.settings import (
 )
 from tacit.workflows.text import Paragraph
 
-# With the 1 of the intercept, for rows of norm 1.
-DATA_NORM = math.sqrt(2)
 # Published without a delta.
 _PURE = {("output_perturbation", "paper")}
 _OF_STEPS = (
@@ -98,7 +96,7 @@ def _share(method: str, mode: ModeName, epsilon: float | None, delta: float, see
         "delta": None if (method, mode) in _PURE else delta,
         "method": method.removesuffix("_perturbation"),
         "mode": mode,
-        "data_norm": DATA_NORM,
+        "data_norm": 1.0,
         "random_state": seed,
     }
 

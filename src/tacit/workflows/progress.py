@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from types import FrameType
@@ -93,8 +94,11 @@ def open_console() -> Console:
 
 
 def is_watched(console: Console) -> bool:
-    """Whether somebody sees the console now: a terminal or a notebook, not a log file."""
-    return console.is_terminal or console.is_jupyter
+    """Whether somebody sees the console now: a terminal or a notebook, not a log file.
+
+    In a notebook a bar needs ipywidgets. Without it, rich would warn and draw nothing, so it gets lines like a log.
+    """
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 def show_status(what: str) -> AbstractContextManager[object]:
