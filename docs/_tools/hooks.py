@@ -50,7 +50,7 @@ def add_cards(markdown: str, path: str) -> str:
 
 
 def write_card(one: Entry) -> str:
-    """What a method of `tacit.methods` says, as a table."""
+    """What `tacit methods NAME` says, as a table."""
     rows = [
         ("Idea", one.idea),
         ("Paper", one.paper),
