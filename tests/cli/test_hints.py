@@ -54,7 +54,9 @@ def names_in_messages() -> set[str]:
 
 
 def names_in_docs() -> set[str]:
-    return {name for page in PAGES for name in NAMES.findall(page.read_text(encoding="utf-8"))}
+    """Every dotted name in a page, but for the modules that the API reference is made from (`::: tacit.module`)."""
+    lines = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+    return {name for line in lines if not line.startswith(":::") for name in NAMES.findall(line)}
 
 
 def is_module(name: str) -> bool:
@@ -81,7 +83,7 @@ def test_every_name_in_a_message_or_in_the_docs_is_there_after_import_tacit():
 
 @pytest.mark.slow
 def test_estimators_and_load_are_reached_in_a_fresh_interpreter():
-    ran = fresh("import tacit\nassert tacit.workflows.predict.load is tacit.load\nassert 'load' in dir(tacit)")
+    ran = fresh("import tacit\ntacit.load, tacit.estimators.PrivateClassifier\nassert 'load' in dir(tacit)")
     assert ran.returncode == 0, ran.stderr
 
 

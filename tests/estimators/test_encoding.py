@@ -12,7 +12,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
-from tacit.datasets._data import Category, Number
+from tacit.datasets._columns import Category, Number
 from tacit.erm import Logistic
 from tacit.errors import Caution, InvalidArgument
 from tacit.estimators import PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression
