@@ -16,6 +16,7 @@ from .accounting import Steps
 CERTIFIED = {"color": "#0072B2", "linewidth": 2.2, "label": "certified (PLD)"}
 LIMIT = {"color": "#D55E00", "linewidth": 1.6, "linestyle": (0, (5, 2.5)), "label": "CLT (no guarantee)"}
 MOMENTS = {"color": "#B8860B", "linewidth": 1.2, "linestyle": (0, (7, 1.5, 1, 1.5)), "label": "moments accountant"}
+ONE_PAIR = {**MOMENTS, "color": "#999999", "label": "one (ε, δ) of the moments accountant"}
 STYLES = {"clt": LIMIT, "moments": MOMENTS, "pld": CERTIFIED}
 
 
@@ -42,14 +43,15 @@ def figure_2(about: Mapping[str, Any], delta: float) -> Figure:
 
 
 def figure_3(rows: Sequence[Steps], delta: float) -> Figure:
-    """Trade-off functions: what an attacker may reach, by three views of the same training."""
+    """Trade-off functions: what an attacker may reach, by four views of the same training."""
     columns = min(3, len(rows))
     figure = Figure(figsize=(3.6 * columns, 3.6 * -(-len(rows) // columns)), layout="constrained")
     grid = np.atleast_1d(figure.subplots(-(-len(rows) // columns), columns, squeeze=False)).ravel()
     alphas = np.concatenate([np.geomspace(1e-5, 1e-2, 12), np.linspace(0.02, 1, 40)])
     for axes, steps in zip(grid, rows, strict=False):
-        certified, moments = curve(steps.event), curve(steps.event, by="moments").epsilon(delta)
-        axes.plot(alphas, gdp.epsilon_delta_tradeoff(alphas, moments, delta), **MOMENTS)
+        certified, moments = curve(steps.event), curve(steps.event, by="moments")
+        axes.plot(alphas, gdp.epsilon_delta_tradeoff(alphas, moments.epsilon(delta), delta), **ONE_PAIR)
+        axes.plot(alphas, moments.tradeoff(alphas), **MOMENTS)
         axes.plot(alphas, gdp.tradeoff(alphas, steps.mu), **LIMIT)
         axes.plot(alphas, certified.tradeoff(alphas), **CERTIFIED)
         axes.set_ylim(-0.03, 1.03)

@@ -6,7 +6,7 @@ the lot that came, which is refuted. Every epsilon here is about one example add
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -130,7 +130,12 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
     shown = {"Table 1": _table_1(order, records)}
     for number, about in order.settings["tables"].items():
         shown[f"Table {number}"] = _table(order, records, number, about)
-    return {**shown, "Figure 3": _figure_3(order, records), "Figure 4": _figure_4(order, records)}
+    return {
+        **shown,
+        "Figure 3": _figure_3(order, records),
+        "Figure 4": _figure_4(order, records),
+        "Epochs": _epochs(order, records),
+    }
 
 
 def _found(records: list[Record], part: str, **asked: Any) -> list[dict[str, Any]]:
@@ -200,6 +205,7 @@ def _figure_3(order: Order, records: list[Record]) -> str:
         ("least sum of both errors, σ = 1.1", "paper", "here"),
         ("central limit theorem", f"{paper['least_error_sum_clt']:.3f}", f"{ours['clt']:.3f}"),
         ("one (ε, δ) by the moments accountant", f"{paper['least_error_sum_moments']:.3f}", f"{ours['moments']:.3f}"),
+        ("all (ε, δ) of the moments accountant", "–", f"{ours['all_moments']:.3f}"),
         ("certified: at least", "–", f"{ours['certified']:.3f}"),
     ]
     return markdown_table(rows)
@@ -215,6 +221,22 @@ def _figure_4(order: Order, records: list[Record]) -> str:
             about = (f"{multiplier:g}", f"{row['epochs']}", name, f"{paper['epsilon']}", f"{ours[name]:.2f}")
             rows.append((*about, f"{ours['certified']:.3f}", _scores(trained)))
     return markdown_table(rows)
+
+
+def _epochs(order: Order, records: list[Record]) -> str:
+    """Epochs until test accuracies that the paper quotes for its last pair of noise levels."""
+    rows = [("σ", *(f"{accuracy} %: {whose}" for accuracy in (95, 96, 97) for whose in ("paper", "here")))]
+    for row, paper in zip(order.settings["figure4"], order.expected["figure4"], strict=False):
+        for name, multiplier in (("lower_epochs", row["lower_multiplier"]), ("epochs", row["multiplier"])):
+            for trained in _found(records, "figure 4", **row, trained_with=multiplier) if name in paper else ():
+                first = [_first_epoch(trained["scores"], accuracy / 100) for accuracy in (95, 96, 97)]
+                pairs = [text for pair in zip(map(str, paper[name]), first, strict=True) for text in pair]
+                rows.append((f"{multiplier:g}", *pairs))
+    return markdown_table(rows)
+
+
+def _first_epoch(scores: Sequence[float], accuracy: float) -> str:
+    return next((str(number) for number, score in enumerate(scores, 1) if score >= accuracy), "not reached")
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:

@@ -298,8 +298,8 @@ class Guarantee:
         side = claim_side(claim.epsilon, bounds)
         if side == "inside" and not self._is_exact:
             # The event is an upper bound of the release, such as a box around several vectors.
-            better = ", and valid" if self.status is Status.PROVEN else ""
-            return f"here it is smaller than the certified bound{better}"
+            better = "valid and " if self.status is Status.PROVEN else ""
+            return f"here it is {better}smaller than the certified bound, which is not tight"
         words = {"under": "too small", "inside": "within the certified interval", "over": "on the safe side"}
         return f"here it is {words[side]}"
 

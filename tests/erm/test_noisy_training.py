@@ -143,6 +143,13 @@ def test_the_condition_decides_the_theorem():
     assert guarantee.event == Gaussian(std / 2, Adjacency.REPLACE_ONE)
 
 
+def test_a_network_is_not_strongly_convex_so_theorem_3_applies():
+    network = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+    settings = {**LOGISTIC, "loss": Multinomial(2), "mode": "paper", "intercept": False, "seed": 1}
+    guarantee = input_perturbation(X, Y, **settings, training=Descent(5), module=network).guarantee
+    assert "theorem 3" in guarantee.claim.source
+
+
 def test_one_step_is_accounted_for_exactly():
     result = input_perturbation(X, Y, **LOGISTIC, mode="paper", training=Descent(1), seed=1)
     std = kang_2020_std(n=N, steps=1, epsilon=1.0, delta=1e-5, strong_convexity=0.01, lipschitz=math.sqrt(2))

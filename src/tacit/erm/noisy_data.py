@@ -67,7 +67,8 @@ def kang_2021_std(
 class InputRule:
     """What Kang et al. 2020 leave open: the constant c, which theorem applies, and G if the loss has none.
 
-    Without a condition it is "strongly_convex" if there is regularisation.
+    Without a condition it is "strongly_convex" for a linear model with regularisation, and "polyak_lojasiewicz" for
+    one without and for networks, whose objective is not convex.
     """
 
     constant: float = 1.0

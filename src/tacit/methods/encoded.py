@@ -53,7 +53,7 @@ ENTRY = Entry(
 
 SOURCE = "Nasr et al. 2020, Theorem 1"
 _ORDERS = np.arange(2, 65)
-# Shifts of many coordinates are counted on so many nodes: the moments are almost linear in between.
+# Shifts of many coordinates are counted on so many nodes, between which the moments are smooth.
 _NODES = 64
 _BUCKETS = (
     "Buckets of several examples move the sum by twice a vector when one example leaves; the paper, which counts once, "
@@ -175,7 +175,8 @@ def vector_moments(family: Family, vectors: Vectors, multiplier: float, dimensio
 def _count_shifts(vectors: Vectors, dimension: int) -> tuple[Floats, Floats]:
     """Shifts, and how many coordinates of each vector have them; many shifts are distributed between nodes.
 
-    A coordinate between two nodes is split so that its square is preserved: its moments depend mainly on that.
+    A coordinate is split among the four nodes around it by cubic interpolation in its square: its moments depend mainly
+    on that.
     """
     rows = vectors.rows(dimension)
     if len(rows) == 1:
@@ -185,7 +186,11 @@ def _count_shifts(vectors: Vectors, dimension: int) -> tuple[Floats, Floats]:
     nodes = np.linspace(0, float(rows.max()), _NODES)
     counts = np.empty((len(rows), _NODES))
     for result, row in zip(counts, rows.astype(np.float64, copy=False), strict=True):
-        left = np.minimum(np.searchsorted(nodes, row, side="right") - 1, _NODES - 2)
-        share = (row**2 - nodes[left] ** 2) / (nodes[left + 1] ** 2 - nodes[left] ** 2)
-        result[:] = np.bincount(left, 1 - share, _NODES) + np.bincount(left + 1, share, _NODES)
+        first = np.clip(np.searchsorted(nodes, row, side="right") - 2, 0, _NODES - 4)
+        around = nodes[first + np.arange(4)[:, None]] ** 2
+        result[:] = 0
+        for place in range(4):
+            others = np.delete(around, place, axis=0)
+            shares = ((row**2 - others) / (around[place] - others)).prod(axis=0)
+            result += np.bincount(first + place, shares, _NODES)
     return nodes, counts

@@ -109,6 +109,8 @@ def input_perturbation(
     if mode == "rigorous":
         return train_on_reports(setup, _NAME, reporting, training)
     descent = training or Descent()
+    if module is not None and rule.condition is None:
+        rule = replace(rule, condition="polyak_lojasiewicz")
     longest = setup.longest_gradient(rule.lipschitz)
     std = rule.std(setup.problem, descent.steps, epsilon, setup.budget.stated_delta, longest)
     theorem = 1 if rule.condition_for(setup.problem) == "strongly_convex" else 3

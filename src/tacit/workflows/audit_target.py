@@ -229,7 +229,7 @@ def _repeat_training(settings: Settings, data: Data, plan: Plan, examples: Any) 
         plan.mechanism,
         plan.sampling,
         plan.steps,
-        lambda model: make_method_optimizer(settings.method, model, settings.learning_rate, settings.momentum),
+        lambda model: make_method_optimizer(model, settings),
         schedule,
         settings.micro_batch,
     )

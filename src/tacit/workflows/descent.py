@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from tacit.gradients import per_example_gradients
 from tacit.gradients.views import Shifts, Views
+from tacit.methods.noisy_adam import PrintedAdam
 from tacit.training.run import GradientsOf
 from tacit.workflows.settings import Settings
 
@@ -28,7 +29,7 @@ class Descent:
 
     def __init__(self, model: nn.Module, settings: Settings) -> None:
         self._model = model
-        self.optimizer = make_method_optimizer(settings.method, model, settings.learning_rate, settings.momentum)
+        self.optimizer = make_method_optimizer(model, settings)
         self.mean = average_weights(model, settings.averaging) if settings.averaging else None
 
     def step(self) -> None:
@@ -43,13 +44,12 @@ class Descent:
         return self._model if self.mean is None else self.mean.module
 
 
-def make_method_optimizer(
-    method: str, model: nn.Module, learning_rate: float, momentum: float = 0.0
-) -> torch.optim.Optimizer:
-    """Adam for noisy_adam, stochastic gradient descent for every other method."""
-    if method == "noisy_adam":
-        return torch.optim.Adam(model.parameters(), lr=learning_rate)
-    return torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=momentum)
+def make_method_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """Adam for noisy_adam, in paper mode as printed; stochastic gradient descent for every other method."""
+    if settings.method == "noisy_adam":
+        kind = PrintedAdam if settings.mode == "paper" else torch.optim.Adam
+        return kind(model.parameters(), lr=settings.learning_rate)
+    return torch.optim.SGD(model.parameters(), lr=settings.learning_rate, momentum=settings.momentum)
 
 
 def average_weights(model: nn.Module, decay: float) -> AveragedModel:

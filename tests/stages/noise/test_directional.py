@@ -74,6 +74,11 @@ def test_the_correct_solution_is_isotropic_whatever_matters(w, tau, alpha):
     assert minimax_sigmas(w, tau, alpha).numpy() == pytest.approx(np.full(len(w), alpha / math.sqrt(tau)), rel=1e-9)
 
 
+@pytest.mark.parametrize("w", [[1.0, 0.0, 8.0], [0.0, 0.0, 0.0]])
+def test_the_correct_solution_has_noise_where_w_is_zero(w):
+    assert minimax_sigmas(torch.tensor(w), 0.04, 1.0).tolist() == pytest.approx([5.0, 5.0, 5.0])
+
+
 def test_the_direction_of_the_correct_solution_is_the_hardest_to_hide():
     """A maximiser that knows no calculus finds the same direction, and a larger value than the printed one has."""
     w = EXAMPLE.numpy()

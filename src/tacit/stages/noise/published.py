@@ -207,11 +207,14 @@ def minimax_sigmas(weights: Tensor, tau: float, clip_norm: float) -> Tensor:
 
     That direction is clip_norm * sqrt(|w_i| / |w|_1), where the paper has clip_norm * w_i / |w|_2 (its equation 13).
 
-    >>> minimax_sigmas(torch.tensor([1.0, 8.0, 27.0]), tau=0.04, clip_norm=1.0)
+    A w of zeros gives the same noise.
+
+    >>> minimax_sigmas(torch.tensor([1.0, 8.0, 0.0]), tau=0.04, clip_norm=1.0)
     tensor([5., 5., 5.])
     """
-    sizes = weights.abs()
-    hardest = clip_norm * (sizes / sizes.sum()).sqrt()
+    sizes = weights.abs() if weights.any() else torch.ones_like(weights)
+    total = sizes.sum()
+    hardest = clip_norm * (sizes / total).sqrt()
     multiplier = 0.5 * float((hardest * sizes).pow(2 / 3).sum() / tau) ** 1.5
-    sigmas: Tensor = (2 * multiplier * hardest.square() / sizes).pow(1 / 3)
-    return sigmas
+    # hardest² / |w_i| is the same for every i, and stays so as w_i goes to zero.
+    return torch.full_like(sizes, (2 * multiplier * clip_norm**2 / float(total)) ** (1 / 3))
