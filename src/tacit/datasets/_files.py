@@ -24,7 +24,8 @@ import numpy as np
 from platformdirs import user_cache_path
 
 from tacit.datasets import SHIPPED, VARIABLE, DataSet, find_registered, list_names
-from tacit.datasets._data import Array, Data, Texts
+from tacit.datasets._columns import Array
+from tacit.datasets._data import Data, Texts
 from tacit.errors import InvalidArgument
 
 _SHOWN = 5

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.datasets._data import Array, Data, Examples
+from tacit.datasets._columns import Array
+from tacit.datasets._data import ArrayForm, Data, Examples, Form
 from tacit.datasets._files import File, find_files, read_npz
-from tacit.datasets._forms import ArrayForm, Form
 from tacit.errors import InvalidArgument
 
 CLASSES = 10

@@ -13,9 +13,8 @@ import numpy as np
 
 from tacit.datasets._bounds import EXAMPLE, Bounds, suggest
 from tacit.datasets._columns import Category, Number, count_numbers, refuse_problems
-from tacit.datasets._data import Data, Examples
+from tacit.datasets._data import Data, Examples, Form, TableForm, encode_inputs, encode_targets, hash_rows
 from tacit.datasets._files import explain_errors
-from tacit.datasets._forms import Form, TableForm, encode_inputs, encode_targets, hash_rows
 from tacit.datasets._read import RawTable, name_source, read_table
 from tacit.errors import InvalidArgument
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from tacit.datasets._bounds import suggest
-from tacit.datasets._columns import MISSING, refuse_problems, to_labels
-from tacit.datasets._data import Array
+from tacit.datasets._columns import MISSING, Array, refuse_problems, to_labels
+from tacit.datasets._data import ArrayForm, Form, IndexForm, TableForm, TextForm
 from tacit.datasets._files import explain_errors
-from tacit.datasets._forms import ArrayForm, Form, IndexForm, TableForm, TextForm
 from tacit.datasets._own import flatten_problems
 from tacit.datasets._read import RawTable, name_source, read_table
 from tacit.errors import InvalidArgument

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from tacit.datasets import FORMATS
-from tacit.datasets._columns import to_columns
-from tacit.datasets._data import Array
+from tacit.datasets._columns import Array, to_columns
 from tacit.datasets._files import explain_errors, parse_rows, read_content, read_npz
 from tacit.errors import InvalidArgument
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from tacit.datasets import DataSet, Source, TrainingDefaults
 from tacit.datasets._columns import Category, CodeBook, Number, count_numbers, encode, to_columns
-from tacit.datasets._data import TABLE_SCALING, Data, Examples
+from tacit.datasets._data import TABLE_SCALING, ArrayForm, Data, Examples, Form, TableForm
 from tacit.datasets._files import explain_errors, find_files, parse_rows
-from tacit.datasets._forms import ArrayForm, Form, TableForm
 from tacit.errors import InvalidArgument
 
 A9A_FILES = "a9a[.gz] with a9a.t[.gz]"

@@ -11,9 +11,8 @@ import numpy as np
 
 from tacit.datasets import DataSet, Remote, Source, TrainingDefaults
 from tacit.datasets._columns import Category, CodeBook, Number, count_numbers, encode, to_columns
-from tacit.datasets._data import TABLE_SCALING, Data, Examples
+from tacit.datasets._data import TABLE_SCALING, Data, Examples, Form, TableForm
 from tacit.datasets._files import explain_errors, find_files, parse_rows
-from tacit.datasets._forms import Form, TableForm
 
 _ARCHIVE = "kdd+cup+1999+data.zip"
 _FILES = ("kddcup.data_10_percent", "corrected")

@@ -32,7 +32,7 @@ from tacit.reports.settings import (
     settings_facts,
 )
 from tacit.reports.wording import up
-from tacit.training import checkpoint
+from tacit.training.folder import read_checkpoint
 
 SCHEMA = "tacit-report/1"
 BASELINE = "baseline.json"
@@ -129,7 +129,7 @@ def _preparation(settings: Facts, metrics: Facts) -> Facts | None:
 def _read_plan(folder: Path) -> Any:
     """The saved plan of the run; None for the user's own stages, or if nothing is saved."""
     try:
-        return checkpoint.read(folder)["plan"]
+        return read_checkpoint(folder)["plan"]
     except (TacitError, KeyError):
         return None
 

@@ -32,8 +32,8 @@ from tacit.ledger import Reservation
 from tacit.randomness import Indices, SeededSource, Source
 from tacit.stages.mechanism import MechanismState
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
-from tacit.training import checkpoint
 from tacit.training.charging import BookingPlace, Debt, fingerprint_examples, resumed
+from tacit.training.folder import pack
 from tacit.training.lots import Examples
 from tacit.training.plan import Plan
 from tacit.types import BoundedSum, Release
@@ -107,7 +107,7 @@ class Peers:
                 f"{plan.mechanism.method.name} sums a lot in buckets that hang together, so it cannot be summed in "
                 "parts. Start it without torchrun, or with buckets of one example."
             )
-        self._refuse_unless_alike("the settings of the run", json.dumps(checkpoint.packed(plan)))
+        self._refuse_unless_alike("the settings of the run", json.dumps(pack(plan)))
         self._refuse_unless_alike("the examples or their order", f"{len(examples)} {fingerprint_examples(examples)}")
         self._refuse_unless_alike("the names and shapes of the weights", _layout(model.state_dict()))
         for value in model.state_dict().values():

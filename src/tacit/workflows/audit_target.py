@@ -40,9 +40,8 @@ from tacit.guarantee import Guarantee
 from tacit.models import is_own_model
 from tacit.recipes.recipe import Recipe, RecipePlan
 from tacit.recipes.run import LOSS, PreparedInputs, begin_by_recipe, make_optimizer, restore_prepared
-from tacit.training import checkpoint
 from tacit.training.fit import fit
-from tacit.training.folder import RunFolder
+from tacit.training.folder import RunFolder, load_model, load_part, read_checkpoint
 from tacit.training.plan import Plan, Schedule
 from tacit.training.run import PrivateRun
 from tacit.workflows.defaults import network_for
@@ -177,7 +176,7 @@ def load_target(folder: Path, data_path: Path | None) -> AuditTarget:
     """What `tacit train` left in the folder; `CannotResume` where it left nothing that can be read."""
     with show_status("Reading the run"):
         settings = Settings.read(folder)
-        tree = checkpoint.read(folder)
+        tree = read_checkpoint(folder)
         data = settings.load(data_path)
     if settings.recipe is not None:
         return _load_recipe(folder, make_task(data, settings, data_path), tree)
@@ -206,11 +205,11 @@ def _load_network(name: str, data: Data, weights: dict[str, Tensor]) -> nn.Modul
 def _load_model(file: Path, settings: Settings, model: nn.Module, tree: dict[str, Any]) -> nn.Module:
     """The model as it is handed out: model.safetensors; of a stopped run, what that file would hold now."""
     descent = Descent(model, settings)
-    checkpoint.load_part("running mean of the weights", descent.mean, tree["scheduler"])
+    load_part("running mean of the weights", descent.mean, tree["scheduler"])
     handed_out = descent.averaged_model
     if file.is_file():
         try:
-            checkpoint.load_model(handed_out, load_file(file))
+            load_model(handed_out, load_file(file))
         except (SafetensorError, OSError) as error:
             raise CannotResume(f"{file} cannot be read as a model: {error}.") from error
     return handed_out

@@ -30,7 +30,6 @@ from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
 from tacit.workflows.defaults import network_for, refuse_unless_fitting, resolve_settings
 from tacit.workflows.descent import Descent, describe_descent, gradients_for
-from tacit.workflows.model_file import describe_model
 from tacit.workflows.progress import (
     Timer,
     TrainingProgress,
@@ -52,6 +51,7 @@ from tacit.workflows.settings import (
     TrainOptions,
     add_assumptions,
     describe_data,
+    describe_model,
     describe_reservation,
     resume_command,
 )

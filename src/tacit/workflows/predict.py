@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tacit._files import write_atomic
 from tacit.datasets import Data, Form
-from tacit.datasets._forms import TextForm, form_of
+from tacit.datasets._data import TextForm, form_of
 from tacit.datasets._raw import RawRows, read_raw
 from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.estimators.by_recipe import score_by_recipe
@@ -32,9 +32,9 @@ from tacit.recipes.run import read_model
 from tacit.reports.scores import predict_outputs
 from tacit.training.folder import RunFolder
 from tacit.workflows.defaults import network_for
-from tacit.workflows.model_file import FORM, NETWORK, NormalisedLinear
+from tacit.workflows.linear import NormalisedLinear
 from tacit.workflows.progress import show_status
-from tacit.workflows.settings import Settings
+from tacit.workflows.settings import FORM, NETWORK, Settings
 from tacit.workflows.text import Paragraph
 
 Array = NDArray[Any]

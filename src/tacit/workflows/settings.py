@@ -20,12 +20,14 @@ import numpy as np
 from tacit import _validate
 from tacit.datasets import FORMATS, Bounds, Data, is_table, list_names, load_table
 from tacit.datasets import load as load_named
+from tacit.datasets._data import TextForm, form_of
 from tacit.errors import CannotResume, Caution, InvalidArgument
 from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Reservation
+from tacit.ledger.storage import storage_at
 from tacit.methods.choices import Value, as_texts, read_choices
 from tacit.methods.registry import find_method
-from tacit.randomness import is_secret_salt, salted_fingerprint
+from tacit.randomness import is_secret_salt, new_salt, salted_fingerprint
 from tacit.recipes.recipe import Kind, Preparation, Recipe
 from tacit.training.folder import RunFolder
 
@@ -39,6 +41,10 @@ _USUAL: tuple[dict[str, Any], ...] = (
 _VERSION = 1
 ModeName = Literal["rigorous", "paper"]
 ARRAYS = "arrays"
+# A user's own table or arrays: what to save so that they can be read again.
+Table = dict[str, str]
+# What a model.safetensors says besides its weights: the form of raw rows, and how the network is made again.
+FORM, NETWORK = "form", "network"
 
 NOT_FOR_RELEASE = (
     "The seed makes the noise reproducible, so anybody who knows it can remove it: do not release this model."
@@ -126,6 +132,26 @@ class Settings:
     averaging: float = 0.0
     recipe: dict[str, Any] | None = None
     dataset: str | None = None
+
+    @staticmethod
+    def of(data: Data, options: TrainOptions, table: Table | None, **resolved: Any) -> Settings:
+        """The settings that every kind of run takes from its options, and those that this kind has `resolved`."""
+        population = resolve_population(data, options)
+        shared: dict[str, Any] = {
+            "data": data.name,
+            "data_path": None if options.data_path is None else str(options.data_path.absolute()),
+            "delta": resolve_delta(options.delta, population),
+            "population": population,
+            "is_declared": options.population is not None or table is not None,
+            "micro_batch": None,
+            "multiplier": options.multiplier,
+            "seed": None if options.seed is None else _validate.count("seed", options.seed, at_least=0),
+            "ledger": None if options.ledger is None else storage_at(options.ledger).saved_place,
+            "table": table,
+            "salt": new_salt(),
+            "dataset": options.dataset,
+        }
+        return Settings(**shared | resolved)
 
     @property
     def ledger_name(self) -> str:
@@ -230,10 +256,6 @@ def _check_recipe(recipe: Recipe, settings: Settings) -> None:
     _validate.open_unit("momentum", recipe.momentum)
 
 
-# A user's own table or arrays: what to save so that they can be read again.
-Table = dict[str, str]
-
-
 @ignore_cautions()
 def load_data(source: Any, options: TrainOptions, *, hold_out: bool = True) -> tuple[Data, Table | None]:
     """Load a data set by name, a table from a file or a DataFrame, or take `Data`, or a pair of arrays, as they are.
@@ -318,14 +340,19 @@ def _refuse_unless_named(name: str, *, has_table_options: bool) -> None:
         )
 
 
+def is_linear_method(name: str | None) -> bool:
+    """Whether this method trains linear models by one release."""
+    return name is not None and find_method(name).kind == "linear"
+
+
 def resolve_delta(delta: float | None, population: int) -> float:
     """The given delta; by default 1e-5, or a tenth of 1 / population if that is less."""
     return min(1e-5, 0.1 / population) if delta is None else _validate.open_unit("delta", delta)
 
 
-def resolve_seed(seed: float | None) -> int | None:
-    """The seed as a whole number; None for secure noise."""
-    return None if seed is None else _validate.count("seed", seed, at_least=0)
+def resolve_population(data: Data, options: TrainOptions) -> int:
+    """The declared population, or else the published one."""
+    return _validate.count("population", or_default(options.population, data.population))
 
 
 def check_share(name: str, value: Any) -> float:
@@ -355,6 +382,21 @@ def describe_data(data: Data, salt: str | None) -> dict[str, Any]:
         "shape": list(data.shape),
         "test": "held out" if data.is_test_private else "public",
         "fingerprint": None if salt is None else salted_fingerprint(salt, *data.train),
+    }
+
+
+def describe_model(data: Data, settings: Settings, *, is_linear: bool = False) -> dict[str, str]:
+    """What is stored beside the weights, so that they predict from raw rows. It is public: nothing depends on rows."""
+    form = form_of(data)
+    if settings.recipe is not None and settings.recipe["kind"] == "text":
+        form = replace(form, inputs=TextForm())
+    shape = {"shape": list(data.shape), "classes": data.classes, "vocabulary": list(data.vocabulary)}
+    return {
+        "data": settings.data,
+        "model": Path(settings.model).name,
+        "method": settings.method,
+        FORM: json.dumps(form.to_json()),
+        NETWORK: json.dumps({**shape, "is_linear": is_linear}),
     }
 
 

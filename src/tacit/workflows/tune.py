@@ -33,11 +33,18 @@ from tacit.training.tuning import tune as search_privately
 from tacit.workflows.defaults import network_for, resolve_settings
 from tacit.workflows.descent import Descent
 from tacit.workflows.ledger import standing
-from tacit.workflows.model_file import describe_model
 from tacit.workflows.network import make_mechanism, make_plan, make_run, set_torch_seed
 from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
 from tacit.workflows.scoring import held_out_score, score, with_score
-from tacit.workflows.settings import NOT_FOR_RELEASE, Settings, TrainOptions, add_assumptions, load_data, warn_about
+from tacit.workflows.settings import (
+    NOT_FOR_RELEASE,
+    Settings,
+    TrainOptions,
+    add_assumptions,
+    describe_model,
+    load_data,
+    warn_about,
+)
 from tacit.workflows.text import Paragraph, join_paragraphs
 from tacit.workflows.train import Announce, take_options
 
