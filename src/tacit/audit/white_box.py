@@ -65,6 +65,13 @@ class Training:
     micro_batch: int | None = None
     before: Event | None = None
 
+    def make_run(self, **changes: Any) -> PrivateRun:
+        """The run of this training, with other data, gradients or mechanism where they are given."""
+        same = {
+            name: getattr(self, name) for name in ("data", "mechanism", "sampling", "steps", "schedule", "micro_batch")
+        }
+        return PrivateRun(self.model, self.loss, **same | changes)
+
 
 def audit_training(
     training: Training,
@@ -199,18 +206,8 @@ class _AuditFolder:
             except CannotResume:
                 # Stopped between the two files, or damaged: the audit starts again, because nothing was released.
                 pass
-        run = PrivateRun(
-            training.model,
-            training.loss,
-            data=game.data,
-            mechanism=game.record_bound(training.mechanism),
-            sampling=training.sampling,
-            steps=training.steps,
-            schedule=training.schedule,
-            micro_batch=training.micro_batch,
-            seed=self._seed,
-            gradients=game.gradients,
-        )
+        mechanism = game.record_bound(training.mechanism)
+        run = training.make_run(data=game.data, mechanism=mechanism, gradients=game.gradients, seed=self._seed)
         return run, game.watch(run)
 
     def _resume(

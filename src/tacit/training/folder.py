@@ -33,7 +33,6 @@ from tacit.guarantee import Guarantee
 
 CHECKPOINT, PREVIOUS, JOURNAL = "run.safetensors", "run.previous.safetensors", "journal.jsonl"
 _SETTINGS, _MODEL, _GUARANTEE, _METRICS = "settings.json", "model.safetensors", "guarantee.json", "metrics.json"
-_PREPARED, _SCORE_BEGUN, _BASELINE, _AUDIT = "prepared.safetensors", "score.begun", "baseline.json", "audit"
 VERSION = 1
 # What a run saves, and needs to go on.
 RUN = (
@@ -43,56 +42,38 @@ RUN = (
 _HEADER, _HASH = "tacit", "sha256"
 
 
+class _File:
+    """The path of a file of this name in the folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, _: type) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The files of one run. Settings, checkpoint and audit are private; model, guarantee and metrics are public."""
 
     path: Path
 
-    @property
-    def settings(self) -> Path:
-        """All settings, with the salt and local paths. Private."""
-        return self.path / _SETTINGS
-
-    @property
-    def model(self) -> Path:
-        """The model that is handed out. Written once training is finished."""
-        return self.path / _MODEL
-
-    @property
-    def guarantee(self) -> Path:
-        """What is proven about everything released so far."""
-        return self.path / _GUARANTEE
-
-    @property
-    def metrics(self) -> Path:
-        """Public settings and test scores."""
-        return self.path / _METRICS
-
-    @property
-    def prepared(self) -> Path:
-        """What a stopped run by recipe released to prepare its features. Gone once the run is finished."""
-        return self.path / _PREPARED
-
-    @property
-    def score_begun(self) -> Path:
-        """A mark: the one private score was begun, so it is never drawn again."""
-        return self.path / _SCORE_BEGUN
-
-    @property
-    def baseline(self) -> Path:
-        """The score of the same model without privacy."""
-        return self.path / _BASELINE
-
-    @property
-    def audit(self) -> Path:
-        """The folder of what audits found. Private."""
-        return self.path / _AUDIT
-
-    @property
-    def audit_result(self) -> Path:
-        """The findings of all audits so far. Private."""
-        return self.audit / "audit.json"
+    # All settings, with the salt and local paths. Private.
+    settings = _File(_SETTINGS)
+    # The model that is handed out. Written once training is finished.
+    model = _File(_MODEL)
+    # What is proven about everything released so far.
+    guarantee = _File(_GUARANTEE)
+    # Public settings and test scores.
+    metrics = _File(_METRICS)
+    # What a stopped run by recipe released to prepare its features. Gone once the run is finished.
+    prepared = _File("prepared.safetensors")
+    # A mark: the one private score was begun, so it is never drawn again.
+    score_begun = _File("score.begun")
+    # The score of the same model without privacy.
+    baseline = _File("baseline.json")
+    # The folder of what audits found, and the findings of all audits so far. Private.
+    audit, audit_result = _File("audit"), _File("audit/audit.json")
 
     @property
     def is_run(self) -> bool:

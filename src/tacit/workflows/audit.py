@@ -19,9 +19,8 @@ from tacit.methods.registry import list_methods
 from tacit.reports.audit_plots import draw_audit, draw_claims, draw_membership
 from tacit.reports.wording import down
 from tacit.workflows.audit_target import AuditTarget, load_target
-from tacit.workflows.pictures import refuse_unless_drawable, save_picture
 from tacit.workflows.progress import show_status
-from tacit.workflows.text import Paragraph, join_paragraphs, replace_infinity
+from tacit.workflows.text import Paragraph, join_paragraphs, refuse_unless_drawable, replace_infinity, save_picture
 from tacit.workflows.workers import count_cores
 
 CLAIMS = Path("audits") / "claims"

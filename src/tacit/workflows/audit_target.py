@@ -43,11 +43,11 @@ from tacit.recipes.run import LOSS, PreparedInputs, begin_by_recipe, make_optimi
 from tacit.training.fit import fit
 from tacit.training.folder import RunFolder, load_model, load_part, read_checkpoint
 from tacit.training.plan import Plan, Schedule
-from tacit.training.run import PrivateRun
 from tacit.workflows.defaults import network_for
 from tacit.workflows.descent import Descent, gradients_for, make_method_optimizer
 from tacit.workflows.progress import show_status, stop_on_interrupt
 from tacit.workflows.recipe import RecipeTask, make_task
+from tacit.workflows.saved import read_settings
 from tacit.workflows.scoring import loss_for
 from tacit.workflows.settings import Settings
 
@@ -175,7 +175,7 @@ class AuditTarget:
 def load_target(folder: Path, data_path: Path | None) -> AuditTarget:
     """What `tacit train` left in the folder; `CannotResume` where it left nothing that can be read."""
     with show_status("Reading the run"):
-        settings = Settings.read(folder)
+        settings = read_settings(folder)
         tree = read_checkpoint(folder)
         data = settings.load(data_path)
     if settings.recipe is not None:
@@ -256,18 +256,7 @@ class ShadowTraining:
     def __call__(self, examples: Any) -> nn.Module:
         training = _repeat_training(self.settings, self.about, self.plan, examples)
         descent = Descent(training.model, self.settings)
-        run = PrivateRun(
-            training.model,
-            training.loss,
-            data=training.data,
-            mechanism=training.mechanism,
-            sampling=training.sampling,
-            steps=training.steps,
-            schedule=training.schedule,
-            micro_batch=training.micro_batch,
-            gradients=gradients_for(self.settings),
-        )
-        fit(run, descent)
+        fit(training.make_run(gradients=gradients_for(self.settings)), descent)
         return descent.averaged_model
 
 
@@ -302,17 +291,8 @@ def _load_recipe(folder: Path, task: RecipeTask, tree: dict[str, Any]) -> AuditT
 
 def _repeat_recipe(recipe: Recipe, prepared: PreparedInputs, model: nn.Module, members: Pair, plan: Plan) -> Training:
     """The steps again, on rows that are prepared by what was released; that is not released again."""
-    mechanism, sampling = plan.mechanism, plan.sampling
-    return Training(
-        model,
-        LOSS,
-        members,
-        mechanism,
-        sampling,
-        plan.steps,
-        partial(make_optimizer, recipe),
-        before=prepared.event,
-    )
+    optimizer = partial(make_optimizer, recipe)
+    return Training(model, LOSS, members, plan.mechanism, plan.sampling, plan.steps, optimizer, before=prepared.event)
 
 
 @contextmanager

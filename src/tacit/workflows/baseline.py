@@ -25,6 +25,7 @@ from tacit.workflows.audit_target import load_target
 from tacit.workflows.defaults import defaults_for, network_for
 from tacit.workflows.descent import average_weights
 from tacit.workflows.progress import show_status
+from tacit.workflows.saved import read_settings
 from tacit.workflows.scoring import loss_for, score
 from tacit.workflows.settings import Settings
 
@@ -50,7 +51,7 @@ _MOST_LOOKS = 500_000
 
 def keep_baseline(folder: Path, data_path: Path | None) -> None:
     """Train a model without privacy beside the run in the folder, unless it is there or the data are not public."""
-    settings = Settings.read(folder)
+    settings = read_settings(folder)
     run_folder = RunFolder(folder)
     if run_folder.baseline.is_file() or settings.table is not None:
         return

@@ -44,6 +44,7 @@ from tacit.workflows.settings import (
     add_assumptions,
     describe_data,
     describe_model,
+    describe_run,
     resolve_population,
 )
 from tacit.workflows.text import Paragraph
@@ -225,16 +226,9 @@ class LinearTraining:
 
     def metrics(self) -> dict[str, Any]:
         """Public settings and the score on public examples, in the form of any other run."""
-        found = self.final_score
-        return {
-            "settings": self.settings.public(),
-            "multiplier": None,
-            "steps": 1,
-            "is_finished": True,
-            "test": [] if found is None else [{"step": 1, **found.as_row()}],
-            "test_examples": None if self.data.is_test_private else len(self.data.test[1]),
-            "data": describe_data(self.data, self.settings.salt),
-        }
+        scores = {} if self.final_score is None else {1: self.final_score}
+        about = describe_data(self.data, self.settings.salt)
+        return describe_run(self.data, self.settings, scores, steps=1, is_finished=True, data=about)
 
     def describe_plan(self) -> Paragraph:
         """What is about to happen and what it will cost."""

@@ -53,6 +53,7 @@ from tacit.workflows.settings import (
     describe_data,
     describe_model,
     describe_reservation,
+    describe_run,
     resume_command,
 )
 from tacit.workflows.text import Paragraph
@@ -215,15 +216,9 @@ class NetworkTraining:
 
     def metrics(self) -> dict[str, Any]:
         """Public settings, and the scores on public examples."""
-        return {
-            "settings": self.settings.public(),
-            "multiplier": self.run.multiplier,
-            "steps": self.run.step,
-            "is_finished": not len(self.run),
-            "test": [{"step": step, **one.as_row()} for step, one in self.scores.items()],
-            "test_examples": None if self.data.is_test_private else len(self.data.test[1]),
-            "data": self._data_facts,
-        }
+        about = {"multiplier": self.run.multiplier, "data": self._data_facts}
+        steps, is_finished = self.run.step, not len(self.run)
+        return describe_run(self.data, self.settings, self.scores, steps=steps, is_finished=is_finished, **about)
 
     @cached_property
     def _data_facts(self) -> dict[str, Any]:

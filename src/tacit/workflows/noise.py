@@ -61,41 +61,17 @@ class Search:
 
     def solve(self, by: str) -> float:
         """The best value within the budget by this accountant's book; a multiplier is rounded up to six digits."""
+        budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency}
+        budget |= {"by": by, "allow_asymptotic": True}
         match self.unknown:
             case "multiplier":
-                return self._multiplier(by)
+                return self._round_multiplier(multiplier_for(rate=self.rate, steps=self.steps, **budget), by)
             case "steps":
-                return steps_for(
-                    epsilon=self.epsilon,
-                    delta=self.delta,
-                    rate=self.rate,
-                    multiplier=self.multiplier,
-                    by=by,
-                    adjacency=self.adjacency,
-                    allow_asymptotic=True,
-                )
+                return steps_for(rate=self.rate, multiplier=self.multiplier, **budget)
             case "lot_size":
-                return lot_size_for(
-                    epsilon=self.epsilon,
-                    delta=self.delta,
-                    population=self.population,
-                    steps=self.steps,
-                    multiplier=self.multiplier,
-                    by=by,
-                    adjacency=self.adjacency,
-                    allow_asymptotic=True,
-                )
+                return lot_size_for(population=self.population, steps=self.steps, multiplier=self.multiplier, **budget)
 
-    def _multiplier(self, by: str) -> float:
-        found = multiplier_for(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            rate=self.rate,
-            steps=self.steps,
-            by=by,
-            adjacency=self.adjacency,
-            allow_asymptotic=True,
-        )
+    def _round_multiplier(self, found: float, by: str) -> float:
         shown = round_up(found, _DIGITS)
         # More noise is more privacy, but the bounds of two multipliers are computed apart: what is shown is checked.
         while curve(self.event(shown), by).epsilon(self.delta) > self.epsilon:

@@ -34,6 +34,7 @@ from tacit.training.folder import RunFolder
 from tacit.workflows.defaults import network_for
 from tacit.workflows.linear import NormalisedLinear
 from tacit.workflows.progress import show_status
+from tacit.workflows.saved import read_settings
 from tacit.workflows.settings import FORM, NETWORK, Settings
 from tacit.workflows.text import Paragraph
 
@@ -162,7 +163,7 @@ def load(path: str | Path) -> Predictor:
     folder, file = _find_file(Path(path))
     about, weights = _read_file(file)
     try:
-        settings = Settings.read(folder) if RunFolder(folder).settings.is_file() else None
+        settings = read_settings(folder) if RunFolder(folder).settings.is_file() else None
     except CannotResume as error:
         raise InvalidArgument(str(error)) from error
     form = _recover_form(file, settings) if FORM not in about else Form.from_json(json.loads(about[FORM]))

@@ -45,6 +45,7 @@ from tacit.workflows.settings import (
     add_assumptions,
     describe_data,
     describe_model,
+    describe_run,
     resolve_delta,
     resolve_population,
 )
@@ -350,17 +351,11 @@ class RecipeTraining:
 
     def metrics(self) -> dict[str, Any]:
         """Public settings and scores, in the form of any other run."""
-        task, run = self.task, self.begun.run
-        return {
-            "settings": self.settings.public(),
-            "multiplier": run.multiplier,
-            "preparation_multiplier": task.plan.multipliers[0],
-            "steps": run.step,
-            "is_finished": run.step == task.recipe.steps,
-            "test": [{"step": step, **one.as_row()} for step, one in self.scores.items()],
-            "test_examples": None if self.data.is_test_private else len(task.test[1]),
-            "data": describe_data(self.data, self.settings.salt),
-        }
+        run, before = self.begun.run, self.task.plan.multipliers[0]
+        facts = describe_data(self.data, self.settings.salt)
+        about = {"multiplier": run.multiplier, "preparation_multiplier": before, "data": facts}
+        is_finished = run.step == self.task.recipe.steps
+        return describe_run(self.data, self.settings, self.scores, steps=run.step, is_finished=is_finished, **about)
 
     def event(self) -> Event | None:
         """What was drawn so far; of a preparation that did not end, everything that was planned."""

@@ -33,6 +33,7 @@ from tacit.workflows.progress import (
     show_status,
 )
 from tacit.workflows.recipe import RecipeTraining
+from tacit.workflows.saved import read_settings
 from tacit.workflows.settings import Settings, TrainOptions, is_linear_method, load_data, resolve_delta, warn_about
 from tacit.workflows.text import Paragraph, join_paragraphs
 
@@ -183,7 +184,7 @@ def _resume(data: Any, options: TrainOptions, folder: Path) -> NetworkTraining |
             "--data-path and --ledger, if the files have moved, and --json can be given."
         )
     with explain_interrupt(is_resumed=True):
-        settings = Settings.read(folder)
+        settings = read_settings(folder)
         if is_linear_method(settings.method):
             again = command_of({**asdict(settings), "seed": None}, with_paths=True)
             raise CannotResume(

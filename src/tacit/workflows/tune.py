@@ -42,6 +42,7 @@ from tacit.workflows.settings import (
     TrainOptions,
     add_assumptions,
     describe_model,
+    describe_run,
     load_data,
     warn_about,
 )
@@ -254,17 +255,12 @@ class Trials:
 
     def metrics(self, tuned: Tuned[TrialResult]) -> dict[str, Any]:
         """How well the best trial did, with which settings, and what was searched. Nothing about other trials."""
-        best = tuned.outcome
-        return {
-            "settings": best.settings.public(),
-            "multiplier": best.settings.multiplier,
-            "steps": best.settings.steps,
-            "is_finished": True,
-            "test": [{"step": best.settings.steps, **best.score.as_row()}],
-            "test_examples": None if self.data.is_test_private else len(self.data.test[1]),
+        best, steps = tuned.outcome, tuned.outcome.settings.steps
+        about = {
             "tuning": self._describe_search(),
             "space": {name: str(one) for name, one in self.search.space.items()},
         }
+        return describe_run(self.data, best.settings, {steps: best.score}, steps=steps, is_finished=True, **about)
 
     def _describe_search(self) -> str:
         return (
