@@ -278,6 +278,20 @@ def find_files(where: Path, names: Sequence[str], archives: Sequence[str] = ()) 
     return _search_archives([where] if where.is_file() else [where / name for name in archives], names)
 
 
+def find_parts(
+    where: Path, names: Sequence[str], archive: str, what: str, parse: Callable[[bytes], _READ]
+) -> list[_READ] | None:
+    """All these files, each parsed; None if one is missing. An error says that a file holds no `what`."""
+    found = find_files(where, names, [archive])
+    if found is None:
+        return None
+    parts = []
+    for name in names:
+        with explain_errors(found[name].path, what):
+            parts.append(parse(found[name].content))
+    return parts
+
+
 def _find_named(folder: Path, names: Sequence[str]) -> dict[str, Path]:
     """Those of the files that are in the folder, plain or gzipped."""
     files = {name: [folder / form for form in list_forms(name) if (folder / form).is_file()] for name in names}

@@ -15,12 +15,7 @@ from tacit.errors import InvalidArgument
 CLASSES = 10
 DIGITS = tuple(map(str, range(CLASSES)))
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
-_ORIGINAL = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+_ORIGINAL = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 # Some archives spell the names with a dot.
 _DOTTED = tuple(name.replace("-idx", ".idx") for name in _ORIGINAL)
 

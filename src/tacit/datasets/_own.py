@@ -15,7 +15,7 @@ from tacit.datasets._bounds import EXAMPLE, Bounds, suggest
 from tacit.datasets._columns import Category, Number, count_numbers, refuse_problems
 from tacit.datasets._data import Data, Examples, Form, TableForm, encode_inputs, encode_targets, hash_rows
 from tacit.datasets._files import explain_errors
-from tacit.datasets._read import RawTable, name_source, read_table
+from tacit.datasets._read import name_source, read_table
 from tacit.errors import InvalidArgument
 
 
@@ -85,7 +85,8 @@ def _read_examples(source: Any, target: str, declared: Bounds) -> tuple[Examples
     file, features = name_source(source), declared.features(target)
     with explain_errors(file, "a table that fits its bounds", "Save it again."):
         table = read_table(source, declared.columns)
-        problems = [_describe_absence(name, table) for name in declared.columns if name not in table.columns]
+        absent = [name for name in declared.columns if name not in table.columns]
+        problems = [f"There is no column {name!r}, which is declared.{suggest(name, table.names)}" for name in absent]
         there = {name: column for name, column in features.items() if name in table.columns}
         if table.columns and not len(table):
             raise ValueError("there are no rows")
@@ -100,10 +101,6 @@ def _read_examples(source: Any, target: str, declared: Bounds) -> tuple[Examples
             problems.append(str(error))
         refuse_problems(flatten_problems(problems))
     return (inputs, targets), shape, hash_rows(table.columns)
-
-
-def _describe_absence(name: str, table: RawTable) -> str:
-    return f"There is no column {name!r}, which is declared.{suggest(name, table.names)}"
 
 
 def flatten_problems(problems: list[str]) -> list[str]:

@@ -66,8 +66,16 @@ class Loss(Protocol):
         """The second derivative of each example times its direction."""
 
 
+class _BoundedSlopes:
+    """The slopes of the loss have the same bound everywhere."""
+
+    def slope_bound_near(self: Loss, data_norm: float, regularisation: float) -> float:
+        """The same bound, also at a minimiser."""
+        return self.slope_bound
+
+
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(_BoundedSlopes):
     """log(1 + e^-margin) for two classes; a target above 0 is the positive class.
 
     >>> Logistic().evaluate(np.array([[0.0]]), Logistic().encode([1]))
@@ -81,9 +89,6 @@ class Logistic:
     curvature_rank: ClassVar[int] = 1
     # The slope of one target has one sign.
     corners: ClassVar[Corners] = ((1, 1.0),)
-
-    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        return self.slope_bound
 
     def encode(self, y: Any) -> Array:
         return _signs(y)
@@ -144,7 +149,7 @@ class Squared:
 
 
 @dataclass(frozen=True)
-class Huber:
+class Huber(_BoundedSlopes):
     """Half the squared difference up to `threshold`, straight beyond: regression with bounded slopes."""
 
     threshold: float = 1.0
@@ -164,9 +169,6 @@ class Huber:
     def corners(self) -> Corners:
         return ((2, self.threshold),)
 
-    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        return self.slope_bound
-
     def encode(self, y: Any) -> Array:
         """Targets, clipped at a million thresholds."""
         return np.clip(_numbers(y), -_FAR * self.threshold, _FAR * self.threshold)
@@ -182,7 +184,7 @@ class Huber:
 
 
 @dataclass(frozen=True)
-class SmoothHinge:
+class SmoothHinge(_BoundedSlopes):
     """The hinge max(0, 1 - margin), rounded by a parabola within `width` of its kink (Chaudhuri et al. 2011)."""
 
     width: float = 0.5
@@ -203,9 +205,6 @@ class SmoothHinge:
     def curvature_trace(self) -> float:
         return self.curvature_bound
 
-    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        return self.slope_bound
-
     def encode(self, y: Any) -> Array:
         return _signs(y)
 
@@ -221,7 +220,7 @@ class SmoothHinge:
 
 
 @dataclass(frozen=True)
-class Multinomial:
+class Multinomial(_BoundedSlopes):
     """Cross-entropy of a softmax over `classes`; targets are 0, 1, ..., classes - 1."""
 
     classes: int
@@ -258,9 +257,6 @@ class Multinomial:
         """e_j - e_y, for every other class j."""
         return ((self.classes - 1, math.sqrt(2)),)
 
-    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        return self.slope_bound
-
     def encode(self, y: Any) -> Array:
         """Class numbers; refused if one is not among the declared classes."""
         return _class_numbers(y, self.classes)
@@ -282,7 +278,7 @@ class Multinomial:
 
 
 @dataclass(frozen=True)
-class OneVsRest:
+class OneVsRest(_BoundedSlopes):
     """One model per class, each separating it from all others by a loss of two classes; targets are class numbers.
 
     All models are trained and released together, and one example moves up to `classes` of them, so `Multinomial` costs
@@ -322,9 +318,6 @@ class OneVsRest:
         """Those of a cube: some models wrong, the others right."""
         cube = range(1, self.classes + 1)
         return tuple((math.comb(self.classes, wrong), math.sqrt(wrong) * self.loss.slope_bound) for wrong in cube)
-
-    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        return self.slope_bound
 
     def encode(self, y: Any) -> Array:
         """For every class 1 if it is the target, -1 if not."""

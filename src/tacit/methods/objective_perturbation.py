@@ -4,9 +4,8 @@ Chaudhuri et al. 2011 draw K-norm noise and need no delta; Kifer et al. 2012 dra
 the exact minimiser, which no solver returns. Here a share of the budget pays for the difference: the solver's answer
 is certified to be within a public distance of the minimiser, and gets a little more noise that hides this distance. In
 rigorous form the accounting of the noise is ours (docs/reference/methods/objective_perturbation.md): it needs less
-noise, and
-holds for a softmax too. Models that are not linear are refused: the proof needs the Hessian of one example to have few
-eigenvalues.
+noise, and holds for a softmax too. Models that are not linear are refused: the proof needs the Hessian of one example
+to have few eigenvalues.
 """
 
 from __future__ import annotations
@@ -194,7 +193,9 @@ def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, sou
     tolerance = reachable_tolerance(perturbed, longest)
     theta = minimise(perturbed, tolerance).theta
     if share == 0:
-        return np.asarray(theta), _unproven(plan, tolerance)
+        why = f"the proof is about the exact minimiser, and the solver stopped at a gradient of norm {tolerance:.2g}"
+        claimed = f"({plan.cost.epsilon:g}, {plan.cost.delta:g})-DP"
+        return np.asarray(theta), Unproven(claimed, why, plan.cost.adjacency)
     # On both data sets the answer is at most this far from its minimiser: given the minimiser, that is the sensitivity.
     moved = 2 * tolerance / strong
     left = share * budget.epsilon
@@ -217,14 +218,6 @@ def _less(budget: Allowance, share: float) -> Allowance:
     """What the solver leaves, minus a little, so that the sum of both stays within the budget despite rounding."""
     left = (1 - share) * (1 - 1e-9)
     return Allowance(left * budget.epsilon, None if budget.delta is None else left * budget.delta)
-
-
-def _unproven(plan: _Plan, tolerance: float) -> Unproven:
-    return Unproven(
-        f"({plan.cost.epsilon:g}, {plan.cost.delta:g})-DP",
-        f"the proof is about the exact minimiser, and the solver stopped at a gradient of norm {tolerance:.2g}",
-        plan.cost.adjacency,
-    )
 
 
 def _treat_as_exact(published: Published) -> Published:

@@ -240,11 +240,8 @@ def audit_claims(
     pairs = zip(fixtures, run_fixtures(fixtures, folder, count), strict=True)
     picture = picture or folder / "audit.png"
     audit = ClaimsAudit(tuple(ClaimAttack(*pair) for pair in pairs), (picture, folder / "audit.json"))
-    write_atomic(folder / "audit.json", _json_bytes(audit.to_json()), is_private=True)
+    found = json.dumps(replace_infinity(audit.to_json()), indent=1, allow_nan=False)
+    write_atomic(folder / "audit.json", found.encode(), is_private=True)
     rows = [(str(one.fixture), one.fixture.name.replace("_", " "), one.report) for one in audit.attacks]
     save_picture(draw_claims(rows), picture)
     return audit
-
-
-def _json_bytes(values: dict[str, Any]) -> bytes:
-    return json.dumps(replace_infinity(values), indent=1, allow_nan=False).encode()

@@ -324,7 +324,7 @@ class RecipeShadow:
 
     def __call__(self, examples: Any) -> nn.Module:
         numbers, labels = examples
-        rows = _read_rows(self.rows)
+        rows = sparse.load_npz(self.rows) if self.rows.suffix == ".npz" else np.load(self.rows, mmap_mode="r")
         begun = begin_by_recipe(
             self.plan,
             rows[numbers],
@@ -349,7 +349,3 @@ class ModelOfRows(nn.Module):
         """[examples, classes]."""
         found: Tensor = self.model(self._prepared.of_features(self._rows[numbers.numpy()]))
         return found
-
-
-def _read_rows(path: Path) -> Any:
-    return sparse.load_npz(path) if path.suffix == ".npz" else np.load(path, mmap_mode="r")

@@ -25,7 +25,9 @@ def read_settings(folder: Path) -> Settings:
         version = values.pop("version")
         if version != SETTINGS_VERSION:
             raise CannotResume(f"{path} has version {version}; this tacit reads version {SETTINGS_VERSION}.")
-        return _drop_known_salt(_check_settings(Settings(**values)))
+        settings = _check_settings(Settings(**values))
+        # A salt that was derived from the seed is dropped: a fingerprint with it would not be secret.
+        return settings if is_secret_salt(settings.salt, settings.seed) else replace(settings, salt=None)
     except OSError as error:
         raise CannotResume(
             f"There is no run to resume in {folder}: {path.name} cannot be read ({error.strerror}). "
@@ -33,11 +35,6 @@ def read_settings(folder: Path) -> Settings:
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CannotResume(f"{path} was not written by tacit train: {error}.") from error
-
-
-def _drop_known_salt(settings: Settings) -> Settings:
-    """Drop a salt that was derived from the seed: a fingerprint with it would not be secret."""
-    return settings if is_secret_salt(settings.salt, settings.seed) else replace(settings, salt=None)
 
 
 def _check_settings(settings: Settings) -> Settings:

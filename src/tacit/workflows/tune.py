@@ -83,7 +83,11 @@ def tune(
         "epochs": epochs,
         "steps": steps,
     }
-    varied = {name: _as_text(value) for name, value in values.items() if value is not None}
+    varied = {
+        name: value if isinstance(value, str) else ",".join(map(str, value))
+        for name, value in values.items()
+        if value is not None
+    }
     with explain_interrupt():
         refuse_unless_free(given.out)
         with show_status("Reading data"):
@@ -98,10 +102,6 @@ def tune(
             return search.go(given.out)
     except KeyboardInterrupt:
         raise Interrupted(search.describe_stop()) from None
-
-
-def _as_text(values: str | Iterable[float]) -> str:
-    return values if isinstance(values, str) else ",".join(map(str, values))
 
 
 @dataclass(frozen=True, eq=False)
