@@ -103,7 +103,7 @@ def read_from(name: str, where: Path | None, read: Callable[[Path], _READ | None
     """Call `read` on the files of a data set: in `where`, or else in the kept copy, which is downloaded if need be."""
     dataset = find_dataset(name)
     if dataset is None:
-        raise _unknown(name)
+        raise _explain_unknown(name)
     folder = find_data_folder() / name if where is None else where
     found = _read_first(dataset, where, read)
     if found is None and where is None and dataset.source.remotes:
@@ -142,7 +142,7 @@ def _find_edition(name: str, where: Path | None) -> DataSet:
     """The edition of a data set that is there; the first if none is and no path was given."""
     editions = [each for each in map(find_dataset, SHIPPED) if each is not None and each.edition_of == name]
     if not editions:
-        raise _unknown(name)
+        raise _explain_unknown(name)
     there = [one for one in editions if one.is_there and any(map(one.is_there, _list_places(one, where)))]
     if len(there) > 1:
         choices = " or ".join(one.name for one in there)
@@ -153,7 +153,7 @@ def _find_edition(name: str, where: Path | None) -> DataSet:
     return (there or editions)[0]
 
 
-def _unknown(name: str) -> InvalidArgument:
+def _explain_unknown(name: str) -> InvalidArgument:
     close = difflib.get_close_matches(name, list_names(), n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
     return InvalidArgument(f"There is no data set {name!r}. Known are {', '.join(list_names())}.{hint}")

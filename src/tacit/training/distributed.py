@@ -32,7 +32,7 @@ from tacit.ledger import Reservation
 from tacit.randomness import Indices, SeededSource, Source
 from tacit.stages.mechanism import MechanismState
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
-from tacit.training.charging import BookingPlace, Debt, fingerprint_examples, resumed
+from tacit.training.charging import BookingPlace, Debt, fingerprint_examples, resume_booking
 from tacit.training.folder import pack
 from tacit.training.lots import Examples
 from tacit.training.plan import Plan
@@ -132,12 +132,12 @@ class Peers:
     def _by_itself(self, source: Source, step: int) -> Iterator[None]:
         seed = _number(f"{source.seed} {self.rank} {step}") if isinstance(source, SeededSource) else None
         try:
-            with nullcontext() if seed is None else _reseeded(seed):
+            with nullcontext() if seed is None else _reseed(seed):
                 yield
         except Exception:
             # In place of what all compare before they add up.
             with suppress(TacitError):
-                self._compared("the step", [_FAILED, _FAILED])
+                self._compare("the step", [_FAILED, _FAILED])
             raise
 
     def seeds(self, source: Source, first: int, what: str = "lot") -> Iterator[int] | None:
@@ -155,10 +155,10 @@ class Peers:
         self._refuse_unless_alike("the step", f"{step} {_layout(bounded.values)} {bounded.sensitivity!r}")
         values = list(bounded.values.values())
         # In double precision, as over the pieces of a lot.
-        flat = _flat(values).double().to(self.device)
+        flat = _flatten(values).double().to(self.device)
         with _together(f"add up the lot of step {step}"):
             distributed.reduce(flat, dst=0)
-        return replace(bounded, values=_unflat(flat, bounded.values)) if self.is_first else bounded
+        return replace(bounded, values=_unflatten(flat, bounded.values)) if self.is_first else bounded
 
     def telling(self) -> AbstractContextManager[None]:
         """If the first process fails in here, the others are told, who are waiting for a release."""
@@ -181,24 +181,24 @@ class Peers:
             release, state = make()
             realised = None if release.realised is None else release.realised.to_json()
             about: dict[str, Any] = {"event": release.event.to_json(), "realised": realised, "posts": len(state.post)}
-            self._tell(about | {"layout": _shapes(release.values)}, _named(state))
-            self._share(_flat(list(release.values.values())))
+            self._tell(about | {"layout": _shapes(release.values)}, _name_states(state))
+            self._share(_flatten(list(release.values.values())))
             return release, state
-        about, tensors = self._told()
+        about, tensors = self._receive()
         here = next(iter(bounded.values.values())).device
         like = {name: torch.empty(shape, dtype=_DTYPES[kind], device=here) for name, shape, kind in about["layout"]}
-        values = _unflat(self._share(_flat(list(like.values()))), like)
+        values = _unflatten(self._share(_flatten(list(like.values()))), like)
         met = None if about["realised"] is None else from_json(about["realised"])
         tensors = {name: value.to(here) for name, value in tensors.items()}
-        posts = tuple(_under(f"post/{i}/", tensors) for i in range(about["posts"]))
-        return Release(values, from_json(about["event"]), met), MechanismState(_under("bound/", tensors), posts)
+        posts = tuple(_pick_states(f"post/{i}/", tensors) for i in range(about["posts"]))
+        return Release(values, from_json(about["event"]), met), MechanismState(_pick_states("bound/", tensors), posts)
 
     def first(self, make: Callable[[], Reservation | None]) -> Reservation | None:
         """What the first process makes, and None elsewhere; its refusal is everybody's."""
         if self.size == 1:
             return make()
         if not self.is_first:
-            self._told()
+            self._receive()
             return None
         with self.telling():
             made = make()
@@ -211,7 +211,7 @@ class Peers:
 
         def take_over() -> Reservation | None:
             nonlocal after
-            booking, after = resumed(entered, debt, nothing_left)
+            booking, after = resume_booking(entered, debt, nothing_left)
             return booking
 
         booking = self.first(take_over)
@@ -220,13 +220,13 @@ class Peers:
         if self.is_first:
             self._tell({"steps": after.plan.steps, "lost": sorted(after.lost.items()), "forgiven": after.forgiven})
             return booking, after
-        known, _ = self._told()
+        known, _ = self._receive()
         plan = replace(debt.plan, steps=known["steps"])
         return None, Debt(plan, debt.done, Counter(dict(known["lost"])), known["forgiven"])
 
     def _refuse_unless_alike(self, what: str, said: str) -> None:
         mine = _number(said)
-        most, least = self._compared(what, [mine, -mine])
+        most, least = self._compare(what, [mine, -mine])
         if _FAILED in (most, least):
             raise OutOfOrder(
                 "Another process of this run has failed on its part of the lot, so there is no whole sum, and nothing "
@@ -238,7 +238,7 @@ class Peers:
                 "same script, data and settings, and let all of them resume from the same save."
             )
 
-    def _compared(self, what: str, numbers: list[int]) -> list[int]:
+    def _compare(self, what: str, numbers: list[int]) -> list[int]:
         """The largest that any process says, for each number."""
         ends = torch.tensor(numbers, dtype=torch.int64, device=self.device)
         with _together(f"compare {what}"):
@@ -252,7 +252,7 @@ class Peers:
         self._share(torch.tensor([len(text)]))
         self._share(text)
 
-    def _told(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def _receive(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         length = int(self._share(torch.zeros(1, dtype=torch.int64)))
         content = bytes(self._share(torch.zeros(length, dtype=torch.uint8)).cpu().numpy())
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
@@ -286,7 +286,7 @@ def _number(text: str) -> int:
 
 
 @contextmanager
-def _reseeded(seed: int) -> Iterator[None]:
+def _reseed(seed: int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
@@ -303,22 +303,22 @@ def _layout(values: Any) -> str:
     return json.dumps(_shapes(values))
 
 
-def _flat(values: list[Tensor]) -> Tensor:
+def _flatten(values: list[Tensor]) -> Tensor:
     """All numbers in one row, in the widest of their types."""
     wide = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
     return torch.cat([value.detach().reshape(-1).to(wide) for value in values])
 
 
-def _unflat(flat: Tensor, like: Any) -> dict[str, Tensor]:
+def _unflatten(flat: Tensor, like: Any) -> dict[str, Tensor]:
     sizes = [value.numel() for value in like.values()]
     pieces = zip(like.items(), flat.split_with_sizes(sizes), strict=True)
     return {name: piece.view(value.shape).to(value.device, value.dtype) for (name, value), piece in pieces}
 
 
-def _named(state: MechanismState) -> dict[str, Tensor]:
+def _name_states(state: MechanismState) -> dict[str, Tensor]:
     posts = {f"post/{i}/{name}": value for i, post in enumerate(state.post) for name, value in post.items()}
     return {f"bound/{name}": value for name, value in state.bound.items()} | posts
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _pick_states(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

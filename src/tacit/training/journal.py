@@ -102,7 +102,7 @@ def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> C
             case None:
                 pass
             case _:
-                raise _damaged(path, line)
+                raise _explain_damage(path, line)
     return Counter(step for _, step in begun) + (lost - (known or Counter()))
 
 
@@ -112,11 +112,11 @@ def _note(path: Path, line: str) -> object:
         return json.loads(line)
     except ValueError:
         if line.endswith("}"):
-            raise _damaged(path, line) from None
+            raise _explain_damage(path, line) from None
         return None
 
 
-def _damaged(path: Path, line: str) -> CannotResume:
+def _explain_damage(path: Path, line: str) -> CannotResume:
     return CannotResume(
         f"{path} is damaged: it says {line[:80]!r}, so it is not known which steps were drawn since the save. If you "
         "remove the file, see to it that nothing of what was drawn since then is used or seen."

@@ -73,7 +73,7 @@ def _of_recipe(folder: Path, data_path: Path | None) -> dict[str, Any]:
     torch.manual_seed(0)
     with show_status(_TRAINING):
         plain = Plain(target.repeat().model, target.loss, target.members, _RECIPE_RATE)
-        return plain.scored(lambda model: accuracy_of(model, inputs.numpy(), labels.numpy()))
+        return plain.measure(lambda model: accuracy_of(model, inputs.numpy(), labels.numpy()))
 
 
 def baseline(data: Data, model_name: str, seed: int) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def baseline(data: Data, model_name: str, seed: int) -> dict[str, Any]:
     train = (torch.from_numpy(data.train[0]), torch.from_numpy(data.train[1]))
     rate = defaults_for(data, model_name).adam_rate
     plain = Plain(network_for(model_name, data), loss_for(data), train, rate)
-    return plain.scored(lambda model: score(model, data))
+    return plain.measure(lambda model: score(model, data))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +94,10 @@ class Plain:
     train: tuple[Tensor, Tensor]
     rate: float
 
-    def scored(self, score: Callable[[nn.Module], Score]) -> dict[str, Any]:
+    def measure(self, score: Callable[[nn.Module], Score]) -> dict[str, Any]:
         """How well the trained model does on test examples, and how it came about."""
         began = time.process_time()
-        found = score(self.trained())
+        found = score(self.fit())
         return {
             "measure": found.name,
             "final": found.value,
@@ -106,15 +106,15 @@ class Plain:
             "seconds": time.process_time() - began,
         }
 
-    def trained(self) -> nn.Module:
+    def fit(self) -> nn.Module:
         """The model after as many epochs on all examples as did best on those that were left out."""
         everything = torch.arange(len(self.train[1]))
         learner = _Learner(self, everything)
-        for _ in range(self.epochs()):
+        for _ in range(self.find_epochs()):
             learner.epoch()
         return learner.answering
 
-    def epochs(self) -> int:
+    def find_epochs(self) -> int:
         """After how many epochs the loss on examples that were left out is least; the search ends soon after."""
         count = len(self.train[1])
         if count < 2:

@@ -167,9 +167,9 @@ def network_for(name: str, data: Data) -> nn.Module:
         case "mlp":
             return nn.Sequential(nn.Flatten(), nn.Linear(inputs, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, outputs))
         case "cnn":
-            return _convolutions(data, outputs)
+            return _make_convolutions(data, outputs)
         case "tempered":
-            return _tempered(data, outputs)
+            return _make_tempered(data, outputs)
         case "embedding":
             first, *others = data.vocabulary
             return Ratings(first, others[0], outputs) if others else Reviews(first, outputs)
@@ -199,18 +199,18 @@ def refuse_unless_fitting(name: str, data: Data) -> None:
         )
 
 
-def _convolutions(data: Data, outputs: int) -> nn.Module:
+def _make_convolutions(data: Data, outputs: int) -> nn.Module:
     if data.shape == _IMAGE:
-        return _image_network(outputs)
+        return _make_image_network(outputs)
     if data.shape == _COLOUR:
-        return _colour_network(outputs)
+        return _make_colour_network(outputs)
     raise InvalidArgument(
         f"--model cnn is for images of 28 x 28 pixels, or of 32 x 32 in colour. {data.name} has inputs of shape "
         f"{data.shape}. Use --model mlp."
     )
 
 
-def _tempered(data: Data, outputs: int) -> nn.Module:
+def _make_tempered(data: Data, outputs: int) -> nn.Module:
     if len(data.shape) != len(_IMAGE):
         raise InvalidArgument(
             f"--model tempered is for images. {data.name} has inputs of shape {data.shape}. Use --model mlp."
@@ -219,7 +219,7 @@ def _tempered(data: Data, outputs: int) -> nn.Module:
     return tempered_cnn((channels, height, width), outputs, groups=_GROUPS, hidden=0)
 
 
-def _colour_network(outputs: int) -> nn.Module:
+def _make_colour_network(outputs: int) -> nn.Module:
     """Three pairs of convolutions that end in a mean over places, with the bounded units of Papernot et al. 2021."""
     layers: list[nn.Module] = []
     for before, after in ((3, 32), (32, 64), (64, 128)):
@@ -228,7 +228,7 @@ def _colour_network(outputs: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 4 * 4, outputs))
 
 
-def _image_network(outputs: int) -> nn.Module:
+def _make_image_network(outputs: int) -> nn.Module:
     """The network of Bu et al. 2019 for MNIST, with the first weights that their framework draws."""
     network = nn.Sequential(
         nn.Conv2d(1, 16, kernel_size=8, stride=2, padding=3),

@@ -143,7 +143,9 @@ def paragraphs(balance: Balance) -> list[Paragraph]:
     hidden = runs - len(balance.rows)
     earlier = [f"(and {hidden:,} earlier: --all shows them)"] if hidden else []
     table = [*_table(balance.rows), *earlier] if balance.rows else ["Nothing was released."]
-    return [(f"{account.dataset}: {spent}{of} at delta {balance.delta:g} ({compared})", [*table, *_left(balance)])]
+    return [
+        (f"{account.dataset}: {spent}{of} at delta {balance.delta:g} ({compared})", [*table, *_describe_rest(balance)])
+    ]
 
 
 def standing(ledger: Ledger, dataset: str, run: str) -> str:
@@ -180,7 +182,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _left(balance: Balance) -> list[str]:
+def _describe_rest(balance: Balance) -> list[str]:
     account, terms = balance.account, balance.account.terms
     lines = []
     if terms is None:
@@ -188,7 +190,7 @@ def _left(balance: Balance) -> list[str]:
     elif balance.remaining is None:
         lines.append("Left: nothing.")
     else:
-        more = "" if balance.more is None else f"; or {_runs(balance.more)} like the last"
+        more = "" if balance.more is None else f"; or {_count_runs(balance.more)} like the last"
         lines.append(
             f"Left: epsilon {down(balance.remaining.epsilon, 4)} at delta {terms.budget.delta:g}, as one more Gaussian "
             f"release{more}."
@@ -204,7 +206,7 @@ def _left(balance: Balance) -> list[str]:
     return lines
 
 
-def _runs(more: int) -> str:
+def _count_runs(more: int) -> str:
     return f"{more:,} more {'run' if more == 1 else 'runs'}"
 
 

@@ -181,9 +181,11 @@ class NetworkTraining:
         if step.number % per_epoch == 0:
             progress.show_score(step.number // per_epoch, step.number, str(self.final_score or ""))
         lot, model = step.lot, self.run.model
-        progress.show_step(step.number, lambda: lot_loss(model, self.run.loss, lot.inputs, lot.targets), self._spent)
+        progress.show_step(
+            step.number, lambda: lot_loss(model, self.run.loss, lot.inputs, lot.targets), self._describe_spent
+        )
 
-    def _spent(self) -> str:
+    def _describe_spent(self) -> str:
         epsilon = self.guarantee().epsilon(self.settings.delta)
         return "unbounded" if math.isinf(epsilon) else up(epsilon, 4)
 
@@ -242,7 +244,9 @@ class NetworkTraining:
             f"Folder: {self.folder.path}",
         ]
         if run.step:
-            lines.insert(0, f"Resuming after step {run.step:,} of {run.steps:,}: epsilon {self._spent()} is spent.")
+            lines.insert(
+                0, f"Resuming after step {run.step:,} of {run.steps:,}: epsilon {self._describe_spent()} is spent."
+            )
         if run.steps < settings.steps:
             lost = settings.steps - run.steps
             lines.insert(1, f"{step_words(lost)} fewer than planned, to pay for steps lost since the last save.")
@@ -269,9 +273,9 @@ class NetworkTraining:
         settings, run = self.settings, self.run
         of = "" if settings.epsilon is None else f" of {up(settings.epsilon)}"
         return (
-            f"Stopped after step {run.step:,} of {run.steps:,} and saved. Spent so far: epsilon {self._spent()}{of} at "
-            f"delta {settings.delta:g}; if intermediate results made you stop, count the full planned budget."
-            f"{describe_reservation(run.booking)} Resume with: {command}"
+            f"Stopped after step {run.step:,} of {run.steps:,} and saved. Spent so far: epsilon "
+            f"{self._describe_spent()}{of} at delta {settings.delta:g}; if intermediate results made you stop, count "
+            f"the full planned budget.{describe_reservation(run.booking)} Resume with: {command}"
         )
 
 

@@ -117,13 +117,13 @@ def search_for(plan: RunNumbers, *, epsilon: float, delta: float) -> Search:
         return Search("steps", epsilon, delta, adjacency, multiplier=multiplier, rate=rate)
     if plan.lot_size is not None or plan.rate is not None:
         raise InvalidArgument(
-            f"Nothing is left to find: {', '.join(plan.given())} and a budget were given. Leave out --multiplier, "
+            f"Nothing is left to find: {', '.join(plan.list_given())} and a budget were given. Leave out --multiplier, "
             "--steps or --lot-size; or ask `tacit epsilon` what the run costs."
         )
     if plan.population is None or plan.steps is None:
         raise InvalidArgument(
             "To find the largest lot size, the number of steps and the population must be known "
-            f"(got {', '.join(plan.given())}). Give --steps and --population."
+            f"(got {', '.join(plan.list_given())}). Give --steps and --population."
         )
     steps = _validate.count("steps", plan.steps)
     population = _validate.count("population", plan.population)
@@ -197,14 +197,13 @@ class Allowance:
         search = self.search
         match search.unknown:
             case "multiplier":
-                return (
-                    f"multiplier at least {_shown(self.value)} for {step_words(search.steps)} at rate {search.rate:.5g}"
-                )
+                run = f"for {step_words(search.steps)} at rate {search.rate:.5g}"
+                return f"multiplier at least {_format_value(self.value)} {run}"
             case "steps":
                 steps = step_words(int(self.value))
                 return f"at most {steps} with multiplier {search.multiplier:g} at rate {search.rate:.5g}"
             case "lot_size":
-                lots = f"lots of at most {_shown(self.value)} out of {search.population:,}"
+                lots = f"lots of at most {_format_value(self.value)} out of {search.population:,}"
                 return f"{lots} with multiplier {search.multiplier:g} in {step_words(search.steps)}"
 
     def _certainty(self) -> list[str]:
@@ -219,7 +218,7 @@ class Allowance:
     def _comparison(self) -> list[str]:
         lines = []
         for name, other in self.others.items():
-            shown = "none" if other.value is None else _shown(other.value)
+            shown = "none" if other.value is None else _format_value(other.value)
             lines.append(f"{ACCOUNTANTS[name].label:<{label_width()}}{shown:>10}  {self._meaning(name, other)}")
         return lines
 
@@ -241,7 +240,7 @@ class Allowance:
                 return f"within budget, lots {change} {'larger' if more == 'more' else 'smaller'}"
 
 
-def _shown(value: float) -> str:
+def _format_value(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else up(value, 6)
 
 
@@ -342,15 +341,15 @@ class NoiseComparison:
         head = f"{'law':<18}{'multiplier':>11}{'L1 error':>12}{'':>9}{'L2 error':>12}{'':>9}{'median':>10}"
         rows = [head]
         for one in self.found:
-            l1, l2 = _beside(one.l1, self.gaussian.l1), _beside(one.l2, self.gaussian.l2)
+            l1, l2 = _format_beside(one.l1, self.gaussian.l1), _format_beside(one.l2, self.gaussian.l2)
             rows.append(f"{find_family(one.name).label:<18}{up(one.multiplier):>11}{l1}{l2}{near(one.median, 4):>10}")
         return rows
 
     def _findings(self) -> list[str]:
         by_l1, by_l2 = min(self.found, key=lambda one: one.l1), min(self.found, key=lambda one: one.l2)
         return [
-            f"Least L1 error: {find_family(by_l1.name).label}{_saved(by_l1.l1, self.gaussian.l1)}.",
-            f"Least L2 error: {find_family(by_l2.name).label}{_saved(by_l2.l2, self.gaussian.l2)}.",
+            f"Least L1 error: {find_family(by_l1.name).label}{_describe_saving(by_l1.l1, self.gaussian.l1)}.",
+            f"Least L2 error: {find_family(by_l2.name).label}{_describe_saving(by_l2.l2, self.gaussian.l2)}.",
             "Heavy or pointed laws gain where few numbers are released; where many are, only a law's Fisher "
             "information counts, and at equal information none has a smaller variance than the Gaussian.",
         ]
@@ -364,11 +363,11 @@ _UNITS = [
 ]
 
 
-def _beside(value: float, gaussian: float) -> str:
+def _format_beside(value: float, gaussian: float) -> str:
     if math.isinf(value):
         return f"{'infinite':>12}{'':>9}"
     return f"{near(value):>12}{f'({value / gaussian:.4f})':>9}"
 
 
-def _saved(value: float, gaussian: float) -> str:
+def _describe_saving(value: float, gaussian: float) -> str:
     return "" if value >= gaussian else f", {100 * (1 - value / gaussian):.2g} % below Gaussian noise"
