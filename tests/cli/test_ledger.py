@@ -58,7 +58,7 @@ def test_show_says_what_is_spent_by_whom_and_what_is_left(run_cli, ledger):
     assert one <= float(row[1]) == float(row[2]) < one + 1e-3
     more = int(re.search(r"or ([\d,]+) more runs like the last", out)[1].replace(",", ""))
     assert curve(RUN * (2 + more)).epsilon(1e-5) <= 3 < curve(RUN * (3 + more)).epsilon(1e-5)
-    assert "Taken for granted: no run's noise, lots or length were chosen" in out
+    assert "Assumption: no run's noise, lots or length were chosen" in out
 
 
 def test_show_in_json_says_the_same(run_cli, ledger):

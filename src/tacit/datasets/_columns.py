@@ -58,7 +58,7 @@ class Number:
         return scale_to_unit(numbers, self.low, self.high)
 
     def unscale(self, shares: Array) -> Array:
-        """The numbers that lie at these shares of the range: 0 is `low`, 1 is `high`."""
+        """The numbers at these shares of the range: 0 is `low`, 1 is `high`."""
         if self.logarithmic:
             return self.low + np.expm1(shares * math.log1p(self.high - self.low))
         return self.low + shares * (self.high - self.low)

@@ -363,7 +363,7 @@ def count_training_rows(rows: int) -> int:
 
 
 def form_of(data: Data) -> Form:
-    """The form of the data's raw examples; where none is known, raw examples are the inputs themselves."""
+    """The form of the data's raw examples; without a known form, raw examples are the inputs themselves."""
     if data.form is not None:
         return data.form
     inputs: Inputs = ArrayForm(data.shape)

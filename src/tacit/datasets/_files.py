@@ -266,7 +266,9 @@ def find_files(where: Path, names: Sequence[str], archives: Sequence[str] = ()) 
     in any folder and in archives of their own.
     """
     pointed = {name: where for name in names if where.is_file() and where.name in list_forms(name)}
-    files = {**_find_named(where.parent if pointed else where, names), **pointed}
+    folder = where.parent if pointed else where
+    forms = {name: [folder / form for form in list_forms(name) if (folder / form).is_file()] for name in names}
+    files = {**{name: found[0] for name, found in forms.items() if found}, **pointed}
     missing = [name for name in names if name not in files]
     if not missing:
         return {name: _read(file) for name, file in files.items()}
@@ -290,12 +292,6 @@ def find_parts(
         with explain_errors(found[name].path, what):
             parts.append(parse(found[name].content))
     return parts
-
-
-def _find_named(folder: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Those of the files that are in the folder, plain or gzipped."""
-    files = {name: [folder / form for form in list_forms(name) if (folder / form).is_file()] for name in names}
-    return {name: found[0] for name, found in files.items() if found}
 
 
 def _search_archives(archives: Sequence[Path], names: Sequence[str]) -> dict[str, File] | None:

@@ -18,7 +18,7 @@ from tacit.randomness import refuse_forked
 
 
 class Resumed(NamedTuple):
-    """The last step that a resumed run may reach, the steps drawn in vain, and how many lost steps are not charged."""
+    """The last step that a resumed run may reach, the lost steps, and how many of them are not charged."""
 
     stop: int
     lost: Counter[int]

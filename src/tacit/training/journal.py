@@ -84,7 +84,7 @@ def notes_in(folder: Path) -> str:
 
 
 def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> Counter[int]:
-    """How often each step was drawn in vain, seen from a save that holds `saved` steps and knows of `known` lost ones.
+    """How often each step was drawn and lost, for a save that holds `saved` steps and counts `known` lost ones.
 
     Steps from `saved` on were begun by processes that did not live to save them, or that saved them where this save
     has been put back in their place.

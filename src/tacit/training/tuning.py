@@ -112,7 +112,7 @@ class Search:
     """Where settings are drawn from, how often, and what a trial costs with them.
 
     `cost` gives the event of a trial. It may depend on settings that are `Choices`, and on no range: the price of the
-    search is that of its dearest trial, so all of them must be known beforehand.
+    search is that of its most expensive trial, so all costs must be known in advance.
 
     >>> from tacit.accounting import Gaussian, curve
     >>> space = {"learning_rate": LogUniform(0.1, 10), "steps": Choices((100, 200))}

@@ -1,7 +1,7 @@
-"""The same model without privacy: what the noise has cost. On public data only, for it tells about every example.
+"""The same model trained without privacy, to show what the noise cost. On public data only: it protects nobody.
 
-What is cheap with noise, few steps and large lots, is a poor choice without. So this model goes its own way: it is
-trained until it is good, by one rule for all data and models, whatever was chosen for the private one.
+Few steps and large lots save noise, and are a poor choice without it. So this model does not use the settings of the
+private one: one rule for all data and models decides how long it is trained.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def baseline(data: Data, model_name: str, seed: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Plain:
-    """A model to be trained by Adam, as if there were nothing to hide; `model` itself stays as it is."""
+    """A model to be trained by Adam without privacy. `model` itself is not changed."""
 
     model: nn.Module
     loss: Loss
@@ -95,7 +95,7 @@ class Plain:
     rate: float
 
     def measure(self, score: Callable[[nn.Module], Score]) -> dict[str, Any]:
-        """How well the trained model does on test examples, and how it came about."""
+        """The score of the trained model on test examples, its interval, and how it was trained."""
         began = time.process_time()
         found = score(self.fit())
         return {
@@ -142,7 +142,7 @@ class Plain:
 
 @final
 class _Learner:
-    """A copy of the model that sees some rows only, with a running mean of its weights over a few epochs."""
+    """A copy of the model that is trained on some rows, with a running mean of its weights over a few epochs."""
 
     def __init__(self, plain: Plain, rows: Tensor) -> None:
         self._plain, self._rows = plain, rows
@@ -154,11 +154,11 @@ class _Learner:
 
     @property
     def answering(self) -> nn.Module:
-        """The mean, which jumps about less than the last weights."""
+        """The running mean, whose scores vary less than those of the last weights."""
         return self._mean.module
 
     def epoch(self) -> None:
-        """Look once at every row, in a random order."""
+        """Train once on every row, in a random order."""
         inputs, targets = self._plain.train
         order = self._rows[torch.randperm(len(self._rows))]
         for start in range(0, len(order), self._size):

@@ -198,11 +198,13 @@ def _describe_rest(balance: Balance) -> list[str]:
     if terms is not None and terms.order is not None:
         lines.append(f"A Rényi filter of order {terms.order:.4g} holds the budget, however runs were chosen.")
     elif len(account.charges) > 1:
-        lines.append("Taken for granted: no run's noise, lots or length were chosen by what an earlier one showed.")
+        lines.append("Assumption: no run's noise, lots or length were chosen from the results of an earlier run.")
     if any(not charge.is_settled for charge in account.charges):
-        lines.append("Reserved is what a run may still draw. One that will not go on: tacit ledger settle FILE RUN")
+        lines.append(
+            "Reserved: what a run may still release. To end a run that will not resume: tacit ledger settle FILE RUN"
+        )
     if any(FIXED_SEED in charge.about.get("violations", ()) for charge in account.charges):
-        lines.append("NOT FOR RELEASE: what came from a fixed seed; whoever knows it can take the noise off again.")
+        lines.append("NOT FOR RELEASE: releases with a fixed seed; whoever knows the seed can remove the noise.")
     return lines
 
 

@@ -60,7 +60,7 @@ class Search:
     population: int = 0
 
     def solve(self, by: str) -> float:
-        """The best value within the budget by this accountant's book; a multiplier is rounded up to six digits."""
+        """The best value within the budget by this accountant; a multiplier is rounded up to six digits."""
         budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency}
         budget |= {"by": by, "allow_asymptotic": True}
         match self.unknown:

@@ -88,7 +88,7 @@ def score(model: nn.Module, data: Data) -> Score:
 
 
 def lot_loss(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> float | None:
-    """The mean loss of private examples, for the eyes of whoever trains. None for an empty lot."""
+    """The mean loss of private examples, shown only to whoever trains. None for an empty lot."""
     if not len(targets):
         return None
     with torch.no_grad():
@@ -143,7 +143,7 @@ def score_of(release: Release, data: Data, plan: Plan) -> Score:
 def with_score(guarantee: Guarantee, score: Score | None) -> Guarantee:
     """The guarantee of training, if it covers the rows held out too; `OutOfOrder` if their score cost them more.
 
-    A row is trained on or held out, never both, so it pays for the dearer of the two.
+    A row is trained on or held out, never both, so it pays for the more expensive of the two.
     """
     if score is not None and score.event is not None:
         _refuse_unless_covered(guarantee.event, score.event, "training cost the others")
