@@ -18,7 +18,7 @@ RUN = Gaussian(2.0).sampled(0.1) * 20
         # 19.1 steps, rounded up.
         RunNumbers(multiplier=2, lot_size=10, population=100, epochs=1.91),
     ],
-    ids=lambda plan: " ".join(plan.list_given()),
+    ids=lambda plan: " ".join(plan.given()),
 )
 def test_a_run_can_be_said_in_several_ways(plan):
     assert plan.event() == RUN
@@ -44,4 +44,4 @@ def test_adjacency_is_add_remove_unless_said_otherwise():
 
 
 def test_what_was_typed_is_named_as_it_was_typed():
-    assert RunNumbers(multiplier=1, lot_size=3).list_given() == ["--multiplier", "--lot-size"]
+    assert RunNumbers(multiplier=1, lot_size=3).given() == ["--multiplier", "--lot-size"]

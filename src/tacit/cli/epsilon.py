@@ -65,8 +65,8 @@ def _planned(plan: "RunNumbers", file: Path | None) -> "Event":
 
     if file is None:
         return plan.event()
-    if plan.list_given():
+    if plan.given():
         raise InvalidArgument(
-            f"--event says all about the run, but {', '.join(plan.list_given())} came with it. Give one or the other."
+            f"--event says all about the run, but {', '.join(plan.given())} came with it. Give one or the other."
         )
     return read_event(file)

@@ -187,11 +187,11 @@ def _planned(plan: "RunNumbers", file: Path | None, epsilon: float | None, delta
 
     pair = [name for name, value in (("--epsilon", epsilon), ("--delta", delta)) if value is not None]
     typed = [*(["--event"] if file else []), *pair]
-    run = [name for name in plan.list_given() if name != "--adjacency"]
-    if sum(map(bool, (file, pair, run))) != 1 or (file and plan.list_given()):
+    run = [name for name in plan.given() if name != "--adjacency"]
+    if sum(map(bool, (file, pair, run))) != 1 or (file and plan.given()):
         raise InvalidArgument(
             f"What was released? Give one of --event FILE, --multiplier with --rate and --steps, or --epsilon. Got "
-            f"{', '.join([*typed, *plan.list_given()]) or 'none of them'}."
+            f"{', '.join([*typed, *plan.given()]) or 'none of them'}."
         )
     if file is not None:
         return read_event(file)

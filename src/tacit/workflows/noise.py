@@ -117,13 +117,13 @@ def search_for(plan: RunNumbers, *, epsilon: float, delta: float) -> Search:
         return Search("steps", epsilon, delta, adjacency, multiplier=multiplier, rate=rate)
     if plan.lot_size is not None or plan.rate is not None:
         raise InvalidArgument(
-            f"Nothing is left to find: {', '.join(plan.list_given())} and a budget were given. Leave out --multiplier, "
+            f"Nothing is left to find: {', '.join(plan.given())} and a budget were given. Leave out --multiplier, "
             "--steps or --lot-size; or ask `tacit epsilon` what the run costs."
         )
     if plan.population is None or plan.steps is None:
         raise InvalidArgument(
             "To find the largest lot size, the number of steps and the population must be known "
-            f"(got {', '.join(plan.list_given())}). Give --steps and --population."
+            f"(got {', '.join(plan.given())}). Give --steps and --population."
         )
     steps = _validate.count("steps", plan.steps)
     population = _validate.count("population", plan.population)

@@ -24,13 +24,13 @@ class RunNumbers:
     epochs: float | None = None
     adjacency: str | None = None
 
-    def list_given(self) -> list[str]:
+    def given(self) -> list[str]:
         """The options that were typed, as they are spelt."""
         return [f"--{field.name.replace('_', '-')}" for field in fields(self) if getattr(self, field.name) is not None]
 
     def sampling_rate(self) -> float:
         """The rate itself, or lot size over population."""
-        lots = [option for option in self.list_given() if option in ("--lot-size", "--population")]
+        lots = [option for option in self.given() if option in ("--lot-size", "--population")]
         if self.rate is not None:
             if lots:
                 raise InvalidArgument(
