@@ -58,7 +58,7 @@ def test_show_says_what_is_spent_by_whom_and_what_is_left(run_cli, ledger):
     assert one <= float(row[1]) == float(row[2]) < one + 1e-3
     more = int(re.search(r"or ([\d,]+) more runs like the last", out)[1].replace(",", ""))
     assert curve(RUN * (2 + more)).epsilon(1e-5) <= 3 < curve(RUN * (3 + more)).epsilon(1e-5)
-    assert "Assumption: no run's noise, lots or length were chosen" in out
+    assert "Taken for granted: no run's noise, lots or length were chosen" in out
 
 
 def test_show_in_json_says_the_same(run_cli, ledger):
@@ -162,7 +162,7 @@ def test_an_empty_ledger_is_said_to_be_empty(run_cli):
         ("show none.ledger", "There is no ledger none.ledger"),
         ("add none.ledger adult --epsilon 1", "There is no ledger none.ledger"),
         ("verify none.ledger", "There is no ledger none.ledger"),
-        ("show adult.ledger wine", "knows no data set 'wine'. It knows adult."),
+        ("show adult.ledger wine", "has no entry for data set 'wine'. It has adult."),
         ("settle adult.ledger nobody", "has no run 'nobody'"),
         ("add adult.ledger adult", "Got none of them."),
         ("add adult.ledger adult --epsilon 1 --multiplier 2", "Got --epsilon, --multiplier."),

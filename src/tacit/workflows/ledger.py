@@ -143,9 +143,7 @@ def paragraphs(balance: Balance) -> list[Paragraph]:
     hidden = runs - len(balance.rows)
     earlier = [f"(and {hidden:,} earlier: --all shows them)"] if hidden else []
     table = [*_table(balance.rows), *earlier] if balance.rows else ["Nothing was released."]
-    return [
-        (f"{account.dataset}: {spent}{of} at delta {balance.delta:g} ({compared})", [*table, *_describe_rest(balance)])
-    ]
+    return [(f"{account.dataset}: {spent}{of} at delta {balance.delta:g} ({compared})", [*table, *_left(balance)])]
 
 
 def standing(ledger: Ledger, dataset: str, run: str) -> str:
@@ -182,7 +180,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _describe_rest(balance: Balance) -> list[str]:
+def _left(balance: Balance) -> list[str]:
     account, terms = balance.account, balance.account.terms
     lines = []
     if terms is None:
@@ -190,7 +188,7 @@ def _describe_rest(balance: Balance) -> list[str]:
     elif balance.remaining is None:
         lines.append("Left: nothing.")
     else:
-        more = "" if balance.more is None else f"; or {_count_runs(balance.more)} like the last"
+        more = "" if balance.more is None else f"; or {_runs(balance.more)} like the last"
         lines.append(
             f"Left: epsilon {down(balance.remaining.epsilon, 4)} at delta {terms.budget.delta:g}, as one more Gaussian "
             f"release{more}."
@@ -198,17 +196,15 @@ def _describe_rest(balance: Balance) -> list[str]:
     if terms is not None and terms.order is not None:
         lines.append(f"A Rényi filter of order {terms.order:.4g} holds the budget, however runs were chosen.")
     elif len(account.charges) > 1:
-        lines.append("Assumption: no run's noise, lots or length were chosen from the results of an earlier run.")
+        lines.append("Taken for granted: no run's noise, lots or length were chosen by what an earlier one showed.")
     if any(not charge.is_settled for charge in account.charges):
-        lines.append(
-            "Reserved: what a run may still release. To end a run that will not resume: tacit ledger settle FILE RUN"
-        )
+        lines.append("Reserved is what a run may still draw. One that will not go on: tacit ledger settle FILE RUN")
     if any(FIXED_SEED in charge.about.get("violations", ()) for charge in account.charges):
-        lines.append("NOT FOR RELEASE: releases with a fixed seed; whoever knows the seed can remove the noise.")
+        lines.append("NOT FOR RELEASE: what came from a fixed seed; whoever knows it can take the noise off again.")
     return lines
 
 
-def _count_runs(more: int) -> str:
+def _runs(more: int) -> str:
     return f"{more:,} more {'run' if more == 1 else 'runs'}"
 
 

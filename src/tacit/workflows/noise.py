@@ -341,7 +341,7 @@ class NoiseComparison:
         head = f"{'law':<18}{'multiplier':>11}{'L1 error':>12}{'':>9}{'L2 error':>12}{'':>9}{'median':>10}"
         rows = [head]
         for one in self.found:
-            l1, l2 = _format_beside(one.l1, self.gaussian.l1), _format_beside(one.l2, self.gaussian.l2)
+            l1, l2 = _beside(one.l1, self.gaussian.l1), _beside(one.l2, self.gaussian.l2)
             rows.append(f"{find_family(one.name).label:<18}{up(one.multiplier):>11}{l1}{l2}{near(one.median, 4):>10}")
         return rows
 
@@ -363,7 +363,7 @@ _UNITS = [
 ]
 
 
-def _format_beside(value: float, gaussian: float) -> str:
+def _beside(value: float, gaussian: float) -> str:
     if math.isinf(value):
         return f"{'infinite':>12}{'':>9}"
     return f"{near(value):>12}{f'({value / gaussian:.4f})':>9}"
