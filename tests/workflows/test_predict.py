@@ -12,7 +12,7 @@ import tacit
 from support.published_files import write_published
 from tacit.datasets import Number, load
 from tacit.datasets._data import Form, form_of, is_test_row
-from tacit.datasets._raw import read_raw
+from tacit.datasets._own import read_raw
 from tacit.errors import InvalidArgument
 from tacit.training.folder import RunFolder
 from tacit.workflows.train import TrainedRun

@@ -11,7 +11,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -69,11 +69,6 @@ class TableForm:
         inputs, shape = encode_inputs(table, self.columns)
         return inputs.reshape(-1, *shape)
 
-    def to_json(self) -> dict[str, Any]:
-        """The form as JSON values."""
-        columns = {name: column_to_json(column) for name, column in self.columns.items()}
-        return {"kind": "table", "columns": columns, "ignored": list(self.ignored)}
-
 
 @dataclass(frozen=True)
 class ArrayForm:
@@ -104,10 +99,6 @@ class ArrayForm:
         """Whether this is neither one row of numbers nor an image without the axis of its single colour."""
         return len(given) != 1 and (1, *given) != self.shape
 
-    def to_json(self) -> dict[str, Any]:
-        """The form as JSON values."""
-        return {"kind": "array", "shape": list(self.shape), "low": self.low, "high": self.high, "start": self.start}
-
 
 @dataclass(frozen=True)
 class IndexForm:
@@ -130,22 +121,14 @@ class IndexForm:
         refuse_problems(problems)
         return np.stack(parts, axis=1)
 
-    def to_json(self) -> dict[str, Any]:
-        """The form as JSON values."""
-        ignored = {"ignored": list(self.ignored)}
-        return {"kind": "index", "names": list(self.names), "sizes": list(self.sizes), "first": self.first, **ignored}
-
 
 @dataclass(frozen=True)
 class TextForm:
     """Texts as they are written."""
 
-    def to_json(self) -> dict[str, Any]:
-        """The form as JSON values."""
-        return {"kind": "text"}
-
 
 Inputs = TableForm | ArrayForm | IndexForm | TextForm
+_KINDS: dict[str, type[Inputs]] = {"table": TableForm, "array": ArrayForm, "index": IndexForm, "text": TextForm}
 
 
 @dataclass(frozen=True)
@@ -164,7 +147,7 @@ class Form:
     def to_json(self) -> dict[str, Any]:
         """The form as JSON values; `from_json` gives back an equal one."""
         return {
-            "inputs": self.inputs.to_json(),
+            "inputs": _write_inputs(self.inputs),
             "target": self.target,
             "classes": None if self.classes is None else list(self.classes),
             "range": None if self.range is None else column_to_json(self.range),
@@ -173,23 +156,31 @@ class Form:
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Form:
         """The form that `to_json` wrote."""
-        inputs, classes, ends = dict(values["inputs"]), values["classes"], values["range"]
+        classes, ends = values["classes"], values["range"]
         number = None if ends is None else column_from_json(ends)
         assert number is None or isinstance(number, Number)
-        return Form(_read_inputs(inputs), values["target"], None if classes is None else tuple(classes), number)
+        return Form(
+            _read_inputs(values["inputs"]), values["target"], None if classes is None else tuple(classes), number
+        )
 
 
-def _read_inputs(values: dict[str, Any]) -> Inputs:
-    match values:
-        case {"kind": "table", "columns": columns, "ignored": ignored}:
-            return TableForm({name: column_from_json(each) for name, each in columns.items()}, tuple(ignored))
-        case {"kind": "array", "shape": shape, "low": low, "high": high, "start": start}:
-            return ArrayForm(tuple(shape), low, high, start)
-        case {"kind": "index", "names": names, "sizes": sizes, "first": first, "ignored": ignored}:
-            return IndexForm(tuple(names), tuple(sizes), first, tuple(ignored))
-        case {"kind": "text"}:
-            return TextForm()
-    raise ValueError(f"inputs of an unknown kind: {values.get('kind')!r}")
+def _write_inputs(inputs: Inputs) -> dict[str, Any]:
+    """The form of inputs as JSON values."""
+    kind = next(name for name, form in _KINDS.items() if isinstance(inputs, form))
+    values = {each.name: getattr(inputs, each.name) for each in fields(inputs)}
+    if isinstance(inputs, TableForm):
+        values["columns"] = {name: column_to_json(column) for name, column in inputs.columns.items()}
+    return {"kind": kind, **values}
+
+
+def _read_inputs(written: Mapping[str, Any]) -> Inputs:
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in written.items()}
+    kind = values.pop("kind", None)
+    if kind not in _KINDS:
+        raise ValueError(f"inputs of an unknown kind: {kind!r}")
+    if kind == "table":
+        values["columns"] = {name: column_from_json(each) for name, each in values["columns"].items()}
+    return _KINDS[kind](**values)
 
 
 def encode_inputs(table: Mapping[str, Array], features: CodeBook) -> tuple[Array, tuple[int, ...]]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from tacit._files import write_atomic
 from tacit.datasets import Data, Form
 from tacit.datasets._data import TextForm, form_of
-from tacit.datasets._raw import RawRows, read_raw
+from tacit.datasets._own import RawRows, read_raw
 from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.estimators.by_recipe import score_by_recipe
 from tacit.guarantee import Guarantee
