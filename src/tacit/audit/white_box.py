@@ -92,11 +92,13 @@ def audit_training(
     """
     delta = _validate.open_unit("delta", delta)
     kept = _AuditFolder(folder, canaries, training.steps, seed)
-    game = CanaryGame.draw(training.model, training.data, count=canaries, length=_length(training), seed=kept.game_seed)
+    game = CanaryGame.draw(
+        training.model, training.data, count=canaries, length=_choose_length(training), seed=kept.game_seed
+    )
     optimizer = training.optimizer(training.model)
     run, watch = kept.begin(training, game, optimizer)
     _make_steps(run, watch, optimizer, kept, is_stopped)
-    proven = _proven(run, training.before)
+    proven = _find_proven_curve(run, training.before)
     settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "share": share, "proven": proven}
     result = one_run(watch.scores, game.included, log_odds=True, **settings)
     scores = watch.scores
@@ -135,14 +137,14 @@ def _warn_if_crowded(run: PrivateRun, canaries: int) -> tuple[str, ...]:
     return (f"{canaries:,} canaries hide each other in a model of {size:,} parameters: {best:,} or fewer show more.",)
 
 
-def _length(training: Training) -> float:
+def _choose_length(training: Training) -> float:
     like = {name: value.detach() for name, value in training.model.named_parameters() if value.requires_grad}
     mechanism = training.mechanism
     bounded = mechanism.sum(NoGradients(like), mechanism.init(like, training.sampling.lot_size))
     return _LENGTH * (bounded.sensitivity if math.isfinite(bounded.sensitivity) else 1.0)
 
 
-def _proven(run: PrivateRun, before: Event | None) -> PrivacyCurve | None:
+def _find_proven_curve(run: PrivateRun, before: Event | None) -> PrivacyCurve | None:
     event = run.guarantee().event
     try:
         return curve(event if before is None else before + event)

@@ -91,7 +91,7 @@ class Logistic(_BoundedSlopes):
     corners: ClassVar[Corners] = ((1, 1.0),)
 
     def encode(self, y: Any) -> Array:
-        return _signs(y)
+        return _to_signs(y)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         margins = targets * scores
@@ -138,7 +138,7 @@ class Squared:
         return self.target_bound + data_norm * longest
 
     def encode(self, y: Any) -> Array:
-        return np.clip(_numbers(y), -self.target_bound, self.target_bound)
+        return np.clip(_to_numbers(y), -self.target_bound, self.target_bound)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         difference = scores - targets
@@ -171,7 +171,7 @@ class Huber(_BoundedSlopes):
 
     def encode(self, y: Any) -> Array:
         """Targets, clipped at a million thresholds."""
-        return np.clip(_numbers(y), -_FAR * self.threshold, _FAR * self.threshold)
+        return np.clip(_to_numbers(y), -_FAR * self.threshold, _FAR * self.threshold)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         difference = scores - targets
@@ -206,7 +206,7 @@ class SmoothHinge(_BoundedSlopes):
         return self.curvature_bound
 
     def encode(self, y: Any) -> Array:
-        return _signs(y)
+        return _to_signs(y)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         """Zero beyond 1 + width, straight before 1 - width, a parabola between."""
@@ -259,7 +259,7 @@ class Multinomial(_BoundedSlopes):
 
     def encode(self, y: Any) -> Array:
         """Class numbers; refused if one is not among the declared classes."""
-        return _class_numbers(y, self.classes)
+        return _to_class_numbers(y, self.classes)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         """log sum e^score - score of the target, and p - e_y."""
@@ -321,7 +321,7 @@ class OneVsRest(_BoundedSlopes):
 
     def encode(self, y: Any) -> Array:
         """For every class 1 if it is the target, -1 if not."""
-        numbers = _class_numbers(y, self.classes)
+        numbers = _to_class_numbers(y, self.classes)
         signs = np.where(numbers == np.arange(self.classes), 1.0, -1.0)
         signs[np.isnan(numbers[:, 0])] = np.nan
         return signs
@@ -346,7 +346,7 @@ def probabilities(loss: Loss, scores: Array) -> Array:
     raise InvalidArgument(f"{loss!r} models no probabilities. Use Logistic or Multinomial.")
 
 
-def _numbers(y: Any) -> Array:
+def _to_numbers(y: Any) -> Array:
     """One number per example, as a column; NaN for what is not finite."""
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
@@ -360,15 +360,15 @@ def _numbers(y: Any) -> Array:
     return column
 
 
-def _signs(y: Any) -> Array:
-    numbers = _numbers(y)
+def _to_signs(y: Any) -> Array:
+    numbers = _to_numbers(y)
     signs = np.where(numbers > 0, 1.0, -1.0)
     signs[np.isnan(numbers)] = np.nan
     return signs
 
 
-def _class_numbers(y: Any, classes: int) -> Array:
-    numbers = _numbers(y)
+def _to_class_numbers(y: Any, classes: int) -> Array:
+    numbers = _to_numbers(y)
     known = numbers[~np.isnan(numbers)]
     if np.any((known != np.floor(known)) | (known < 0) | (known >= classes)):
         raise InvalidArgument(

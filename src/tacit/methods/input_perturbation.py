@@ -106,11 +106,13 @@ def input_perturbation(
     theorem = 1 if rule.condition_for(setup.problem) == "strongly_convex" else 3
     claim = setup.budget.claim(_SOURCE.format(theorem=theorem, constant=rule.constant))
     noisy = perturb_features(setup, std, noise, claim)
-    guarantee = _guarantee(setup, noisy.event, std, claim, because=_BECAUSE[noise], descent=descent)
+    guarantee = _make_guarantee(setup, noisy.event, std, claim, because=_BECAUSE[noise], descent=descent)
     return train_on_noise(setup, noisy.values, std, descent, guarantee, returns_data=False)
 
 
-def _guarantee(setup: Setup, event: Event, std: float, claim: Claim, *, because: str, descent: Descent) -> Guarantee:
+def _make_guarantee(
+    setup: Setup, event: Event, std: float, claim: Claim, *, because: str, descent: Descent
+) -> Guarantee:
     """The guarantee of the model alone: at least as good as that of the noisy features."""
     method = f"{_NAME} (Kang et al. 2020)"
     guarantee = published_guarantee(setup, event, claim, method=method, because=because, returns_data=False, std=std)

@@ -109,10 +109,10 @@ class Peers:
             )
         self._refuse_unless_alike("the settings of the run", json.dumps(pack(plan)))
         self._refuse_unless_alike("the examples or their order", f"{len(examples)} {fingerprint_examples(examples)}")
-        self._refuse_unless_alike("the names and shapes of the weights", _layout(model.state_dict()))
+        self._refuse_unless_alike("the names and shapes of the weights", _write_layout(model.state_dict()))
         for value in model.state_dict().values():
             shared = value.detach().to(self.device, copy=True)
-            with _together("share the first weights"):
+            with _explain_failure("share the first weights"):
                 distributed.broadcast(shared, src=0)
             with torch.no_grad():
                 value.copy_(shared)
@@ -130,7 +130,7 @@ class Peers:
 
     @contextmanager
     def _by_itself(self, source: Source, step: int) -> Iterator[None]:
-        seed = _number(f"{source.seed} {self.rank} {step}") if isinstance(source, SeededSource) else None
+        seed = _hash_text(f"{source.seed} {self.rank} {step}") if isinstance(source, SeededSource) else None
         try:
             with nullcontext() if seed is None else _reseed(seed):
                 yield
@@ -144,7 +144,7 @@ class Peers:
         """With a seed, one for the random transforms of each lot from `first` on, in this process."""
         if not isinstance(source, SeededSource):
             return None
-        return (_number(f"{what} {source.seed} {self.rank} {step}") for step in count(first))
+        return (_hash_text(f"{what} {source.seed} {self.rank} {step}") for step in count(first))
 
     def total(self, bounded: BoundedSum, step: int) -> BoundedSum:
         """On the first process, the sum over all parts of the lot. Elsewhere nothing is learnt about other parts."""
@@ -152,11 +152,11 @@ class Peers:
             return bounded
         # Parts without an example, or without use for a parameter, hold zeros of the model's own precision.
         bounded = replace(bounded, values={name: v.to(widen(v.dtype)) for name, v in bounded.values.items()})
-        self._refuse_unless_alike("the step", f"{step} {_layout(bounded.values)} {bounded.sensitivity!r}")
+        self._refuse_unless_alike("the step", f"{step} {_write_layout(bounded.values)} {bounded.sensitivity!r}")
         values = list(bounded.values.values())
         # In double precision, as over the pieces of a lot.
         flat = _flatten(values).double().to(self.device)
-        with _together(f"add up the lot of step {step}"):
+        with _explain_failure(f"add up the lot of step {step}"):
             distributed.reduce(flat, dst=0)
         return replace(bounded, values=_unflatten(flat, bounded.values)) if self.is_first else bounded
 
@@ -181,7 +181,7 @@ class Peers:
             release, state = make()
             realised = None if release.realised is None else release.realised.to_json()
             about: dict[str, Any] = {"event": release.event.to_json(), "realised": realised, "posts": len(state.post)}
-            self._tell(about | {"layout": _shapes(release.values)}, _name_states(state))
+            self._tell(about | {"layout": _list_shapes(release.values)}, _name_states(state))
             self._share(_flatten(list(release.values.values())))
             return release, state
         about, tensors = self._receive()
@@ -225,7 +225,7 @@ class Peers:
         return None, Debt(plan, debt.done, Counter(dict(known["lost"])), known["forgiven"])
 
     def _refuse_unless_alike(self, what: str, said: str) -> None:
-        mine = _number(said)
+        mine = _hash_text(said)
         most, least = self._compare(what, [mine, -mine])
         if _FAILED in (most, least):
             raise OutOfOrder(
@@ -241,7 +241,7 @@ class Peers:
     def _compare(self, what: str, numbers: list[int]) -> list[int]:
         """The largest that any process says, for each number."""
         ends = torch.tensor(numbers, dtype=torch.int64, device=self.device)
-        with _together(f"compare {what}"):
+        with _explain_failure(f"compare {what}"):
             distributed.all_reduce(ends, op=distributed.ReduceOp.MAX)
         largest: list[int] = ends.tolist()
         return largest
@@ -263,13 +263,13 @@ class Peers:
 
     def _share(self, tensor: Tensor) -> Tensor:
         shared = tensor.to(self.device)
-        with _together("hear from the first"):
+        with _explain_failure("hear from the first"):
             distributed.broadcast(shared, src=0)
         return shared
 
 
 @contextmanager
-def _together(what: str) -> Iterator[None]:
+def _explain_failure(what: str) -> Iterator[None]:
     """What all processes do at once: an error, in words, if one of them is gone."""
     try:
         yield
@@ -280,7 +280,7 @@ def _together(what: str) -> Iterator[None]:
         ) from error
 
 
-def _number(text: str) -> int:
+def _hash_text(text: str) -> int:
     """56 bits that say whether two texts are the same."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
@@ -295,12 +295,12 @@ def _reseed(seed: int) -> Iterator[None]:
 _DTYPES = {str(kind): kind for kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16)}
 
 
-def _shapes(values: Any) -> list[tuple[str, list[int], str]]:
+def _list_shapes(values: Any) -> list[tuple[str, list[int], str]]:
     return [(name, list(value.shape), str(value.dtype)) for name, value in values.items()]
 
 
-def _layout(values: Any) -> str:
-    return json.dumps(_shapes(values))
+def _write_layout(values: Any) -> str:
+    return json.dumps(_list_shapes(values))
 
 
 def _flatten(values: list[Tensor]) -> Tensor:

@@ -50,7 +50,7 @@ class Journal:
         """Sum the notes up: the save that just succeeded holds `saved` steps, and knows which were lost before it."""
         self.refuse_unless_alone()
         note = f"{json.dumps({'saved': saved, 'lost': sorted(lost.items())})}\n" if saved or lost else ""
-        write_atomic(_path(self.folder), note.encode(), is_private=True)
+        write_atomic(_find_path(self.folder), note.encode(), is_private=True)
         self._notes, self._reserved = note, 0
 
     def refuse_unless_alone(self) -> None:
@@ -58,7 +58,7 @@ class Journal:
         refuse_forked(self._process)
         if self._notes is not None and notes_in(self.folder) != self._notes:
             raise OutOfOrder(
-                f"{_path(self.folder)} is not as this process left it: another one has gone on with the run, and "
+                f"{_find_path(self.folder)} is not as this process left it: another one has gone on with the run, and "
                 "neither would count what the other releases. Stop one of the two, and resume the run with the other."
             )
 
@@ -67,7 +67,7 @@ class Journal:
         # The break before it keeps a note that an earlier process did not finish from spoiling this one.
         note = f"\n{json.dumps({'attempt': self._attempt, 'start': start, 'stop': stop})}\n"
         try:
-            with open(_path(self.folder), "a", opener=open_private) as file:
+            with open(_find_path(self.folder), "a", opener=open_private) as file:
                 file.write(note)
                 file.flush()
                 _sync(file.fileno())
@@ -79,7 +79,7 @@ class Journal:
 
 def notes_in(folder: Path) -> str:
     """All notes, as they stand there."""
-    path = _path(folder)
+    path = _find_path(folder)
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
@@ -89,11 +89,11 @@ def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> C
     Steps from `saved` on were begun by processes that did not live to save them, or that saved them where this save
     has been put back in their place.
     """
-    path = _path(folder)
+    path = _find_path(folder)
     begun: set[tuple[str, int]] = set()
     lost: Counter[int] = Counter()
     for line in notes_in(folder).splitlines():
-        match _note(path, line):
+        match _parse_note(path, line):
             case {"attempt": str(attempt), "start": int(start), "stop": int(stop)}:
                 begun.update((attempt, step) for step in range(max(start, saved), stop))
             case {"saved": int(stop), "lost": list(steps)}:
@@ -106,7 +106,7 @@ def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> C
     return Counter(step for _, step in begun) + (lost - (known or Counter()))
 
 
-def _note(path: Path, line: str) -> object:
+def _parse_note(path: Path, line: str) -> object:
     """What a line says; None for one that was never finished: its steps were never begun."""
     try:
         return json.loads(line)
@@ -123,7 +123,7 @@ def _explain_damage(path: Path, line: str) -> CannotResume:
     )
 
 
-def _path(folder: Path) -> Path:
+def _find_path(folder: Path) -> Path:
     return folder / JOURNAL
 
 

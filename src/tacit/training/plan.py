@@ -67,7 +67,9 @@ class Schedule:
 
     def over(self, steps: int) -> FixedSchedule:
         """The factors of every step, as numbers."""
-        return FixedSchedule(_factors("multiplier", self.multiplier, steps), _factors("lot_size", self.lot_size, steps))
+        return FixedSchedule(
+            _list_factors("multiplier", self.multiplier, steps), _list_factors("lot_size", self.lot_size, steps)
+        )
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class FixedSchedule:
     lot_size: tuple[float, ...] = ()
 
 
-def _factors(name: str, factors: Factors, steps: int) -> tuple[float, ...]:
+def _list_factors(name: str, factors: Factors, steps: int) -> tuple[float, ...]:
     if factors is None:
         return ()
     values = [factors(step) for step in range(steps)] if callable(factors) else factors
@@ -149,7 +151,7 @@ class Plan:
 
         def gaussian(multiplier: float) -> Event:
             steps = range(self.steps if done is None else done)
-            return total(self.sampling, self._gaussians(multiplier, steps), self._gaussians(multiplier, lost))
+            return total(self.sampling, self._list_gaussians(multiplier, steps), self._list_gaussians(multiplier, lost))
 
         return Settings(
             lot_size=self.sampling.lot_size,
@@ -163,7 +165,7 @@ class Plan:
             gaussian=gaussian,
         )
 
-    def _gaussians(self, multiplier: float, steps: Sequence[int]) -> list[Event]:
+    def _list_gaussians(self, multiplier: float, steps: Sequence[int]) -> list[Event]:
         factors = self.schedule.multiplier
         return [self.sampling_at(i).amplify(Gaussian(multiplier * (factors[i] if factors else 1))) for i in steps]
 
@@ -282,7 +284,7 @@ def make_guarantee(
     method = plan.mechanism.method
     event = total_event(plan, spent)
     divided = () if "random_denominator" in method.violations else (_PUBLIC_SIZE,)
-    claim = _claim(plan, spent, event)
+    claim = _find_claim(plan, spent, event)
     doubt = "" if claim is None or method.status is not Status.PROVEN else claim.doubt
     left = Assumption("lost_steps_not_charged", _NOTHING_LEFT.format(count=spent.forgiven))
     forgiven = (left,) if spent.forgiven else ()
@@ -298,7 +300,7 @@ def make_guarantee(
         unprotected=method.unprotected,
         odometer=epsilon_spent(spent.realised, plan.delta) if spent.realised else None,
         violations=(*method.violations, *violations),
-        notes=(*_notes(plan, spent), *_note_missing_claim(plan, spent, claim), *method.notes),
+        notes=(*_list_notes(plan, spent), *_note_missing_claim(plan, spent, claim), *method.notes),
         attained=method.attained,
     )
 
@@ -308,7 +310,7 @@ def total_event(plan: Plan, spent: Spent) -> Event:
     return total(plan.sampling, spent.events, [plan.event_at(step) for step in spent.lost.elements()])
 
 
-def _claim(plan: Plan, spent: Spent, event: Event) -> Claim | None:
+def _find_claim(plan: Plan, spent: Spent, event: Event) -> Claim | None:
     claims = plan.mechanism.method.claims
     if claims is None or not spent.events:
         return None
@@ -322,7 +324,7 @@ def _note_missing_claim(plan: Plan, spent: Spent, claim: Claim | None) -> list[s
     return [_NO_ANSWER.format(source=method.source)] if is_silent else []
 
 
-def _notes(plan: Plan, spent: Spent) -> list[str]:
+def _list_notes(plan: Plan, spent: Spent) -> list[str]:
     done, guide = len(spent.events), plan.mechanism.guide
     notes = [f"{done} of {plan.steps} planned steps were released."]
     if plan.delta * plan.sampling.population >= 1:

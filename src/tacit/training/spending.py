@@ -27,8 +27,8 @@ def epsilon_spent(events: Iterable[Event], delta: float) -> float:
     0.97
     """
     logs = np.zeros(_MOMENTS.size)
-    for (multiplier, rate), times in Counter(leaf for event in events for leaf in _leaves(event)).items():
-        logs = logs + times * (_moments(multiplier, rate) if multiplier > 0 else np.full_like(logs, math.inf))
+    for (multiplier, rate), times in Counter(leaf for event in events for leaf in _iterate_leaves(event)).items():
+        logs = logs + times * (_find_moments(multiplier, rate) if multiplier > 0 else np.full_like(logs, math.inf))
     if not logs.any():
         return 0.0
     # Canonne, Kamath, Steinke 2020, proposition 12.
@@ -43,11 +43,11 @@ def largest_mu(events: Iterable[Event]) -> float:
     >>> largest_mu([Gaussian(4.0).sampled(0.1), Gaussian(0.5).sampled(0.1) + Gaussian(100.0)])
     2.0
     """
-    least = min((multiplier for event in events for multiplier, _ in _leaves(event)), default=math.inf)
+    least = min((multiplier for event in events for multiplier, _ in _iterate_leaves(event)), default=math.inf)
     return 1 / least if least > 0 else math.inf
 
 
-def _leaves(event: Event, rate: float = 1.0) -> Iterator[tuple[float, float]]:
+def _iterate_leaves(event: Event, rate: float = 1.0) -> Iterator[tuple[float, float]]:
     """(multiplier, rate) of everything inside; a multiplier of zero stands for no noise."""
     match event:
         case Gaussian():
@@ -55,18 +55,18 @@ def _leaves(event: Event, rate: float = 1.0) -> Iterator[tuple[float, float]]:
         case EpsilonDelta():
             yield (0.0, rate) if event.delta > 0 or event.epsilon > 0 else (math.inf, rate)
         case Sampled():
-            yield from _leaves(event.inside, rate * event.rate)
+            yield from _iterate_leaves(event.inside, rate * event.rate)
         case Composed():
             for part in event.parts:
-                yield from _leaves(part, rate)
+                yield from _iterate_leaves(part, rate)
         case Repeated():
-            yield from [leaf for leaf in _leaves(event.inside, rate) for _ in range(event.times)]
+            yield from [leaf for leaf in _iterate_leaves(event.inside, rate) for _ in range(event.times)]
         case _:
             raise NotAccountable(f"An odometer reads Gaussian releases only. Got {type(event).__name__}.")
 
 
 @lru_cache(maxsize=4096)
-def _moments(multiplier: float, rate: float) -> Floats:
+def _find_moments(multiplier: float, rate: float) -> Floats:
     """log E[e^{c loss}] for every moment c; infinite where it is out of reach."""
     c, shift = _MOMENTS, 1 / multiplier
     if rate == 1:

@@ -55,18 +55,18 @@ def keep_baseline(folder: Path, data_path: Path | None) -> None:
     run_folder = RunFolder(folder)
     if run_folder.baseline.is_file() or settings.table is not None:
         return
-    found = _of_recipe(folder, data_path) if settings.recipe is not None else _of_network(settings, data_path)
+    found = _train_recipe(folder, data_path) if settings.recipe is not None else _train_network(settings, data_path)
     write_atomic(run_folder.baseline, json.dumps(found, indent=1).encode(), is_private=False)
 
 
-def _of_network(settings: Settings, data_path: Path | None) -> dict[str, Any]:
+def _train_network(settings: Settings, data_path: Path | None) -> dict[str, Any]:
     with show_status("Reading data"):
         data = settings.load(data_path)
     with show_status(_TRAINING):
         return baseline(data, settings.model, seed=0)
 
 
-def _of_recipe(folder: Path, data_path: Path | None) -> dict[str, Any]:
+def _train_recipe(folder: Path, data_path: Path | None) -> dict[str, Any]:
     """The same linear model over the same features, prepared by what the run released."""
     target = load_target(folder, data_path)
     inputs, labels = target.others
@@ -130,12 +130,12 @@ class Plain:
             done += 1
             for learner, _ in pairs:
                 learner.epoch()
-            now = sum(len(left_out) * self._loss_of(learner.answering, left_out) for learner, left_out in pairs)
+            now = sum(len(left_out) * self._measure_loss(learner.answering, left_out) for learner, left_out in pairs)
             if now < least:
                 least, best = now, done
         return best
 
-    def _loss_of(self, model: nn.Module, rows: Tensor) -> float:
+    def _measure_loss(self, model: nn.Module, rows: Tensor) -> float:
         inputs, targets = self.train
         return float(self.loss(predict_outputs(model, inputs[rows].numpy()), targets[rows]))
 
