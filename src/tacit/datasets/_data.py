@@ -174,7 +174,9 @@ def _write_inputs(inputs: Inputs) -> dict[str, Any]:
 
 
 def _read_inputs(written: Mapping[str, Any]) -> Inputs:
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in written.items()}
+    values: dict[str, Any] = {}
+    for name, value in written.items():
+        values[name] = tuple(value) if isinstance(value, list) else value
     kind = values.pop("kind", None)
     if kind not in _KINDS:
         raise ValueError(f"inputs of an unknown kind: {kind!r}")
