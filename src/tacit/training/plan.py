@@ -151,7 +151,7 @@ class Plan:
 
         def gaussian(multiplier: float) -> Event:
             steps = range(self.steps if done is None else done)
-            return total(self.sampling, self._list_gaussians(multiplier, steps), self._list_gaussians(multiplier, lost))
+            return total(self.sampling, self._gaussians(multiplier, steps), self._gaussians(multiplier, lost))
 
         return Settings(
             lot_size=self.sampling.lot_size,
@@ -165,7 +165,7 @@ class Plan:
             gaussian=gaussian,
         )
 
-    def _list_gaussians(self, multiplier: float, steps: Sequence[int]) -> list[Event]:
+    def _gaussians(self, multiplier: float, steps: Sequence[int]) -> list[Event]:
         factors = self.schedule.multiplier
         return [self.sampling_at(i).amplify(Gaussian(multiplier * (factors[i] if factors else 1))) for i in steps]
 
