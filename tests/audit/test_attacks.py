@@ -13,7 +13,7 @@ import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch.nn import functional as F
 
-from tacit.accounting import Adjacency, Gaussian, curve
+from tacit.accounting import Adjacency, Gaussian, Unproven, curve
 from tacit.audit import Canaries, ManyRuns, Runs, Training, Verdict, audit, audit_training
 from tacit.audit.attacks import Alternating, _keep_settings, minus_loss, released_numbers
 from tacit.audit.given import Releases
@@ -328,3 +328,25 @@ def test_kept_runs_hold_no_hash_that_confirms_a_guess(tmp_path):
     assert (tmp_path / "one" / "audit.json").stat().st_mode & 0o777 == 0o600
     with pytest.raises(InvalidArgument, match="another audit"):
         _keep_settings(tmp_path / "one", {"runs": 16}, (data, (data[0] + 1, data[1])))
+
+
+def test_a_network_for_numbers_is_scored_by_its_squared_errors():
+    model = torch.nn.Linear(2, 1)
+    inputs, targets = np.eye(2, dtype=np.float32), np.array([1.0, 2.0], dtype=np.float32)
+    missed = model(torch.from_numpy(inputs)).detach().numpy()[:, 0] - targets
+    assert minus_loss(model, inputs, targets) == pytest.approx(-(missed**2), rel=1e-6)
+
+
+def test_a_guarantee_that_proves_nothing_has_no_curve_to_compare_with():
+    nothing = Guarantee(Unproven("(1, 1e-5)-DP", "nobody has proven it"), 1e-5)
+    report = audit(noisy_mean, some_data(), delta=1e-5, attack=ManyRuns(16, seed=0), proven=nothing)
+    assert (report.curve, report.finding.contradicts) == (None, None)
+
+
+@pytest.mark.slow
+def test_an_audit_whose_scores_belong_to_another_step_starts_again(tmp_path):
+    whole = audit_training(small_training(), delta=1e-5, canaries=20, seed=4, folder=tmp_path)
+    with np.load(tmp_path / "scores.npz") as saved:
+        kept = dict(saved)
+    np.savez(tmp_path / "scores.npz", **{**kept, "step": kept["step"] - 1, "scores": kept["scores"] + 99})
+    assert audit_training(small_training(), delta=1e-5, canaries=20, seed=4, folder=tmp_path).finding == whole.finding

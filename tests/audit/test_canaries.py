@@ -181,3 +181,13 @@ def test_input_canaries_have_wrong_targets_and_half_of_them_join():
     joined = canaries.join(inputs, targets)
     assert len(joined[0]) == len(joined[1]) == 50 + canaries.included.sum()
     np.testing.assert_array_equal(joined[0][:50], inputs)
+
+
+def test_a_run_without_the_recorded_bound_is_not_watched():
+    model, data = torch.nn.Linear(2, 2), (torch.zeros(10, 2), torch.zeros(10).long())
+    game = CanaryGame.draw(model, data, count=4, length=10.0, seed=0)
+    run = PrivateRun(
+        model, F.cross_entropy, data=data, mechanism=dpsgd(1.0, 1.0), sampling=Poisson(5, 10), steps=1, seed=0
+    )
+    with pytest.raises(InvalidArgument, match="record_bound"):
+        game.watch(run)

@@ -137,3 +137,8 @@ def test_losses_of_examples_that_are_surely_right_are_told_apart():
     inputs = torch.tensor([[10.0], [11.0], [12.0], [13.0]])
     found = scores(model, F.cross_entropy, (inputs, torch.zeros(4, dtype=torch.long)), "loss")
     assert found == pytest.approx(-np.log1p(np.exp(-2.0 * inputs.numpy().ravel())), rel=1e-6)
+
+
+def test_shadows_of_another_shape_than_their_coins_are_refused():
+    with pytest.raises(InvalidArgument, match="the same shape"):
+        Shadows(np.zeros((3, 4)), np.zeros((4, 3), dtype=bool))

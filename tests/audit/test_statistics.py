@@ -184,3 +184,8 @@ def test_evidence_says_what_it_rests_on():
 )
 def test_verdicts(epsilon, claimed, proven, verdict):
     assert judge(LowerBound(epsilon, 1e-5), claimed, proven) is verdict
+
+
+def test_a_discriminant_needs_two_runs_on_each_side():
+    with pytest.raises(InvalidArgument, match="at least two runs"):
+        Discriminant.fit([np.zeros(2)], [np.zeros(2), np.ones(2)])

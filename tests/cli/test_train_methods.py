@@ -11,7 +11,7 @@ from tacit.guarantee import Guarantee, Status
 from tacit.methods.registry import list_methods
 from tacit.stages.bounds import Whiten
 from tacit.stages.noise import Laplace
-from tacit.training import checkpoint
+from tacit.training.folder import read_checkpoint
 
 GRADIENT = [one for one in list_methods() if one.kind == "gradient"]
 SHORT = "train iris --steps 40 --lot-size 10 --seed 1"
@@ -115,7 +115,7 @@ def test_a_choice_is_trained_kept_reported_and_resumed(run_cli, tmp_path):
     assert run.out.startswith("Plan: directional objective=l2 grain=parameter on iris\n")
     chosen = {"objective": "l2", "grain": "parameter"}
     assert json.loads((tmp_path / "run" / "settings.json").read_text(encoding="utf-8"))["choices"] == chosen
-    assert checkpoint.read(tmp_path / "run")["plan"].mechanism.bound == Whiten(1.0, "l2", "parameter")
+    assert read_checkpoint(tmp_path / "run")["plan"].mechanism.bound == Whiten(1.0, "l2", "parameter")
     assert run_cli("report run").code == 0
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "objective l2, grain parameter" in page
@@ -127,7 +127,7 @@ def test_a_choice_is_trained_kept_reported_and_resumed(run_cli, tmp_path):
 @pytest.mark.slow
 def test_the_chosen_noise_is_the_one_that_is_accounted_for(run_cli, tmp_path):
     assert run_cli(f"{SHORT} --epsilon 3 --method encoded --set noise=laplace --out run").code == 0
-    assert checkpoint.read(tmp_path / "run")["plan"].mechanism.noise.family == Laplace()
+    assert read_checkpoint(tmp_path / "run")["plan"].mechanism.noise.family == Laplace()
     assert 2.9 < guarantee_in(tmp_path / "run").epsilon(1e-5) <= 3
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tacit.datasets import load_table
 from tacit.guarantee import Guarantee
-from tacit.workflows.settings import Settings
+from tacit.workflows.saved import read_settings
 
 BOUNDS = """
 rows = 300
@@ -85,9 +85,9 @@ def test_a_score_that_was_lost_in_a_crash_is_not_drawn_again(run_cli, tmp_path):
 @pytest.mark.slow
 def test_a_resumed_run_scales_by_the_bounds_it_began_with(run_cli, tmp_path):
     run_cli(f"{LINE} --epsilon 1 --out first")
-    before = Settings.read(tmp_path / "first").load()
+    before = read_settings(tmp_path / "first").load()
     (tmp_path / "bounds.toml").write_text(BOUNDS.replace("high = 10", "high = 1000"))
-    after = Settings.read(tmp_path / "first").load()
+    after = read_settings(tmp_path / "first").load()
     assert np.array_equal(before.train[0], after.train[0])
 
 

@@ -189,7 +189,7 @@ def test_the_folders_that_were_looked_into_are_named(tmp_path, name, folder):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_page_about_data_tells_every_file_and_folder(name):
-    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "data.md").read_text(encoding="utf-8")
     rows_of_table = dict(re.findall(r"^\| ([\w-]+) \| (.*)$", page, re.MULTILINE))
     # Two rows refer to another one.
     told = rows_of_table[name] + rows_of_table[{"adult": "a9a", "fashion-mnist": "mnist"}.get(name, name)]

@@ -211,3 +211,12 @@ def test_one_uniform_example_per_step_is_no_easier_to_find_than_stated():
     epsilon = curve(event).epsilon(1e-3)
     for one, other in ((p, q), (q, p)):
         assert np.maximum(one - math.exp(epsilon) * other, 0).sum() * cell <= 1e-3
+
+
+def test_a_declared_clip_norm_bounds_the_noise_where_gradients_are_unbounded():
+    x, y = table(40, 2), np.linspace(-1.0, 1.0, 40)
+    problem = prepare(x, y, loss=Squared(1.0), regularisation=0.0, data_norm=1.0)
+    with pytest.raises(InvalidArgument, match="clip_norm"):
+        NoisyDescent(3).run(problem, 1.0, Adjacency.REPLACE_ONE, source_for(0))
+    clipped = NoisyDescent(3, clip_norm=0.5).run(problem, 1.0, Adjacency.REPLACE_ONE, source_for(0))
+    assert clipped.event == Gaussian(1.0, Adjacency.REPLACE_ONE) * 3

@@ -129,3 +129,9 @@ def test_numbers_within_a_trace_are_the_nearest_ones(values):
     start = np.full(values.size, 0.1)
     slow = minimize(lambda z: np.sum((z - values) ** 2), start, bounds=[(0, None)] * values.size, constraints=limits)
     assert found == pytest.approx(slow.x, abs=1e-5)
+
+
+def test_labels_without_noise_need_no_correction():
+    problem = problem_of(Logistic(), RNG.integers(0, 2, 400))
+    randomizer = Randomizer(1.0, Labels(choices=2), multiplier=1.0)
+    assert not label_correction(problem, problem.numbers, randomizer).any()

@@ -186,3 +186,9 @@ def test_probabilities_sum_to_one():
     assert probabilities(Logistic(), np.array([[0.0]])).tolist() == [[0.5, 0.5]]
     with pytest.raises(InvalidArgument, match="no probabilities"):
         probabilities(SmoothHinge(), np.zeros((1, 1)))
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_a_column_of_targets_is_read_like_a_row_of_them(loss):
+    targets = np.asarray(targets_for(loss, 6, np.random.default_rng(0)))
+    assert np.array_equal(loss.encode(targets[:, None]), loss.encode(targets))

@@ -226,3 +226,8 @@ def test_a_budget_below_the_determinant_is_refused():
         with pytest.raises(InvalidArgument, match="The determinant alone costs epsilon"):
             ask()
     assert setting.delta(1.0, 1e9) == 1.0
+
+
+def test_with_very_much_noise_only_the_determinant_costs():
+    setting = Setting(Logistic(), 1.0, 5.0)
+    assert setting.epsilon(1e-5, std=1e9) == setting.determinant_cost()

@@ -7,6 +7,7 @@ import pytest
 
 import tacit.erm
 import tacit.methods
+from tacit.errors import InvalidArgument
 
 
 @pytest.mark.slow
@@ -36,3 +37,11 @@ def test_methods_for_linear_models_load_without_torch_in_either_order(name, firs
 def test_a_misspelt_method_is_an_attribute_error():
     with pytest.raises(AttributeError, match=r"'tacit\.methods' has no attribute 'dpsdg'"):
         tacit.methods.dpsdg  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["output", "objective", "gradient"])
+def test_methods_for_linear_models_refuse_a_network(name):
+    method = getattr(tacit.methods, f"{name}_perturbation")
+    settings = {"regularisation": 0.1, "data_norm": 1.0, "epsilon": 1.0, "delta": 1e-5}
+    with pytest.raises(InvalidArgument, match="takes no module"):
+        method([[1.0]], [1.0], loss=tacit.erm.Logistic(), **settings, module=object())

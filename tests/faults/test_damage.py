@@ -18,7 +18,7 @@ from tacit import methods
 from tacit.accounting import EpsilonDelta, Gaussian, Laplace, StudentT, curve, from_json
 from tacit.accounting.events import Event
 from tacit.errors import CannotResume, TacitError
-from tacit.training import checkpoint
+from tacit.training.folder import RUN, _hash, read_checkpoint
 from tacit.training.journal import lost_steps
 
 N, STEPS = 40, 8
@@ -87,7 +87,7 @@ def test_a_damaged_save_is_refused_or_says_the_same(folder, original, data):
     whole = (original / "run.safetensors").read_bytes()
     (folder / "run.safetensors").write_bytes(spoilt(data, whole))
     with suppress(CannotResume):
-        assert torch.equal(checkpoint.read(folder)["model"]["weight"], checkpoint.read(original)["model"]["weight"])
+        assert torch.equal(read_checkpoint(folder)["model"]["weight"], read_checkpoint(original)["model"]["weight"])
 
 
 @pytest.mark.parametrize("place", [0.02, 0.5, 0.999])
@@ -158,7 +158,7 @@ def test_a_folder_in_place_of_the_save_is_refused(folder):
 def forged(folder, tree) -> None:
     """A save with a right hash that tacit did not write."""
     header = json.dumps({"version": 1, "tree": tree})
-    metadata = {"tacit": header, "sha256": checkpoint._hash(header, {})}
+    metadata = {"tacit": header, "sha256": _hash(header, {})}
     save_file({}, folder / "run.safetensors", metadata=metadata)
 
 
@@ -182,7 +182,7 @@ TREES = st.recursive(
 def test_a_forged_save_is_refused(folder, tree):
     forged(folder, tree)
     with pytest.raises(CannotResume):
-        checkpoint.read(folder, needs=checkpoint.RUN)
+        read_checkpoint(folder, needs=RUN)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_forged_save_is_refused(folder, tree):
 def test_a_forged_save_loads_nothing_but_values(folder, name):
     forged(folder, {"$": "stage", "class": name, "settings": {"$": "dict", "pairs": []}})
     with pytest.raises(CannotResume):
-        checkpoint.read(folder)
+        read_checkpoint(folder)
 
 
 def test_a_save_of_another_version_is_refused(folder):

@@ -15,7 +15,7 @@ import torch
 from tacit.accounting import Gaussian
 from tacit.errors import TacitError
 from tacit.ledger import Block, Course, Ledger, Reservation
-from tacit.training import checkpoint
+from tacit.training.folder import read_checkpoint, write_checkpoint
 from tacit.training.journal import Journal, lost_steps
 
 SCRIPT = Path(__file__).parents[1] / "support" / "fill_disk.py"
@@ -34,10 +34,10 @@ def files_of_at_most(size: int):
 
 
 def test_a_save_that_does_not_fit_leaves_the_one_before_it(tmp_path):
-    checkpoint.write(tmp_path, {"weights": torch.zeros(10)})
+    write_checkpoint(tmp_path, {"weights": torch.zeros(10)})
     with files_of_at_most(10_000), pytest.raises(OSError, match="File too large"):
-        checkpoint.write(tmp_path, {"weights": torch.ones(10_000)})
-    assert torch.equal(checkpoint.read(tmp_path)["weights"], torch.zeros(10))
+        write_checkpoint(tmp_path, {"weights": torch.ones(10_000)})
+    assert torch.equal(read_checkpoint(tmp_path)["weights"], torch.zeros(10))
     assert [path.name for path in tmp_path.iterdir()] == ["run.safetensors"]
 
 

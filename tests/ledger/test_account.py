@@ -13,6 +13,7 @@ from tacit.accounting import (
     Gaussian,
     Laplace,
     RandomizedResponse,
+    ShuffledReports,
     Unproven,
     curve,
     gdp,
@@ -214,3 +215,18 @@ def test_what_is_far_too_much_is_never_asked_for():
     asked = []
     assert largest(lambda n: asked.append(n) or n <= 9, 0, 10**6) == 9
     assert max(asked) < 20
+
+
+def test_composed_and_unproven_releases_are_restated_part_by_part():
+    unproven = Unproven("(1, 1e-5)-DP", "nobody has proven it")
+    restated = restate(Gaussian(2.0) + unproven, Adjacency.REPLACE_ONE)
+    assert restated == Gaussian(1.0, Adjacency.REPLACE_ONE) + Unproven(
+        "(1, 1e-5)-DP", "nobody has proven it", Adjacency.REPLACE_ONE
+    )
+
+
+def test_shuffled_reports_are_not_restated():
+    reports = ShuffledReports(Gaussian(4.0, Adjacency.REPLACE_ONE), 100)
+    assert restate(reports, Adjacency.REPLACE_ONE) is reports
+    with pytest.raises(AdjacencyMismatch):
+        restate(reports, Adjacency.ADD_REMOVE)

@@ -12,8 +12,7 @@ from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee, Status
 from tacit.methods.dp_lssgd import VarianceRule, conditions_hold, dp_lssgd
 from tacit.stages.post import LaplacianSmoothing
-from tacit.training.plan import Plan
-from tacit.training.spending import Spent, make_guarantee
+from tacit.training.plan import Plan, Spent, make_guarantee
 
 POISSON = Poisson(lot_size=128, population=50_000)
 STEPS = 2000

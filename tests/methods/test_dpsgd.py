@@ -10,7 +10,7 @@ from tacit import Budget, Poisson, PrivateRun, methods
 from tacit.accounting import Gaussian, curve, multiplier_for
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
-from tacit.stages.bounds import Clip, Counted
+from tacit.stages.bounds import Clip, Counted, NormalisedClip
 from tacit.training.plan import Plan
 
 POISSON = Poisson(lot_size=256, population=60_000)
@@ -112,3 +112,16 @@ def test_every_method_by_name_takes_a_clip_norm_a_multiplier_and_a_mode():
             assert mechanism.method.mode == mode
             assert name in mechanism.method.name
             assert mechanism.noise.multiplier is None
+
+
+@pytest.mark.parametrize(
+    ("clipping", "bound"),
+    [("flat", Clip(0.5)), ("per_layer", Clip(0.5, per_layer=True)), ("normalised", NormalisedClip(0.5))],
+)
+def test_the_choice_of_clipping_sets_the_bound(clipping, bound):
+    assert methods.dpsgd(0.5, 1.0, clipping=clipping).bound == bound
+
+
+def test_an_unknown_clipping_is_refused_with_all_that_are_known():
+    with pytest.raises(InvalidArgument, match="'flat', 'per_layer', 'normalised', 'quantile'"):
+        methods.dpsgd(0.5, 1.0, clipping="none")

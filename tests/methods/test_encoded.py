@@ -20,8 +20,7 @@ from tacit.stages.bounds import DrawnVectors, Encode, GivenVectors, Profile
 from tacit.stages.noise import BoxNoise, Normal, StudentT, list_families
 from tacit.stages.noise.product import product_event
 from tacit.stages.post import KSDenoise
-from tacit.training.plan import Plan
-from tacit.training.spending import Spent, make_guarantee
+from tacit.training.plan import Plan, Spent, make_guarantee
 
 POISSON = Poisson(lot_size=256, population=60_000)
 PAIR = GivenVectors(((0.6, 0.8),))

@@ -14,7 +14,7 @@ from support.guesses import guesses, neighbours, shown
 from support.report_folders import comparison_of, run_command, trained
 from tacit.datasets import Bounds, load_table
 from tacit.ledger import is_secret_salt, salted_fingerprint
-from tacit.workflows.settings import Settings
+from tacit.workflows.saved import read_settings
 
 SEED = 7
 BOUNDS = """
@@ -113,7 +113,7 @@ def as_it_was(seeded: Path, folder: Path) -> str:
     settings["salt"] = hashlib.sha256(f"salt {SEED}".encode()).hexdigest()[:32]
     (folder / "settings.json").write_text(json.dumps(settings))
     metrics = json.loads((folder / "metrics.json").read_text())
-    told = salted_fingerprint(settings["salt"], *Settings.read(folder).load().train)
+    told = salted_fingerprint(settings["salt"], *read_settings(folder).load().train)
     metrics["data"]["fingerprint"] = told
     (folder / "metrics.json").write_text(json.dumps(metrics))
     return told
@@ -130,7 +130,7 @@ def test_two_runs_from_one_seed_have_secrets_of_their_own(seeded, tmp_path):
 @pytest.mark.slow
 def test_the_owner_can_show_which_data_a_fingerprint_is_of(seeded):
     twin = json.loads((seeded / "report.json").read_text())
-    settings = Settings.read(seeded)
+    settings = read_settings(seeded)
     assert twin["data"]["fingerprint"] == salted_fingerprint(settings.salt, *settings.load().train)
     assert "a secret that stays in the run's folder" in twin["data"]["fingerprint_in_words"]
 
@@ -149,4 +149,4 @@ def test_nor_is_it_written_again_when_the_run_is_resumed(seeded, tmp_path):
     told = as_it_was(seeded, tmp_path / "old")
     run_command(f"train --resume {tmp_path / 'old'}")
     assert told not in (tmp_path / "old" / "metrics.json").read_text()
-    assert Settings.read(tmp_path / "old").salt is None
+    assert read_settings(tmp_path / "old").salt is None

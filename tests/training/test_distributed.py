@@ -40,7 +40,7 @@ def test_over_several_processes(done, case):
 
 
 def documented_script():
-    page = (TESTS.parent / "docs" / "distributed.md").read_text(encoding="utf-8")
+    page = (TESTS.parent / "docs" / "guides" / "distributed.md").read_text(encoding="utf-8")
     return re.search(r"^```py\n(# train\.py\n.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
 
 

@@ -288,7 +288,7 @@ def test_a_save_that_breaks_off_leaves_the_old_one(tmp_path, monkeypatch):
     first.go(3)
     first.save(tmp_path)
     first.go(6)
-    monkeypatch.setattr("tacit.training.checkpoint.save", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("tacit.training.folder.save", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         first.save(tmp_path)
     assert Training.resumed(tmp_path).run.step == 3
@@ -323,16 +323,16 @@ def test_stages_of_the_users_own_are_vouched_for(tmp_path):
 
 
 def test_nothing_but_values_of_tacit_is_loaded(tmp_path):
-    from tacit.training import checkpoint
+    from tacit.training.folder import _class
 
     for name in (
         "os:system",
-        "tacit.training.checkpoint:write",
+        "tacit.training.folder:write_checkpoint",
         "tacit.training.run:PrivateRun",
         "tacit.errors:TacitError",
     ):
         with pytest.raises(CannotResume, match="not part of tacit"):
-            checkpoint._class(name, {})
+            _class(name, {})
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
@@ -356,10 +356,10 @@ def test_a_forgotten_optimizer_is_refused(tmp_path):
 
 
 def test_what_cannot_be_saved_is_named(tmp_path):
-    from tacit.training import checkpoint
+    from tacit.training.folder import write_checkpoint
 
     with pytest.raises(InvalidArgument, match="A set at '/odd'"):
-        checkpoint.write(tmp_path, {"odd": {1, 2}})
+        write_checkpoint(tmp_path, {"odd": {1, 2}})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tacit.audit.membership import scores
-from tacit.training import checkpoint
+from tacit.training.folder import read_checkpoint
 from tacit.workflows.audit_target import load_target
 from tacit.workflows.descent import Descent
 
@@ -35,7 +35,7 @@ def equal(model, weights):
 def test_the_model_that_is_attacked_is_the_one_that_is_handed_out(averaged, tmp_path):
     subject, handed_out = load_target(tmp_path / "mean", None), load_file(tmp_path / "mean" / "model.safetensors")
     assert equal(subject.model, handed_out)
-    raw = checkpoint.read(tmp_path / "mean")["model"]
+    raw = read_checkpoint(tmp_path / "mean")["model"]
     assert not equal(subject.model, raw)
     # By the weights of the last step, members would be told from others by other scores.
     last = copy.deepcopy(subject.model)
@@ -48,7 +48,7 @@ def test_of_a_run_that_was_stopped_the_mean_so_far_is_attacked(run_cli, tmp_path
     line = "train digits --model mlp --multiplier 4 --steps 8 --averaging 0.9 --seed 7"
     interrupted_at(step=5)
     assert run_cli(f"{line} --out stopped").code == 130
-    subject, tree = load_target(tmp_path / "stopped", None), checkpoint.read(tmp_path / "stopped")
+    subject, tree = load_target(tmp_path / "stopped", None), read_checkpoint(tmp_path / "stopped")
     mean = {name.removeprefix("module."): value for name, value in tree["scheduler"].items() if "." in name}
     assert equal(subject.model, mean)
     assert not equal(subject.model, tree["model"])

@@ -86,13 +86,13 @@ def test_it_stops_where_examples_that_were_left_out_are_told_best():
     """Labels that are chance: whoever goes on learns them by heart, and is soon worse on the others."""
     torch.manual_seed(0)
     inputs, labels = torch.randn(60, 40), torch.randint(2, (60,))
-    assert plain(inputs, labels).epochs() <= 3
-    assert plain(inputs[:, :2], (inputs[:, 0] > 0).long()).epochs() > 20
+    assert plain(inputs, labels).find_epochs() <= 3
+    assert plain(inputs[:, :2], (inputs[:, 0] > 0).long()).find_epochs() > 20
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_hardly_any_examples_are_no_error(count):
-    model = plain(torch.ones(count, 2), torch.ones(count).long()).trained()
+    model = plain(torch.ones(count, 2), torch.ones(count).long()).fit()
     assert all(torch.isfinite(one).all() for one in model.parameters())
 
 

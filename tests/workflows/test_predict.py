@@ -11,9 +11,8 @@ from sklearn import datasets as published
 import tacit
 from support.published_files import write_published
 from tacit.datasets import Number, load
-from tacit.datasets._data import is_test_row
-from tacit.datasets._forms import Form, form_of
-from tacit.datasets._raw import read_raw
+from tacit.datasets._data import Form, form_of, is_test_row
+from tacit.datasets._own import read_raw
 from tacit.errors import InvalidArgument
 from tacit.training.folder import RunFolder
 from tacit.workflows.train import TrainedRun

@@ -154,7 +154,7 @@ def test_ctrl_c_while_training_saves_says_what_was_spent_and_keeps_the_rest_rese
     recipe = auto("table", population=119, epsilon=5, delta=1e-5)
     preparation, step = recipe.noise(5, 1e-5)
     spent = curve(Gaussian(preparation) * 2 + Gaussian(step).sampled(recipe.rate) * 100).epsilon(1e-5)
-    assert f"Spent so far: epsilon {up(spent, 4)} of 5.0000 at delta 1e-05" in done.err
+    assert f"Spent so far: epsilon {up(spent, 4)} of 5 at delta 1e-05" in done.err
     # What is in the folder says what was spent, the preparation included.
     saved = Guarantee.from_json((tmp_path / "run" / "guarantee.json").read_text())
     assert saved.epsilon(1e-5) == pytest.approx(spent, rel=1e-6)

@@ -106,7 +106,7 @@ class ManyRuns:
     ) -> Finding:
         """Train on both data sets, and tell them apart."""
         count = _validate.count("runs", self.runs, at_least=16)
-        worlds = self._worlds(data)
+        worlds = self._make_worlds(data)
         vector = self.features or released_numbers
         with runs_in(self.folder, self.workers, self.seed) as runs:
             _keep_settings(runs.folder, {"runs": count, "seed": self.seed}, worlds)
@@ -122,12 +122,12 @@ class ManyRuns:
             result.gaussian,
             None if proven is None else result.contradicts,
             error_points(members[:, result.column], others[:, result.column]),
-            _many_notes((members, others), judged - judged // 3, confidence),
+            _describe_runs((members, others), judged - judged // 3, confidence),
         )
 
-    def _worlds(self, data: Data) -> tuple[Data, Data]:
+    def _make_worlds(self, data: Data) -> tuple[Data, Data]:
         """With the example, and without it."""
-        one = _unusual_example(data) if self.example is None else self.example
+        one = _pick_unusual_example(data) if self.example is None else self.example
         more = tuple(
             np.concatenate([np.asarray(value, dtype=whole.dtype)[None], whole])
             for value, whole in zip(one, data, strict=True)
@@ -182,7 +182,7 @@ def _keep_settings(folder: Path, settings: Mapping[str, Any], worlds: tuple[Data
         raise InvalidArgument(f"{folder} holds the runs of another audit. Choose another folder, or empty this one.")
 
 
-def _many_notes(scores: tuple[NDArray[np.float64], ...], judged: int, confidence: float) -> tuple[str, ...]:
+def _describe_runs(scores: tuple[NDArray[np.float64], ...], judged: int, confidence: float) -> tuple[str, ...]:
     most = math.log(judged / -math.log((1 - confidence) / 2))
     notes = [f"{judged:,} judged runs per data set can show no epsilon above {most:.2f} without assuming a shape."]
     if any(not np.ptp(side, axis=0).any() for side in scores):
@@ -193,7 +193,7 @@ def _many_notes(scores: tuple[NDArray[np.float64], ...], judged: int, confidence
     return tuple(notes)
 
 
-def _unusual_example(data: Data) -> tuple[Any, Any]:
+def _pick_unusual_example(data: Data) -> tuple[Any, Any]:
     """The longest input with another example's target."""
     inputs, targets = data
     longest = int(np.argmax(np.linalg.norm(inputs.reshape(len(inputs), -1).astype(np.float64), axis=1)))
@@ -209,25 +209,25 @@ def released_numbers(released: Any) -> NDArray[np.float64]:
 
     Numbers that are not finite become huge: a training that diverged is visible to an attacker, too.
     """
-    flat = np.concatenate([np.zeros(0), *(np.ravel(part) for part in _arrays(released))]).astype(np.float64)
+    flat = np.concatenate([np.zeros(0), *(np.ravel(part) for part in _list_arrays(released))]).astype(np.float64)
     if flat.size == 0:
         raise InvalidArgument(f"train returned {type(released).__name__}, which holds no numbers. Give features=.")
     flat = np.nan_to_num(flat, nan=_HUGE, posinf=_HUGE, neginf=-_HUGE)
     return np.append(flat, 0.5 * math.log(float(np.mean(flat**2)) + 1e-300))
 
 
-def _arrays(released: Any) -> list[NDArray[Any]]:
+def _list_arrays(released: Any) -> list[NDArray[Any]]:
     if isinstance(released, nn.Module):
         # Buffers too: running statistics are released like weights, and have no noise.
-        return _arrays(released.state_dict())
+        return _list_arrays(released.state_dict())
     if isinstance(released, Tensor):
         # Numpy has no bfloat16.
         values = released.detach().cpu()
         return [(values.double() if values.is_floating_point() else values).numpy()]
     if isinstance(released, Mapping):
-        return [part for value in released.values() for part in _arrays(value)]
+        return [part for value in released.values() for part in _list_arrays(value)]
     if isinstance(released, (list, tuple)):
-        return [part for value in released for part in _arrays(value)]
+        return [part for value in released for part in _list_arrays(value)]
     if isinstance(released, (np.ndarray, float, int, np.generic)):
         return [np.asarray(released)]
     fitted = [getattr(released, name) for name in ("coef_", "intercept_") if hasattr(released, name)]
@@ -295,10 +295,12 @@ def audit(
     >>> str(report.verdict), report.finding.bound.epsilon > 2
     ('claim broken', True)
     """
-    inputs, targets = (np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in _pair(data))
+    inputs, targets = (
+        np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in _check_pair(data)
+    )
     delta, confidence = _validate.open_unit("delta", delta), _validate.open_unit("confidence", confidence)
     claimed = None if claim is None else _validate.non_negative("claim", claim)
-    curve = _curve(proven)
+    curve = _find_curve(proven)
     found = (attack or Canaries()).attack(train, (inputs, targets), delta=delta, confidence=confidence, proven=curve)
     return AuditReport(found, claimed, math.inf if curve is None else curve.epsilon(delta), curve)
 
@@ -318,7 +320,7 @@ def record_audit(guarantee: Guarantee, report: AuditReport) -> Guarantee:
     return guarantee.with_finding(AUDIT, f"{said} {doubt}", is_error=True)
 
 
-def _pair(data: Any) -> tuple[Any, Any]:
+def _check_pair(data: Any) -> tuple[Any, Any]:
     if not isinstance(data, (tuple, list)) or len(data) != 2 or len(data[0]) != len(data[1]):
         raise InvalidArgument(
             "data must be a pair (inputs, targets) of arrays or tensors with the same number of rows."
@@ -326,7 +328,7 @@ def _pair(data: Any) -> tuple[Any, Any]:
     return data[0], data[1]
 
 
-def _curve(proven: Guarantee | PrivacyCurve | None) -> PrivacyCurve | None:
+def _find_curve(proven: Guarantee | PrivacyCurve | None) -> PrivacyCurve | None:
     if not isinstance(proven, Guarantee):
         return proven
     try:

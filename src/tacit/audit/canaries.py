@@ -301,7 +301,7 @@ class Watch:
         release = {name: cast(Tensor, parameters[name].grad) * sampling.lot_size for name in self.directions.like}
         rest = {name: value - self.added[0][name] for name, value in release.items()}
         seen = self.directions.project(rest).double().cpu().numpy()
-        width = max(_width(seen, rest), 1e-9 * abs(self.reach))
+        width = max(_measure_width(seen, rest), 1e-9 * abs(self.reach))
         shift = self.reach / width
         ratio = shift * seen / width - shift**2 / 2
         rate = sampling.lot_size / sampling.population
@@ -310,7 +310,7 @@ class Watch:
         self.scores += ratio
 
 
-def _width(seen: NDArray[np.float64], rest: Tensors) -> float:
+def _measure_width(seen: NDArray[np.float64], rest: Tensors) -> float:
     """The standard deviation of the noise along a random direction.
 
     Estimated by the root mean square over all parameters. The median over the canaries' directions has an error of a

@@ -121,23 +121,23 @@ def is_refuted(guesses: Guesses, tradeoff: Callable[[float], float], confidence:
 def curve_epsilon(guesses: Guesses, *, delta: float, confidence: float) -> float:
     """The largest epsilon refuted at `delta`, by the trade-off curve of (epsilon, delta)-privacy. Assumes nothing."""
 
-    def refuted(epsilon: float) -> bool:
+    def rejects(epsilon: float) -> bool:
         growth = math.exp(epsilon)
         return is_refuted(
             guesses, lambda alpha: max(0.0, 1 - delta - growth * alpha, (1 - delta - alpha) / growth), confidence
         )
 
-    return _largest(refuted, _MOST_EPSILON)
+    return _largest(rejects, _MOST_EPSILON)
 
 
 def curve_mu(guesses: Guesses, *, confidence: float) -> float:
     """The largest mu of Gaussian DP that is refuted."""
 
-    def refuted(mu: float) -> bool:
+    def rejects(mu: float) -> bool:
         # Scalar functions, because this is called a thousand times with one value.
         return is_refuted(guesses, lambda alpha: float(special.ndtr(special.ndtri(1 - alpha) - mu)), confidence)
 
-    return _largest(refuted, _MOST_MU)
+    return _largest(rejects, _MOST_MU)
 
 
 def refutes(guesses: Guesses, proven: PrivacyCurve, confidence: float) -> bool:
@@ -190,31 +190,31 @@ def one_run(
     guesses = guess(scores, included, share)
     mu = curve_mu(guesses, confidence=confidence)
 
-    def measured(epsilon: float, assuming: str = "") -> LowerBound:
+    def make_bound(epsilon: float, assuming: str = "") -> LowerBound:
         return LowerBound(epsilon, delta, confidence, Kind.SIMULATED, assuming=assuming)
 
-    counted = measured(curve_epsilon(guesses, delta=delta, confidence=confidence))
+    counted = make_bound(curve_epsilon(guesses, delta=delta, confidence=confidence))
     is_weighted = log_odds and can_weight(guesses.canaries, delta=delta, confidence=confidence)
     return OneRun(
         guesses,
-        measured(weighted_epsilon(scores, included, delta=delta, confidence=confidence)) if is_weighted else counted,
+        make_bound(weighted_epsilon(scores, included, delta=delta, confidence=confidence)) if is_weighted else counted,
         counted,
-        measured(steinke_epsilon(guesses, delta=delta, confidence=confidence)),
-        measured(gdp.epsilon(delta, mu) if mu > 0 else 0.0, GAUSSIAN_SHAPE),
+        make_bound(steinke_epsilon(guesses, delta=delta, confidence=confidence)),
+        make_bound(gdp.epsilon(delta, mu) if mu > 0 else 0.0, GAUSSIAN_SHAPE),
         None if proven is None else refutes(guesses, proven, confidence),
     )
 
 
-def _largest(refuted: Callable[[float], bool], most: float) -> float:
+def _largest(rejects: Callable[[float], bool], most: float) -> float:
     """The largest refuted value below `most`; if a value is refuted, so are all smaller ones."""
-    if not refuted(0.0):
+    if not rejects(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    while high < most and refuted(high):
+    while high < most and rejects(high):
         low, high = high, 2 * high
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
+        low, high = (middle, high) if rejects(middle) else (low, middle)
     return low
 
 

@@ -42,11 +42,11 @@ def scores(model: nn.Module, loss: Loss, data: Any, name: ScoreName = "loss") ->
     """
     if name not in SCORES:
         raise InvalidArgument(f"A score is one of {', '.join(map(repr, SCORES))}. Got {name!r}.")
-    found = [_piece_scores(model, loss, inputs, targets, name) for inputs, targets in _pieces(model, data)]
+    found = [_score_piece(model, loss, inputs, targets, name) for inputs, targets in _iterate_pieces(model, data)]
     return np.concatenate(found) if found else np.zeros(0)
 
 
-def _pieces(model: nn.Module, data: Any) -> Iterator[tuple[Any, Any]]:
+def _iterate_pieces(model: nn.Module, data: Any) -> Iterator[tuple[Any, Any]]:
     first = next(model.parameters())
     examples = examples_from(data, workers=0, dtype=first.dtype)
     rows = np.arange(len(examples), dtype=np.int64)
@@ -54,9 +54,9 @@ def _pieces(model: nn.Module, data: Any) -> Iterator[tuple[Any, Any]]:
         yield on_device(piece, first.device)
 
 
-def _piece_scores(model: nn.Module, loss: Loss, inputs: Any, targets: Any, name: ScoreName) -> Floats:
+def _score_piece(model: nn.Module, loss: Loss, inputs: Any, targets: Any, name: ScoreName) -> Floats:
     if name == "gradient norm":
-        return _numbers(-per_example_gradients(model, loss, inputs, targets).norms())
+        return _to_numbers(-per_example_gradients(model, loss, inputs, targets).norms())
     was_training = model.training
     model.eval()
     try:
@@ -64,26 +64,26 @@ def _piece_scores(model: nn.Module, loss: Loss, inputs: Any, targets: Any, name:
             outputs = model(inputs)
             if name == "loss" and loss is F.cross_entropy and outputs.is_floating_point():
                 # In single precision the loss of every confident prediction is rounded to zero.
-                return _numbers(-F.cross_entropy(outputs.double(), targets, reduction="none"))
+                return _to_numbers(-F.cross_entropy(outputs.double(), targets, reduction="none"))
             if name == "loss":
-                return _numbers(-per_example_losses(loss, outputs, targets, len(targets)))
-            return _class_scores(outputs, targets, name)
+                return _to_numbers(-per_example_losses(loss, outputs, targets, len(targets)))
+            return _score_classes(outputs, targets, name)
     finally:
         model.train(was_training)
 
 
-def _class_scores(outputs: Tensor, targets: Tensor, name: ScoreName) -> Floats:
+def _score_classes(outputs: Tensor, targets: Tensor, name: ScoreName) -> Floats:
     if outputs.dim() != 2 or targets.is_floating_point() or targets.dim() != 1:
         raise InvalidArgument(f"The score {name!r} needs one logit per class and a whole number as target.")
     logs = F.log_softmax(outputs.double(), dim=1)
     if name == "entropy":
-        return _numbers((logs.exp() * logs).sum(1))
+        return _to_numbers((logs.exp() * logs).sum(1))
     right = logs.gather(1, targets[:, None]).squeeze(1)
     others = logs.scatter(1, targets[:, None], -math.inf).logsumexp(1)
-    return _numbers((right - others).clamp(-1e3, 1e3))
+    return _to_numbers((right - others).clamp(-1e3, 1e3))
 
 
-def _numbers(values: Tensor) -> Floats:
+def _to_numbers(values: Tensor) -> Floats:
     # A score that is not finite does not indicate a member.
     numbers: Floats = values.detach().double().cpu().numpy()
     return np.nan_to_num(numbers, nan=-1e30, posinf=1e30, neginf=-1e30)
@@ -133,7 +133,7 @@ class Shadows:
         (inside, wide_inside), (outside, wide_outside) = (
             _fit_normal(self.scores, side) for side in (self.inside, ~self.inside)
         )
-        ratio = _log_normal(target, inside, wide_inside) - _log_normal(target, outside, wide_outside)
+        ratio = _find_log_density(target, inside, wide_inside) - _find_log_density(target, outside, wide_outside)
         return np.nan_to_num(ratio, nan=0.0)
 
 
@@ -149,7 +149,7 @@ def _fit_normal(values: Floats, chosen: NDArray[np.bool_]) -> tuple[Floats, Floa
         return mean, np.sqrt(np.maximum(square / (count - 1), 1e-12))
 
 
-def _log_normal(values: Floats, mean: Floats, deviation: Floats) -> Floats:
+def _find_log_density(values: Floats, mean: Floats, deviation: Floats) -> Floats:
     return np.asarray(-0.5 * ((values - mean) / deviation) ** 2 - np.log(deviation))
 
 
@@ -184,12 +184,12 @@ def train_shadows(
     results and the halves: an interrupted call resumes with the same ones.
     """
     count = _validate.count("count", count, at_least=2)
-    coins = _coins(runs, count, len(data[1]))
+    coins = _draw_coins(runs, count, len(data[1]))
     paths = runs.results("shadow-models", _ShadowJob(train, loss, data, coins, name), count)
     return Shadows(load_results(paths), coins)
 
 
-def _coins(runs: Runs, count: int, examples: int) -> NDArray[np.bool_]:
+def _draw_coins(runs: Runs, count: int, examples: int) -> NDArray[np.bool_]:
     runs.folder.mkdir(parents=True, exist_ok=True)
     path = runs.folder / "shadow-coins.npy"
     if path.exists():

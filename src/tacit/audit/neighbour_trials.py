@@ -48,13 +48,13 @@ class Released:
 
     def distances(self, other: Released) -> Tensor:
         """The distance between the sums of each step."""
-        return _distances(self.sums, other.sums)
+        return _measure_distances(self.sums, other.sums)
 
     def is_same_release(self, other: Released) -> bool:
         """Whether the first steps differ by no more than rounding and the noise of two seeds."""
         first, second = self.sums[:1], other.sums[:1]
         noise = 4 * _MULTIPLIER * math.sqrt(2 * first.shape[1])
-        return bool((_distances(first, second) <= noise + 1e-5 * (1 + _lengths(first))).all())
+        return bool((_measure_distances(first, second) <= noise + 1e-5 * (1 + _measure_lengths(first))).all())
 
     def drew_as_many(self, other: Released) -> bool:
         """Whether both runs drew as many random numbers in every step."""
@@ -106,10 +106,10 @@ class Trial:
                 # Every step starts from its own seed, however many numbers the step before drew.
                 seed_generators(self.seed, lot.step, salt)
                 run.backward(lot)
-                sums.append(_gradient(model) * (self.size / self.clip_norm))
+                sums.append(_join_gradients(model) * (self.size / self.clip_norm))
                 drawn.append(torch.get_rng_state())
                 optimizer.step()
-            left = _states(model, "") | (_states(loss, "loss.") if isinstance(loss, nn.Module) else {})
+            left = _list_states(model, "") | (_list_states(loss, "loss.") if isinstance(loss, nn.Module) else {})
             return Released(_stack(sums), left, torch.stack(drawn))
 
 
@@ -120,7 +120,7 @@ def vary_rows(trial: Trial, rows: Any, examples: int, *, is_random: bool) -> Ite
         for example in chosen:
             yield "removed", example, _select(rows, [at for at in range(trial.size) if at != example])
     for example in chosen:
-        spoilt = _with_nan(rows, example)
+        spoilt = _spoil_example(rows, example)
         if spoilt is not None and (is_ignored := _is_ignored(trial, spoilt, example)) is not None:
             yield ("made NaN" if is_ignored else "replaced"), example, spoilt
         elif is_random and trial.size > 1:
@@ -135,10 +135,10 @@ def _is_ignored(trial: Trial, rows: Any, example: int) -> bool | None:
         return True
     except Exception:
         return None
-    return bool((_lengths(alone) < TOLERANCE).all())
+    return bool((_measure_lengths(alone) < TOLERANCE).all())
 
 
-def _gradient(model: nn.Module) -> Tensor:
+def _join_gradients(model: nn.Module) -> Tensor:
     found = [p.grad.detach().double().flatten() for p in model.parameters() if p.grad is not None]
     return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
 
@@ -149,17 +149,17 @@ def _stack(sums: list[Tensor]) -> Tensor:
     return torch.stack([nn.functional.pad(each, (0, width - len(each))) for each in sums])
 
 
-def _distances(one: Tensor, other: Tensor) -> Tensor:
+def _measure_distances(one: Tensor, other: Tensor) -> Tensor:
     if one.shape != other.shape:
         return torch.full((len(one),), math.inf, dtype=torch.float64)
-    return _lengths(one - other)
+    return _measure_lengths(one - other)
 
 
-def _lengths(rows: Tensor) -> Tensor:
+def _measure_lengths(rows: Tensor) -> Tensor:
     return torch.nan_to_num(rows.norm(dim=1), nan=math.inf)
 
 
-def _states(root: nn.Module, prefix: str) -> dict[str, Any]:
+def _list_states(root: nn.Module, prefix: str) -> dict[str, Any]:
     """Every parameter, buffer and attribute of a module, by name."""
     found: dict[str, Any] = {}
     own = vars(nn.Module()).keys()
@@ -207,7 +207,7 @@ def _is_same_tensor(one: Tensor, other: Tensor) -> bool:
 def as_rows(data: Any, most: int) -> Any:
     """The data as a pair of trees of tensors; of a data set, the first `most` examples."""
     if isinstance(data, (tuple, list)) and len(data) == 2:
-        return _map(data, lambda tensor: tensor)
+        return _map_tree(data, lambda tensor: tensor)
     if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         raise InvalidArgument(
             "data must be a pair (inputs, targets) of tensors or arrays, or a data set with a length."
@@ -223,7 +223,7 @@ def draw_rows(rows: Any, size: int, seed: int) -> Any:
     return _select(rows, np.random.default_rng([seed, size]).permutation(count)[:size].tolist())
 
 
-def _map(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def _map_tree(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, np.ndarray):
         # Single precision, like the weights of most models.
         tensor = torch.from_numpy(np.array(tree))
@@ -231,17 +231,17 @@ def _map(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, dict):
-        return {key: _map(value, change) for key, value in tree.items()}
+        return {key: _map_tree(value, change) for key, value in tree.items()}
     if isinstance(tree, (tuple, list)):
-        return type(tree)(_map(value, change) for value in tree)
+        return type(tree)(_map_tree(value, change) for value in tree)
     raise InvalidArgument(f"Examples must be made of tensors or arrays. Got {type(tree).__name__}.")
 
 
 def _select(rows: Any, which: list[int]) -> Any:
-    return _map(rows, lambda tensor: tensor[torch.tensor(which, dtype=torch.int64)])
+    return _map_tree(rows, lambda tensor: tensor[torch.tensor(which, dtype=torch.int64)])
 
 
-def _with_nan(rows: Any, example: int) -> Any | None:
+def _spoil_example(rows: Any, example: int) -> Any | None:
     """The rows with every real number of one example set to NaN; None if there are no real numbers."""
 
     def spoil(tensor: Tensor) -> Tensor:
@@ -250,4 +250,4 @@ def _with_nan(rows: Any, example: int) -> Any | None:
             spoilt[example] = math.nan
         return spoilt
 
-    return _map(rows, spoil) if any(tensor.is_floating_point() for tensor in leaves(rows)) else None
+    return _map_tree(rows, spoil) if any(tensor.is_floating_point() for tensor in leaves(rows)) else None

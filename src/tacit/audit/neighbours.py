@@ -134,7 +134,7 @@ def neighbour_test(
     """
     rows = as_rows(data, max(lots))
     sizes = [size for size in lots if size <= row_count(rows)] or [row_count(rows)]
-    make = _copies(model, loss)
+    make = _make_copies(model, loss)
     found = (
         measure_movement(
             make, rows, lot=size, seed=seed, clip_norm=clip_norm, examples=examples, micro_batch=micro_batch
@@ -191,7 +191,7 @@ def measure_movement(
     return result
 
 
-def _copies(model: nn.Module | Callable[[], nn.Module], loss: Loss) -> Make:
+def _make_copies(model: nn.Module | Callable[[], nn.Module], loss: Loss) -> Make:
     if not isinstance(model, nn.Module):
         return lambda: (model(), copy.deepcopy(loss))
     try:

@@ -54,11 +54,11 @@ class Runs:
         missing = [index for index, path in enumerate(paths) if not path.exists()]
         tasks = [_Task(index, paths[index], _seed(self.seed, name, index)) for index in missing]
         with progress(name, count, count - len(missing)) as advance:
-            for _ in self._done(job, tasks):
+            for _ in self._run_tasks(job, tasks):
                 advance()
         return paths
 
-    def _done(self, job: Job, tasks: list[_Task]) -> Iterator[None]:
+    def _run_tasks(self, job: Job, tasks: list[_Task]) -> Iterator[None]:
         if self.workers == 1 or len(tasks) < 2:
             for task in tasks:
                 task.run(job)

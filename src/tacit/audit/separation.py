@@ -57,7 +57,7 @@ def roc(members: Any, others: Any, *, confidence: float = 0.95) -> Roc:
     >>> str(roc([3.0, 2.0, 4.0, 5.0], [0.0, 1.0, 2.5, 1.5]).area.value)
     '0.9375'
     """
-    members, others = _finite("members", members), _finite("others", others)
+    members, others = _check_finite("members", members), _check_finite("others", others)
     confidence = _validate.open_unit("confidence", confidence)
     cuts = np.unique(np.concatenate([members, others]))[::-1]
     found = 1 - np.searchsorted(np.sort(members), cuts, side="left") / members.size
@@ -65,7 +65,7 @@ def roc(members: Any, others: Any, *, confidence: float = 0.95) -> Roc:
     return Roc(
         np.concatenate([[0.0], alarms]),
         np.concatenate([[0.0], found]),
-        _area(members, others, confidence),
+        _find_area(members, others, confidence),
         {rate: found_at(members, others, rate, confidence) for rate in FEW_ALARMS},
         members.size,
         others.size,
@@ -91,7 +91,7 @@ def found_at(members: Floats, others: Floats, rate: float, confidence: float) ->
     return Interval(float(np.mean(members > cut)), float(low), float(high))
 
 
-def _area(members: Floats, others: Floats, confidence: float) -> Interval:
+def _find_area(members: Floats, others: Floats, confidence: float) -> Interval:
     """The area with the interval of DeLong, DeLong and Clarke-Pearson 1988, by logits, so within [0, 1]."""
     n, m = members.size, others.size
     together = stats.rankdata(np.concatenate([members, others]))
@@ -109,7 +109,7 @@ def _area(members: Floats, others: Floats, confidence: float) -> Interval:
     return Interval(area, float(special.expit(centre - reach)), float(special.expit(centre + reach)))
 
 
-def _finite(name: str, values: Any) -> Floats:
+def _check_finite(name: str, values: Any) -> Floats:
     scores = _validate.reals(name, values).ravel()
     if scores.size < 2:
         raise InvalidArgument(f"{name} must hold at least two scores. Got {scores.size}.")

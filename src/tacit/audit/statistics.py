@@ -127,7 +127,7 @@ def _choose(
     for sign in (1, -1):
         for swapped in (False, True):
             first, second = (others, members) if swapped else (members, others)
-            found, alarms = (_above(sign * side, sign * cuts) for side in (first, second))
+            found, alarms = (_count_above(sign * side, sign * cuts) for side in (first, second))
             values = objective(least_share(found, first.size, each), most_share(alarms, second.size, each))
             place = int(np.argmax(values))
             if values[place] > best:
@@ -135,7 +135,7 @@ def _choose(
     return best, chosen
 
 
-def _above(scores: Floats, cuts: Floats) -> NDArray[np.int64]:
+def _count_above(scores: Floats, cuts: Floats) -> NDArray[np.int64]:
     """The number of scores above each cut."""
     return np.asarray(scores.size - np.searchsorted(np.sort(scores), cuts, side="right"))
 
@@ -193,7 +193,7 @@ def distinguish(
     on the rest; each statement holds with `confidence` on its own. m judged runs per side can show no epsilon above
     about ln(m / 5.3) at 99 %.
     """
-    members, others = _scores("members", members), _scores("others", others)
+    members, others = _check_scores("members", members), _check_scores("others", others)
     confidence, delta = _validate.open_unit("confidence", confidence), _validate.open_unit("delta", delta)
     cut, other_cut = len(members) // 3, len(others) // 3
     choosing = members[:cut], others[:other_cut]
@@ -207,12 +207,12 @@ def distinguish(
             gdp.epsilon(delta, mu) if mu > 0 else 0.0, delta, confidence, Kind.SIMULATED, assuming=GAUSSIAN_SHAPE
         ),
         rates,
-        _excess(choosing, judged, proven, confidence),
+        _find_excess(choosing, judged, proven, confidence),
         middle.column,
     )
 
 
-def _excess(
+def _find_excess(
     choosing: tuple[Floats, Floats], judged: tuple[Floats, Floats], proven: PrivacyCurve | None, confidence: float
 ) -> float | None:
     if proven is None:
@@ -222,7 +222,7 @@ def _excess(
     return float(objective(np.array([found]), np.array([alarms]))[0])
 
 
-def _scores(name: str, values: Any) -> Floats:
+def _check_scores(name: str, values: Any) -> Floats:
     scores = _validate.reals(name, values, infinite=True)
     scores = scores.reshape(len(scores), -1) if scores.ndim else scores.reshape(1, 1)
     if len(scores) < 6:
@@ -263,7 +263,7 @@ class Discriminant:
     @staticmethod
     def fit(members: Iterable[Floats], others: Iterable[Floats]) -> Discriminant:
         """Fit to the features of runs with and without the example; one pass, one run in memory at a time."""
-        (count, mean, scatter), (other_count, other_mean, other_scatter) = _moments(members), _moments(others)
+        (count, mean, scatter), (other_count, other_mean, other_scatter) = _find_moments(members), _find_moments(others)
         pooled = (scatter + other_scatter) / max(count + other_count - 2, 1)
         variance = np.diag(pooled) if pooled.ndim == 2 else pooled
         # A coordinate without spread separates the data sets perfectly, or not at all: its variance gets a small floor.
@@ -284,7 +284,7 @@ class Discriminant:
         return np.asarray((features - self.centre) @ self.weights)
 
 
-def _moments(rows: Iterable[Floats]) -> tuple[int, Floats, Floats]:
+def _find_moments(rows: Iterable[Floats]) -> tuple[int, Floats, Floats]:
     """Number, mean and scatter (a matrix in few dimensions, else its diagonal) of rows, by Welford's recursion."""
     count, mean, scatter = 0, np.zeros(0), np.zeros(0)
     for row in rows:

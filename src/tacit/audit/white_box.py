@@ -65,6 +65,13 @@ class Training:
     micro_batch: int | None = None
     before: Event | None = None
 
+    def make_run(self, **changes: Any) -> PrivateRun:
+        """The run of this training, with other data, gradients or mechanism where they are given."""
+        same = {
+            name: getattr(self, name) for name in ("data", "mechanism", "sampling", "steps", "schedule", "micro_batch")
+        }
+        return PrivateRun(self.model, self.loss, **same | changes)
+
 
 def audit_training(
     training: Training,
@@ -85,11 +92,13 @@ def audit_training(
     """
     delta = _validate.open_unit("delta", delta)
     kept = _AuditFolder(folder, canaries, training.steps, seed)
-    game = CanaryGame.draw(training.model, training.data, count=canaries, length=_length(training), seed=kept.game_seed)
+    game = CanaryGame.draw(
+        training.model, training.data, count=canaries, length=_choose_length(training), seed=kept.game_seed
+    )
     optimizer = training.optimizer(training.model)
     run, watch = kept.begin(training, game, optimizer)
     _make_steps(run, watch, optimizer, kept, is_stopped)
-    proven = _proven(run, training.before)
+    proven = _find_proven_curve(run, training.before)
     settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "share": share, "proven": proven}
     result = one_run(watch.scores, game.included, log_odds=True, **settings)
     scores = watch.scores
@@ -128,14 +137,14 @@ def _warn_if_crowded(run: PrivateRun, canaries: int) -> tuple[str, ...]:
     return (f"{canaries:,} canaries hide each other in a model of {size:,} parameters: {best:,} or fewer show more.",)
 
 
-def _length(training: Training) -> float:
+def _choose_length(training: Training) -> float:
     like = {name: value.detach() for name, value in training.model.named_parameters() if value.requires_grad}
     mechanism = training.mechanism
     bounded = mechanism.sum(NoGradients(like), mechanism.init(like, training.sampling.lot_size))
     return _LENGTH * (bounded.sensitivity if math.isfinite(bounded.sensitivity) else 1.0)
 
 
-def _proven(run: PrivateRun, before: Event | None) -> PrivacyCurve | None:
+def _find_proven_curve(run: PrivateRun, before: Event | None) -> PrivacyCurve | None:
     event = run.guarantee().event
     try:
         return curve(event if before is None else before + event)
@@ -199,18 +208,8 @@ class _AuditFolder:
             except CannotResume:
                 # Stopped between the two files, or damaged: the audit starts again, because nothing was released.
                 pass
-        run = PrivateRun(
-            training.model,
-            training.loss,
-            data=game.data,
-            mechanism=game.record_bound(training.mechanism),
-            sampling=training.sampling,
-            steps=training.steps,
-            schedule=training.schedule,
-            micro_batch=training.micro_batch,
-            seed=self._seed,
-            gradients=game.gradients,
-        )
+        mechanism = game.record_bound(training.mechanism)
+        run = training.make_run(data=game.data, mechanism=mechanism, gradients=game.gradients, seed=self._seed)
         return run, game.watch(run)
 
     def _resume(

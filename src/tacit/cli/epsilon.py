@@ -42,8 +42,8 @@ def epsilon(
     from tacit.cli.output import say, say_json
     from tacit.workflows.epsilon import find, paragraphs
     from tacit.workflows.numbers import RunNumbers
-    from tacit.workflows.pictures import refuse_unless_drawable, save_picture
     from tacit.workflows.progress import show_status
+    from tacit.workflows.text import refuse_unless_drawable, save_picture
 
     refuse_unless_drawable(plot)
     plan = RunNumbers(multiplier, rate, lot_size, population, steps, epochs, adjacency)

@@ -59,9 +59,9 @@ def noise(
     from tacit.cli.output import note, say, say_json
     from tacit.workflows.noise import Allowance, search_for
     from tacit.workflows.numbers import RunNumbers
-    from tacit.workflows.pictures import refuse_unless_drawable, save_picture
     from tacit.workflows.progress import show_status
     from tacit.workflows.settings import check_delta
+    from tacit.workflows.text import refuse_unless_drawable, save_picture
 
     refuse_unless_drawable(plot)
     _refuse_asymptotic(by, allow_asymptotic)
@@ -98,8 +98,8 @@ def _compare(
 ) -> None:
     from tacit.cli.output import say, say_json
     from tacit.workflows.noise import NoiseComparison, setting_for
-    from tacit.workflows.pictures import save_picture
     from tacit.workflows.progress import show_status
+    from tacit.workflows.text import save_picture
 
     with show_status("Comparing laws of noise"):
         setting = setting_for(plan, by, dimension=dimension, encoding=encoding or "profile")

@@ -23,10 +23,9 @@ from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tacit.datasets._bounds import EXAMPLE, Bounds
-    from tacit.datasets._columns import Category, Date, Number, encode
-    from tacit.datasets._data import Array, Data, Texts, scale_to_unit, split_rows
+    from tacit.datasets._columns import Array, Category, Date, Number, encode, scale_to_unit
+    from tacit.datasets._data import Data, Form, Texts, split_rows
     from tacit.datasets._files import find_data_folder, is_kept, is_table, load, load_words, read_from
-    from tacit.datasets._forms import Form
     from tacit.datasets._own import load_table
 
 __all__ = [
@@ -169,9 +168,8 @@ def find_registered(name: str) -> DataSet | None:
 if not TYPE_CHECKING:
     _PLACES = {
         **dict.fromkeys(("EXAMPLE", "Bounds"), "_bounds"),
-        **dict.fromkeys(("Category", "Date", "Number", "encode"), "_columns"),
+        **dict.fromkeys(("Array", "Category", "Date", "Number", "encode", "scale_to_unit"), "_columns"),
         **dict.fromkeys(("find_data_folder", "is_kept", "is_table", "load", "load_words", "read_from"), "_files"),
-        "Form": "_forms",
         "load_table": "_own",
     }
 

@@ -16,10 +16,11 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tacit.datasets._data import Array, scale_to_unit
 from tacit.errors import InvalidArgument
 
+Array = NDArray[Any]
 Missing = Literal["zero", "refuse", "indicator"]
 MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "None", "NaT", "<NA>"})
 _SHOWN = 5
@@ -57,7 +58,7 @@ class Number:
         return scale_to_unit(numbers, self.low, self.high)
 
     def unscale(self, shares: Array) -> Array:
-        """The numbers that lie at these shares of the range: 0 is `low`, 1 is `high`."""
+        """The numbers at these shares of the range: 0 is `low`, 1 is `high`."""
         if self.logarithmic:
             return self.low + np.expm1(shares * math.log1p(self.high - self.low))
         return self.low + shares * (self.high - self.low)
@@ -223,6 +224,20 @@ def describe_missing(count: int) -> str:
 def count_rows(count: int) -> str:
     """The subject of a sentence about rows."""
     return "1 row has" if count == 1 else f"{count:,} rows have"
+
+
+def scale_to_unit(values: Array, low: Array | float, high: Array | float) -> Array:
+    """Scale values from declared bounds to [-1, 1], after moving those outside to the nearer bound.
+
+    A missing value (NaN) becomes 0, the middle.
+
+    >>> scale_to_unit(np.array([0.0, 5.0, 20.0]), 0, 10)
+    array([-1.,  0.,  1.], dtype=float32)
+    """
+    low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    share = (np.clip(values, low, high) - low) / (high - low)
+    scaled: Array = np.nan_to_num(2 * share - 1, nan=0.0).astype(np.float32)
+    return scaled
 
 
 def to_columns(rows: Sequence[Sequence[str]], names: Sequence[str]) -> dict[str, Array]:

@@ -1,22 +1,41 @@
-"""A loaded data set: examples to train on and to test on, and what is public about them."""
+"""A loaded data set: examples to train on and to test on, what is public about them, and the form of raw examples.
+
+A form says what examples look like before they are scaled, and what a model's answers mean. It is public: it holds
+published or declared facts only, and is stored with every model, so that whoever has the model can give it rows as they
+are.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
 import warnings
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.datasets import TrainingDefaults
-from tacit.errors import Caution
+from tacit.datasets._columns import (
+    Array,
+    Category,
+    CodeBook,
+    Column,
+    Number,
+    column_from_json,
+    column_to_json,
+    count_rows,
+    encode,
+    encode_column,
+    refuse_problems,
+    scale_to_unit,
+    to_labels,
+    to_numbers,
+)
+from tacit.errors import Caution, InvalidArgument
 from tacit.guarantee import Assumption
 
-if TYPE_CHECKING:
-    from tacit.datasets._forms import Form
-
-Array = NDArray[Any]
 Examples = tuple[Array, Array]
 Texts = tuple[list[list[str]], Array]
 
@@ -30,6 +49,201 @@ HELD_OUT = Assumption(
 NOT_TESTED = Assumption("not_tested", "No rows were held out for testing, as was declared, and nothing was scored.")
 # A declared size need only be about right; beyond this factor it was probably mistyped.
 _FAR = 1.5
+_COLOUR = 3
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """Rows with these columns, each encoded by its declaration. `ignored` columns may be there and are not used."""
+
+    columns: CodeBook = field(hash=False)
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that a table must have, in their order."""
+        return tuple(self.columns)
+
+    def encode(self, table: Mapping[str, Array]) -> Array:
+        """One input per row; of one column of arrays, in their shape. `InvalidArgument` lists every problem."""
+        inputs, shape = encode_inputs(table, self.columns)
+        return inputs.reshape(-1, *shape)
+
+
+@dataclass(frozen=True)
+class ArrayForm:
+    """Arrays of one shape, scaled from [low, high] to [start, 1]; used as they are if there are no bounds."""
+
+    shape: tuple[int, ...]
+    low: float | None = None
+    high: float | None = None
+    start: float = 0.0
+
+    def encode(self, arrays: Array) -> Array:
+        """One input per array. Colours may be the last axis, and pixels may come in one row."""
+        given = arrays.shape[1:]
+        if len(self.shape) == _COLOUR and given == (*self.shape[1:], self.shape[0]):
+            arrays = np.moveaxis(arrays, -1, 1)
+        elif math.prod(given) != math.prod(self.shape) or (given != self.shape and self._is_other(given)):
+            raise InvalidArgument(f"The model takes inputs of shape {self.shape}. Got {given}.")
+        numbers = to_numbers(arrays).reshape(len(arrays), *self.shape)
+        if np.isnan(numbers).any():
+            raise InvalidArgument("Some numbers are missing (NaN), and the model has no rule for them.")
+        if self.low is None or self.high is None:
+            return numbers.astype(np.float32)
+        shares = np.clip((numbers - self.low) / (self.high - self.low), 0, 1)
+        scaled: Array = (self.start + (1 - self.start) * shares).astype(np.float32)
+        return scaled
+
+    def _is_other(self, given: tuple[int, ...]) -> bool:
+        """Whether this is neither one row of numbers nor an image without the axis of its single colour."""
+        return len(given) != 1 and (1, *given) != self.shape
+
+
+@dataclass(frozen=True)
+class IndexForm:
+    """Numbers of things, such as people and films: each column counts from `first` to the number of its things."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    first: int = 0
+    ignored: tuple[str, ...] = ()
+
+    def encode(self, table: Mapping[str, Array]) -> Array:
+        """One row of whole numbers from 0 on per row of the table."""
+        problems, parts = [], []
+        for name, size in zip(self.names, self.sizes, strict=True):
+            numbers = to_numbers(table[name]) - self.first
+            if np.any((numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= size)):
+                end = self.first + size - 1
+                problems.append(f"Column {name!r} must hold whole numbers from {self.first} to {end}.")
+            parts.append(np.nan_to_num(numbers).astype(np.int64))
+        refuse_problems(problems)
+        return np.stack(parts, axis=1)
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """Texts as they are written."""
+
+
+Inputs = TableForm | ArrayForm | IndexForm | TextForm
+_KINDS: dict[str, type[Inputs]] = {"table": TableForm, "array": ArrayForm, "index": IndexForm, "text": TextForm}
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of inputs, and what targets mean: the names of the classes, or the range of a number.
+
+    `target` is the column of the target, which raw rows need not have. Without a range, numbers are as the model gives
+    them.
+    """
+
+    inputs: Inputs
+    target: str | None = None
+    classes: tuple[str, ...] | None = None
+    range: Number | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The form as JSON values; `from_json` gives back an equal one."""
+        return {
+            "inputs": _write_inputs(self.inputs),
+            "target": self.target,
+            "classes": None if self.classes is None else list(self.classes),
+            "range": None if self.range is None else column_to_json(self.range),
+        }
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Form:
+        """The form that `to_json` wrote."""
+        classes, ends = values["classes"], values["range"]
+        number = None if ends is None else column_from_json(ends)
+        assert number is None or isinstance(number, Number)
+        return Form(
+            _read_inputs(values["inputs"]), values["target"], None if classes is None else tuple(classes), number
+        )
+
+
+def _write_inputs(inputs: Inputs) -> dict[str, Any]:
+    """The form of inputs as JSON values."""
+    kind = next(name for name, form in _KINDS.items() if isinstance(inputs, form))
+    values = {each.name: getattr(inputs, each.name) for each in fields(inputs)}
+    if isinstance(inputs, TableForm):
+        values["columns"] = {name: column_to_json(column) for name, column in inputs.columns.items()}
+    return {"kind": kind, **values}
+
+
+def _read_inputs(written: Mapping[str, Any]) -> Inputs:
+    values: dict[str, Any] = {}
+    for name, value in written.items():
+        values[name] = tuple(value) if isinstance(value, list) else value
+    kind = values.pop("kind", None)
+    if kind not in _KINDS:
+        raise ValueError(f"inputs of an unknown kind: {kind!r}")
+    if kind == "table":
+        values["columns"] = {name: column_from_json(each) for name, each in values["columns"].items()}
+    return _KINDS[kind](**values)
+
+
+def encode_inputs(table: Mapping[str, Array], features: CodeBook) -> tuple[Array, tuple[int, ...]]:
+    """One row of numbers per example, and the shape of an input: that of the array if it is the only feature."""
+    arrays = {name: table[name] for name in features if table[name].ndim > 1}
+    flat = {name: column for name, column in features.items() if name not in arrays}
+    problems, parts = list[str](), list[Array]()
+    for name, values in arrays.items():
+        try:
+            parts.append(_scale_array(name, values, features))
+        except InvalidArgument as error:
+            problems.append(str(error))
+    try:
+        parts += [encode(table, flat)] if flat else []
+    except InvalidArgument as error:
+        problems.append(str(error))
+    refuse_problems(problems)
+    inputs = np.concatenate(parts, axis=1)
+    is_alone = len(arrays) == 1 and not flat
+    return inputs, next(iter(arrays.values())).shape[1:] if is_alone else inputs.shape[1:]
+
+
+def _scale_array(name: str, values: Array, features: CodeBook) -> Array:
+    column = features[name]
+    if not isinstance(column, Number) or column.logarithmic:
+        raise InvalidArgument(
+            f"Column {name!r} is an array of shape {values.shape[1:]} for each row. Declare it by low and high."
+        )
+    numbers = to_numbers(values)
+    if np.isnan(numbers).any() and column.missing != "zero":
+        raise InvalidArgument(f"Column {name!r}: some numbers are missing (NaN). Fill them in before.")
+    return scale_to_unit(numbers, column.low, column.high).reshape(len(values), -1)
+
+
+def encode_targets(name: str, values: Array, column: Column) -> Array:
+    """Class numbers, or the number's share of its range. `InvalidArgument` where one is missing."""
+    try:
+        absent = int(replace(column, missing="zero").is_missing(values).sum())
+    except InvalidArgument as error:
+        raise InvalidArgument(f"Column {name!r}: {error}") from error
+    if absent:
+        raise InvalidArgument(
+            f"Column {name!r}: {count_rows(absent)} no value, so nothing can be learnt from "
+            f"{'it' if absent == 1 else 'them'}. Leave {'it' if absent == 1 else 'them'} out of the table."
+        )
+    if isinstance(column, Category):
+        return column.find_places(values)
+    return (encode_column(name, values, column) + 1) / 2
+
+
+def hash_rows(table: Mapping[str, Array]) -> tuple[str, ...]:
+    """A hash of each row's values, whatever the order of the columns. It is as private as the rows."""
+    columns = [_to_texts(table[name]) for name in sorted(table)]
+    rows = ("\x1f".join(row).encode("utf-8", "surrogatepass") for row in zip(*columns, strict=True))
+    return tuple(hashlib.blake2b(row, digest_size=16).hexdigest() for row in rows)
+
+
+def _to_texts(values: Array) -> list[str]:
+    if values.ndim == 1:
+        return to_labels(values)
+    return [np.ascontiguousarray(each).tobytes().hex() for each in values]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,20 +332,6 @@ class Data:
         )
 
 
-def scale_to_unit(values: Array, low: Array | float, high: Array | float) -> Array:
-    """Scale values from declared bounds to [-1, 1], after moving those outside to the nearer bound.
-
-    A missing value (NaN) becomes 0, the middle.
-
-    >>> scale_to_unit(np.array([0.0, 5.0, 20.0]), 0, 10)
-    array([-1.,  0.,  1.], dtype=float32)
-    """
-    low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
-    share = (np.clip(values, low, high) - low) / (high - low)
-    scaled: Array = np.nan_to_num(2 * share - 1, nan=0.0).astype(np.float32)
-    return scaled
-
-
 def is_test_row(rows: int) -> Array:
     """Which rows of a published table are for testing: about a fifth, chosen by their row numbers alone.
 
@@ -153,3 +353,15 @@ def split_rows(inputs: Array, targets: Array) -> tuple[Examples, Examples]:
 def count_training_rows(rows: int) -> int:
     """How many of so many published rows `split_rows` trains on."""
     return int((~is_test_row(rows)).sum())
+
+
+def form_of(data: Data) -> Form:
+    """The form of the data's raw examples; without a known form, raw examples are the inputs themselves."""
+    if data.form is not None:
+        return data.form
+    inputs: Inputs = ArrayForm(data.shape)
+    if data.vocabulary:
+        width = data.shape[0]
+        sizes = data.vocabulary if len(data.vocabulary) == width else (max(data.vocabulary),) * width
+        inputs = IndexForm(tuple(f"column{place}" for place in range(1, width + 1)), sizes)
+    return Form(inputs, range=None if data.classes is not None else Number(0.0, data.unit))

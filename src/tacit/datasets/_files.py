@@ -24,7 +24,8 @@ import numpy as np
 from platformdirs import user_cache_path
 
 from tacit.datasets import SHIPPED, VARIABLE, DataSet, find_registered, list_names
-from tacit.datasets._data import Array, Data, Texts
+from tacit.datasets._columns import Array
+from tacit.datasets._data import Data, Texts
 from tacit.errors import InvalidArgument
 
 _SHOWN = 5
@@ -102,7 +103,7 @@ def read_from(name: str, where: Path | None, read: Callable[[Path], _READ | None
     """Call `read` on the files of a data set: in `where`, or else in the kept copy, which is downloaded if need be."""
     dataset = find_dataset(name)
     if dataset is None:
-        raise _unknown(name)
+        raise _explain_unknown(name)
     folder = find_data_folder() / name if where is None else where
     found = _read_first(dataset, where, read)
     if found is None and where is None and dataset.source.remotes:
@@ -141,7 +142,7 @@ def _find_edition(name: str, where: Path | None) -> DataSet:
     """The edition of a data set that is there; the first if none is and no path was given."""
     editions = [each for each in map(find_dataset, SHIPPED) if each is not None and each.edition_of == name]
     if not editions:
-        raise _unknown(name)
+        raise _explain_unknown(name)
     there = [one for one in editions if one.is_there and any(map(one.is_there, _list_places(one, where)))]
     if len(there) > 1:
         choices = " or ".join(one.name for one in there)
@@ -152,7 +153,7 @@ def _find_edition(name: str, where: Path | None) -> DataSet:
     return (there or editions)[0]
 
 
-def _unknown(name: str) -> InvalidArgument:
+def _explain_unknown(name: str) -> InvalidArgument:
     close = difflib.get_close_matches(name, list_names(), n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
     return InvalidArgument(f"There is no data set {name!r}. Known are {', '.join(list_names())}.{hint}")
@@ -265,7 +266,9 @@ def find_files(where: Path, names: Sequence[str], archives: Sequence[str] = ()) 
     in any folder and in archives of their own.
     """
     pointed = {name: where for name in names if where.is_file() and where.name in list_forms(name)}
-    files = {**_find_named(where.parent if pointed else where, names), **pointed}
+    folder = where.parent if pointed else where
+    forms = {name: [folder / form for form in list_forms(name) if (folder / form).is_file()] for name in names}
+    files = {**{name: found[0] for name, found in forms.items() if found}, **pointed}
     missing = [name for name in names if name not in files]
     if not missing:
         return {name: _read(file) for name, file in files.items()}
@@ -277,10 +280,18 @@ def find_files(where: Path, names: Sequence[str], archives: Sequence[str] = ()) 
     return _search_archives([where] if where.is_file() else [where / name for name in archives], names)
 
 
-def _find_named(folder: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Those of the files that are in the folder, plain or gzipped."""
-    files = {name: [folder / form for form in list_forms(name) if (folder / form).is_file()] for name in names}
-    return {name: found[0] for name, found in files.items() if found}
+def find_parts(
+    where: Path, names: Sequence[str], archive: str, what: str, parse: Callable[[bytes], _READ]
+) -> list[_READ] | None:
+    """All these files, each parsed; None if one is missing. An error says that a file holds no `what`."""
+    found = find_files(where, names, [archive])
+    if found is None:
+        return None
+    parts = []
+    for name in names:
+        with explain_errors(found[name].path, what):
+            parts.append(parse(found[name].content))
+    return parts
 
 
 def _search_archives(archives: Sequence[Path], names: Sequence[str]) -> dict[str, File] | None:

@@ -7,20 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.datasets._data import Array, Data, Examples
+from tacit.datasets._columns import Array
+from tacit.datasets._data import ArrayForm, Data, Examples, Form
 from tacit.datasets._files import File, find_files, read_npz
-from tacit.datasets._forms import ArrayForm, Form
 from tacit.errors import InvalidArgument
 
 CLASSES = 10
 DIGITS = tuple(map(str, range(CLASSES)))
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
-_ORIGINAL = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+_ORIGINAL = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 # Some archives spell the names with a dot.
 _DOTTED = tuple(name.replace("-idx", ".idx") for name in _ORIGINAL)
 

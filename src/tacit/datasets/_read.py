@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from tacit.datasets import FORMATS
-from tacit.datasets._columns import to_columns
-from tacit.datasets._data import Array
+from tacit.datasets._columns import Array, to_columns
 from tacit.datasets._files import explain_errors, parse_rows, read_content, read_npz
 from tacit.errors import InvalidArgument
 
@@ -57,8 +56,6 @@ def read_table(source: Any, wanted: Collection[str] | None = None) -> RawTable:
         table = _read_parquet(file, wanted)
     else:
         table = _read_text(file, wanted)
-    if len(set(table.names)) != len(table.names):
-        raise ValueError("two of its columns have the same name")
     return table
 
 
@@ -72,8 +69,7 @@ def read_header(source: Any) -> tuple[str, ...]:
             raise InvalidArgument(f"There is no table {file}.")
         is_packed = file.suffix.lower() in (".npz", ".parquet")
         names = read_table(file, ()).names if is_packed else _parse_header(file)
-        if len(set(names)) != len(names):
-            raise ValueError("two of its columns have the same name")
+        _refuse_twins(names)
     _refuse_values(file, names)
     return names
 
@@ -116,15 +112,21 @@ def _refuse_values(file: Path, names: tuple[str, ...]) -> None:
         )
 
 
+def _refuse_twins(names: Iterable[str]) -> tuple[str, ...]:
+    """The names; `ValueError` if two columns have the same one."""
+    listed = tuple(names)
+    if len(set(listed)) != len(listed):
+        raise ValueError("two of its columns have the same name")
+    return listed
+
+
 def _find_delimiter(file: Path, text: bytes) -> str:
     head = text.split(b"\n", 1)[0].decode("utf-8-sig")
     return "\t" if file.name.lower().endswith(_TABBED) else max(_DELIMITERS, key=head.count)
 
 
 def _take_frame(frame: Any, wanted: Collection[str] | None) -> RawTable:
-    names = tuple(str(name) for name in frame)
-    if len(set(names)) != len(names):
-        raise ValueError("two of its columns have the same name")
+    names = _refuse_twins(str(name) for name in frame)
     chosen = {str(name): _to_array(frame[name]) for name in frame if wanted is None or str(name) in wanted}
     return RawTable(names, chosen)
 
@@ -144,8 +146,7 @@ def _read_text(file: Path, wanted: Collection[str] | None) -> RawTable:
     if not whole:
         raise ValueError("it is empty")
     names, *rows = whole
-    if len(set(names)) != len(names):
-        raise ValueError("two of its columns have the same name")
+    _refuse_twins(names)
     columns = to_columns(rows, names)
     return RawTable(tuple(names), {name: columns[name] for name in _choose(names, wanted)})
 
@@ -158,7 +159,7 @@ def _read_npz(file: Path, wanted: Collection[str] | None) -> RawTable:
     if not zipfile.is_zipfile(file):
         raise ValueError("it is not an npz archive")
     with np.load(file, allow_pickle=False) as arrays:
-        names = tuple(arrays)
+        names = _refuse_twins(arrays)
     chosen = list(_choose(names, wanted))
     table = dict(zip(chosen, read_npz(file, chosen), strict=True))
     lengths = {name: values.shape[0] if values.ndim else None for name, values in table.items()}
@@ -191,7 +192,7 @@ def _read_parquet(file: Path, wanted: Collection[str] | None) -> RawTable:
         raise InvalidArgument(
             f"Reading {file} needs pyarrow, which is not installed. Run: pip install pyarrow; or save the table as CSV."
         ) from error
-    names = tuple(parquet.read_schema(file).names)
+    names = _refuse_twins(parquet.read_schema(file).names)
     chosen = list(_choose(names, wanted))
     table = parquet.read_table(file, columns=chosen) if chosen else None
     return RawTable(names, {name: _to_array(table[name].to_pylist()) for name in chosen} if table is not None else {})

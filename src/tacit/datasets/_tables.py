@@ -14,10 +14,9 @@ import numpy as np
 from sklearn import datasets as sklearn_datasets
 
 from tacit.datasets import DataSet, Source, TrainingDefaults
-from tacit.datasets._columns import CodeBook, Number, count_numbers, encode, to_columns, to_labels
-from tacit.datasets._data import TABLE_SCALING, Array, Data, count_training_rows, scale_to_unit, split_rows
+from tacit.datasets._columns import Array, CodeBook, Number, count_numbers, encode, scale_to_unit, to_columns, to_labels
+from tacit.datasets._data import TABLE_SCALING, Data, Form, TableForm, count_training_rows, split_rows
 from tacit.datasets._files import explain_errors, find_one_file, parse_rows
-from tacit.datasets._forms import Form, TableForm
 from tacit.errors import InvalidArgument
 
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from tacit.datasets import DataSet, Source, TrainingDefaults
 from tacit.datasets._columns import Category, CodeBook, Number, count_numbers, encode, to_columns
-from tacit.datasets._data import TABLE_SCALING, Data, Examples
-from tacit.datasets._files import explain_errors, find_files, parse_rows
-from tacit.datasets._forms import ArrayForm, Form, TableForm
+from tacit.datasets._data import TABLE_SCALING, ArrayForm, Data, Examples, Form, TableForm
+from tacit.datasets._files import find_parts, parse_rows
 from tacit.errors import InvalidArgument
 
 A9A_FILES = "a9a[.gz] with a9a.t[.gz]"
@@ -85,13 +84,9 @@ def _make() -> Data:
 def _read(
     where: Path, name: str, files: tuple[str, str], parse: Callable[[bytes], Examples], scaling: str
 ) -> Data | None:
-    found = find_files(where, files, [_ARCHIVE])
-    if found is None:
+    parts = find_parts(where, files, _ARCHIVE, "rows of Adult", parse)
+    if parts is None:
         return None
-    parts = []
-    for file in files:
-        with explain_errors(found[file].path, "rows of Adult"):
-            parts.append(parse(found[file].content))
     train, test = parts
     return Data(name, train, test, classes=2, population=_PUBLISHED_SIZE, scaling=scaling, example="person")
 

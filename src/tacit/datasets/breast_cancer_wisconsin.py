@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tacit.datasets import Source, TrainingDefaults
-from tacit.datasets._columns import Number, to_columns
-from tacit.datasets._data import Array
+from tacit.datasets._columns import Array, Number, to_columns
 from tacit.datasets._files import parse_rows
 from tacit.datasets._tables import PublishedTable
 

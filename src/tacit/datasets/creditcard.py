@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.datasets import Remote, Source, TrainingDefaults
-from tacit.datasets._columns import Number
-from tacit.datasets._data import Array
+from tacit.datasets._columns import Array, Number
 from tacit.datasets._tables import PublishedTable, parse_with_header
 
 

@@ -5,18 +5,7 @@ from functools import partial
 from tacit.datasets import DataSet, Source, TrainingDefaults
 from tacit.datasets._images import list_mnist_files, read_mnist_form
 
-_CLASSES = (
-    "T-shirt",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
-)
+_CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 DATASET = DataSet(
     "fashion-mnist",
     Source.of_files(

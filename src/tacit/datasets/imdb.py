@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets import DataSet, Remote, Source, TrainingDefaults
-from tacit.datasets._data import Array, Data, Texts
+from tacit.datasets._columns import Array
+from tacit.datasets._data import Data, Form, IndexForm, Texts
 from tacit.datasets._files import explain_errors, is_archive, list_members, read_npz
-from tacit.datasets._forms import Form, IndexForm
 from tacit.errors import InvalidArgument
 
 WORDS, LENGTH = 10_000, 256

@@ -11,9 +11,8 @@ import numpy as np
 
 from tacit.datasets import DataSet, Remote, Source, TrainingDefaults
 from tacit.datasets._columns import Category, CodeBook, Number, count_numbers, encode, to_columns
-from tacit.datasets._data import TABLE_SCALING, Data, Examples
-from tacit.datasets._files import explain_errors, find_files, parse_rows
-from tacit.datasets._forms import Form, TableForm
+from tacit.datasets._data import TABLE_SCALING, Data, Examples, Form, TableForm
+from tacit.datasets._files import find_parts, parse_rows
 
 _ARCHIVE = "kdd+cup+1999+data.zip"
 _FILES = ("kddcup.data_10_percent", "corrected")
@@ -74,13 +73,9 @@ _BOOK: CodeBook = {
 
 def _read(where: Path) -> Data | None:
     """Both parts; None if one of them is not there."""
-    found = find_files(where, _FILES, [_ARCHIVE])
-    if found is None:
+    parts = find_parts(where, _FILES, _ARCHIVE, "rows of kddcup99", _parse)
+    if parts is None:
         return None
-    parts = []
-    for name in _FILES:
-        with explain_errors(found[name].path, "rows of kddcup99"):
-            parts.append(_parse(found[name].content))
     train, test = parts
     return Data(
         "kddcup99",

@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from tacit.datasets import DataSet, Source, TrainingDefaults
-from tacit.datasets._columns import Number
-from tacit.datasets._data import Array, Data, count_training_rows, split_rows
+from tacit.datasets._columns import Array, Number
+from tacit.datasets._data import Data, Form, IndexForm, count_training_rows, split_rows
 from tacit.datasets._files import File, explain_errors, find_one_file, is_archive, list_forms, read_content
-from tacit.datasets._forms import Form, IndexForm
 
 _STARS = 5.0
 

@@ -168,6 +168,6 @@ def _restate(event: Event, budget: Allowance, adjacency: Adjacency) -> Event:
     if isinstance(event, Gaussian):
         # mu-GDP for removing one and for adding another is 2 mu-GDP for both.
         return replace(event, multiplier=event.multiplier / 2, adjacency=adjacency)
-    if isinstance(event, EpsilonDelta) and budget.delta is not None:
-        return EpsilonDelta(budget.epsilon, _INWARDS * budget.delta, adjacency)
-    raise InvalidArgument(f"What {event!r} costs when an example is replaced is not known.")
+    assert isinstance(event, EpsilonDelta)
+    assert budget.delta is not None
+    return EpsilonDelta(budget.epsilon, _INWARDS * budget.delta, adjacency)

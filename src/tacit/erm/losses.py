@@ -66,8 +66,16 @@ class Loss(Protocol):
         """The second derivative of each example times its direction."""
 
 
+class _BoundedSlopes:
+    """The slopes of the loss have the same bound everywhere."""
+
+    def slope_bound_near(self: Loss, data_norm: float, regularisation: float) -> float:
+        """The same bound, also at a minimiser."""
+        return self.slope_bound
+
+
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(_BoundedSlopes):
     """log(1 + e^-margin) for two classes; a target above 0 is the positive class.
 
     >>> Logistic().evaluate(np.array([[0.0]]), Logistic().encode([1]))
@@ -82,11 +90,8 @@ class Logistic:
     # The slope of one target has one sign.
     corners: ClassVar[Corners] = ((1, 1.0),)
 
-    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        return self.slope_bound
-
     def encode(self, y: Any) -> Array:
-        return _signs(y)
+        return _to_signs(y)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         margins = targets * scores
@@ -133,7 +138,7 @@ class Squared:
         return self.target_bound + data_norm * longest
 
     def encode(self, y: Any) -> Array:
-        return np.clip(_numbers(y), -self.target_bound, self.target_bound)
+        return np.clip(_to_numbers(y), -self.target_bound, self.target_bound)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         difference = scores - targets
@@ -144,7 +149,7 @@ class Squared:
 
 
 @dataclass(frozen=True)
-class Huber:
+class Huber(_BoundedSlopes):
     """Half the squared difference up to `threshold`, straight beyond: regression with bounded slopes."""
 
     threshold: float = 1.0
@@ -164,12 +169,9 @@ class Huber:
     def corners(self) -> Corners:
         return ((2, self.threshold),)
 
-    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        return self.slope_bound
-
     def encode(self, y: Any) -> Array:
         """Targets, clipped at a million thresholds."""
-        return np.clip(_numbers(y), -_FAR * self.threshold, _FAR * self.threshold)
+        return np.clip(_to_numbers(y), -_FAR * self.threshold, _FAR * self.threshold)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         difference = scores - targets
@@ -182,7 +184,7 @@ class Huber:
 
 
 @dataclass(frozen=True)
-class SmoothHinge:
+class SmoothHinge(_BoundedSlopes):
     """The hinge max(0, 1 - margin), rounded by a parabola within `width` of its kink (Chaudhuri et al. 2011)."""
 
     width: float = 0.5
@@ -203,11 +205,8 @@ class SmoothHinge:
     def curvature_trace(self) -> float:
         return self.curvature_bound
 
-    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        return self.slope_bound
-
     def encode(self, y: Any) -> Array:
-        return _signs(y)
+        return _to_signs(y)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         """Zero beyond 1 + width, straight before 1 - width, a parabola between."""
@@ -221,7 +220,7 @@ class SmoothHinge:
 
 
 @dataclass(frozen=True)
-class Multinomial:
+class Multinomial(_BoundedSlopes):
     """Cross-entropy of a softmax over `classes`; targets are 0, 1, ..., classes - 1."""
 
     classes: int
@@ -258,12 +257,9 @@ class Multinomial:
         """e_j - e_y, for every other class j."""
         return ((self.classes - 1, math.sqrt(2)),)
 
-    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        return self.slope_bound
-
     def encode(self, y: Any) -> Array:
         """Class numbers; refused if one is not among the declared classes."""
-        return _class_numbers(y, self.classes)
+        return _to_class_numbers(y, self.classes)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         """log sum e^score - score of the target, and p - e_y."""
@@ -282,7 +278,7 @@ class Multinomial:
 
 
 @dataclass(frozen=True)
-class OneVsRest:
+class OneVsRest(_BoundedSlopes):
     """One model per class, each separating it from all others by a loss of two classes; targets are class numbers.
 
     All models are trained and released together, and one example moves up to `classes` of them, so `Multinomial` costs
@@ -323,12 +319,9 @@ class OneVsRest:
         cube = range(1, self.classes + 1)
         return tuple((math.comb(self.classes, wrong), math.sqrt(wrong) * self.loss.slope_bound) for wrong in cube)
 
-    def slope_bound_near(self, data_norm: float, regularisation: float) -> float:
-        return self.slope_bound
-
     def encode(self, y: Any) -> Array:
         """For every class 1 if it is the target, -1 if not."""
-        numbers = _class_numbers(y, self.classes)
+        numbers = _to_class_numbers(y, self.classes)
         signs = np.where(numbers == np.arange(self.classes), 1.0, -1.0)
         signs[np.isnan(numbers[:, 0])] = np.nan
         return signs
@@ -353,7 +346,7 @@ def probabilities(loss: Loss, scores: Array) -> Array:
     raise InvalidArgument(f"{loss!r} models no probabilities. Use Logistic or Multinomial.")
 
 
-def _numbers(y: Any) -> Array:
+def _to_numbers(y: Any) -> Array:
     """One number per example, as a column; NaN for what is not finite."""
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
@@ -367,15 +360,15 @@ def _numbers(y: Any) -> Array:
     return column
 
 
-def _signs(y: Any) -> Array:
-    numbers = _numbers(y)
+def _to_signs(y: Any) -> Array:
+    numbers = _to_numbers(y)
     signs = np.where(numbers > 0, 1.0, -1.0)
     signs[np.isnan(numbers)] = np.nan
     return signs
 
 
-def _class_numbers(y: Any, classes: int) -> Array:
-    numbers = _numbers(y)
+def _to_class_numbers(y: Any, classes: int) -> Array:
+    numbers = _to_numbers(y)
     known = numbers[~np.isnan(numbers)]
     if np.any((known != np.floor(known)) | (known < 0) | (known >= classes)):
         raise InvalidArgument(

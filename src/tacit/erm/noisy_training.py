@@ -84,20 +84,24 @@ def clip_data(
     x: Any,
     y: Any,
     *,
-    loss: Loss,
-    regularisation: float,
     budget: Allowance,
-    data_norm: float,
     intercept: bool,
     module: torch.nn.Module | None,
     seed: int | None,
+    **about: Any,
 ) -> Setup:
     """Clip the features to the declared norm; the 1 of an intercept is public and not clipped.
 
-    An example that is not finite becomes a row of zeros with the first label.
+    `about` are the loss, the regularisation and the norm. An example that is not finite becomes a row of zeros with the
+    first label.
     """
-    problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=False)
-    return Setup(problem, budget, _validate.flag("intercept", intercept), module, source_for(seed))
+    return Setup(
+        prepare(x, y, intercept=False, **about),
+        budget,
+        _validate.flag("intercept", intercept),
+        module,
+        source_for(seed),
+    )
 
 
 def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: Descent | None) -> Result:

@@ -77,7 +77,7 @@ class Problem:
 
     @cached_property
     def norms(self) -> Array:
-        return _norms(self.rows)
+        return _measure_norms(self.rows)
 
     def scores(self, theta: Array) -> Array:
         scores: Array = self.rows @ theta
@@ -143,7 +143,7 @@ def prepare(x: Any, y: Any, *, loss: Loss, regularisation: float, data_norm: flo
 
 def _clip(rows: Array, targets: Array, data_norm: float) -> None:
     """Scale rows down to the norm, in place; examples that are not finite become zero rows with target 0."""
-    norms = _norms(rows)
+    norms = _measure_norms(rows)
     lost = ~(np.isfinite(norms) & np.isfinite(targets).all(axis=1))
     if np.any(lost):
         rows[lost], norms[lost] = 0.0, 0.0
@@ -152,7 +152,7 @@ def _clip(rows: Array, targets: Array, data_norm: float) -> None:
         rows *= np.where(norms > data_norm, data_norm * _CLIPPED / np.maximum(norms, data_norm), 1.0)[:, None]
 
 
-def _norms(rows: Array) -> Array:
+def _measure_norms(rows: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         norms: Array = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     return norms

@@ -1,8 +1,7 @@
 """Deterministic training without noise, with a proven bound on how far one replaced example moves the coefficients.
 
 The bounds are suprema over all data; docs/reference/methods/output_perturbation.md has the proofs. n is the number of
-examples,
-and the Lipschitz constant is that of one example's loss without the regulariser.
+examples, and the Lipschitz constant is that of one example's loss without the regulariser.
 """
 
 from __future__ import annotations

@@ -261,11 +261,10 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     `population` are not used.
 
     With `recipe="auto"` features, lots, steps and learning rate follow from public facts
-    (docs/explanations/recipes.md). Images are
-    declared by their `shape`, and set upright first if `is_handwriting` (ink on a background of 0). Texts are
-    recognised, and everything else is a table, whose first `numbers` columns (all, by default) are in [-1, 1]. The
-    recipe replaces `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum` and `feature_bound`. A
-    `tacit.recipes.Recipe` is for features of norm 1.
+    (docs/explanations/recipes.md). Images are declared by their `shape`, and set upright first if `is_handwriting` (ink
+    on a background of 0). Texts are recognised, and everything else is a table, whose first `numbers` columns (all, by
+    default) are in [-1, 1]. The recipe replaces `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum`
+    and `feature_bound`. A `tacit.recipes.Recipe` is for features of norm 1.
 
     After `fit`: `module_`, `classes_`, `bounds_` and `guarantee_`; with noise on the data also `data_norm_`; with a
     recipe `prepared_` and `recipe_`, and no `bounds_`. `random_state`, `ledger` and `dataset` are those of
@@ -286,8 +285,7 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
             if self.scale is not None or self.bounds is not None:
                 raise InvalidArgument(
                     "scale and bounds are not for recipes, whose features have fixed ranges "
-                    "(docs/explanations/recipes.md). Scale X "
-                    "by public numbers, and leave them out."
+                    "(docs/explanations/recipes.md). Scale X by public numbers, and leave them out."
                 )
             fit_by_recipe(self, X, y)
             return self

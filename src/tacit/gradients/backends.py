@@ -1,31 +1,33 @@
-"""Three ways to per-example gradients: rules for one backward pass (book-keeping), torch.func, single passes."""
+"""Per-example gradients by the first way that can tell examples apart: one backward pass and rules (book-keeping)."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tacit.errors import MixesExamples
+from tacit.errors import InvalidArgument, MixesExamples
 from tacit.gradients.checks import CallLayout, Layout, find_layout
 from tacit.gradients.checks.labels import Rows
 from tacit.gradients.contributions import Contribution, DenseContribution, LotGradients, Tensors, leave_autocast, widen
-from tacit.gradients.losses import Loss, differentiate_losses, per_example_losses
+from tacit.gradients.losses import Loss, differentiate_losses
 from tacit.gradients.models import (
     call_model,
-    is_identical,
-    refuse_changes,
     refuse_constant,
+    refuse_inference,
+    refuse_inference_tensors,
+    refuse_mixing,
     restore_buffers,
     run_eagerly,
+    trainable,
 )
 from tacit.gradients.perceptrons import differentiate_perceptron
 from tacit.gradients.rules import ANY_AXIS, RULES
+from tacit.gradients.singles import ignore_warnings, loop_over_examples, vectorise_model
 from tacit.gradients.trace import (
     Call,
     DifferentOperations,
@@ -33,6 +35,7 @@ from tacit.gradients.trace import (
     Record,
     Recorder,
     Unclear,
+    count_examples,
     iter_tensors,
     map_tensors,
 )
@@ -43,10 +46,112 @@ _ENOUGH, _TRIES = 32, 3
 _FARTHEST = 100.0
 _HALF = (torch.float16, torch.bfloat16)
 
+Backend = Literal["auto", "bookkeeping", "vmap"]
 
-def count_examples(inputs: Any) -> int:
-    """How many examples there are: the first dimension of the first tensor."""
-    return (inputs if isinstance(inputs, Tensor) else next(iter_tensors(inputs))).shape[0]
+# The number of values kept until all norms are known; the fewest examples worth a part of their own; and the most whose
+# sum single precision can hold.
+_KEPT, _FEWEST, _MOST = 2**23, 16, 8192
+
+
+def in_pieces(
+    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: dict[str, Tensor]
+) -> tuple[int | None, Layout | None]:
+    """How many examples to take at a time so that a step needs about the memory of an ordinary one; and the layout.
+
+    None for all at once: on devices other than a CPU, which want large lots and whose memory their users know.
+    """
+    first = next(iter(parameters.values()))
+    if not first.is_cpu or not count_examples(inputs):
+        return None, None
+    try:
+        layout = find_layout(model, loss, parameters, inputs, targets)
+    except Unclear:
+        # Every gradient is formed, and each is as large as the model.
+        return max(1, _KEPT // sum(parameter.numel() for parameter in parameters.values())), None
+    except RuntimeError as error:
+        refuse_inference(error)
+        raise
+    return min(max(_FEWEST, _KEPT // max(layout.weight, 1)), _MOST), layout
+
+
+def per_example_gradients(
+    model: nn.Module,
+    loss: Loss,
+    inputs: Any,
+    targets: Any,
+    backend: Backend = "auto",
+    *,
+    parameters: dict[str, Tensor] | None = None,
+    layout: Layout | None = None,
+) -> LotGradients:
+    """The gradient of every example's own loss with respect to the trainable parameters.
+
+    "bookkeeping" takes one forward and one backward pass and a rule per operation; operations without a rule are
+    vectorised on their own. "vmap" vectorises the whole model by torch.func. "auto" takes the first that can tell the
+    examples apart, and a pass for each example where neither can. Layers under torch.compile run eagerly. `parameters`
+    names the trainable ones and `layout` is what `in_pieces` returned, where these are known.
+    Raises `MixesExamples` if examples influence each other. An empty lot gives zeros.
+    """
+    if backend not in ("auto", "bookkeeping", "vmap"):
+        raise InvalidArgument(f"backend must be 'auto', 'bookkeeping' or 'vmap'. Got {backend!r}.")
+    parameters = parameters or trainable(model)
+    refuse_inference_tensors(())
+    try:
+        return _choose_backend(model, loss, inputs, targets, parameters, backend, layout)
+    except RuntimeError as error:
+        refuse_inference(error)
+        raise
+
+
+def _choose_backend(
+    model: nn.Module,
+    loss: Loss,
+    inputs: Any,
+    targets: Any,
+    parameters: dict[str, Tensor],
+    backend: Backend,
+    layout: Layout | None,
+) -> LotGradients:
+    if any(parameter._backward_hooks for parameter in parameters.values()):
+        return _apply_hooks(model, loss, inputs, targets, parameters, backend)
+    try:
+        if backend == "vmap":
+            refuse_mixing(model)
+            return vectorise_model(model, loss, inputs, targets, parameters)
+        return keep_books(model, loss, inputs, targets, parameters, layout)
+    except Unclear as reason:
+        if backend != "auto":
+            raise InvalidArgument(f"backend {backend!r} cannot follow this model: {reason}. Use 'auto'.") from reason
+        why = str(reason)
+    try:
+        return vectorise_model(model, loss, inputs, targets, parameters)
+    except InvalidArgument:
+        raise
+    except (RuntimeError, IndexError, ValueError, TypeError, Unclear):
+        # torch.func cannot vectorise every operation; single passes need a model that takes one example.
+        pass
+    try:
+        return loop_over_examples(model, loss, inputs, targets, parameters)
+    except InvalidArgument:
+        raise
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        raise MixesExamples(
+            f"The examples of a lot cannot be told apart ({why}), and the model does not run on one example alone: "
+            f"{error}"
+        ) from error
+
+
+def _apply_hooks(
+    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: dict[str, Tensor], backend: Backend
+) -> LotGradients:
+    """Hooks on parameters change a gradient after it is computed: each example's own, so one pass for each."""
+    if backend != "auto":
+        raise InvalidArgument(f"backend {backend!r} cannot follow hooks on parameters. Use 'auto', or remove them.")
+    if count_examples(inputs):
+        # Only to refuse models that mix examples, or keep something of them.
+        with suppress(Unclear):
+            find_layout(model, loss, parameters, inputs, targets)
+    return loop_over_examples(model, loss, inputs, targets, parameters)
 
 
 def keep_books(
@@ -214,7 +319,7 @@ def _vectorise(call: Call, by_example: Callable[..., Tensors], *rest: Any) -> Te
     is_enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
-        with _ignore_warnings():
+        with ignore_warnings():
             return by_example(*rest)
     except RuntimeError as error:
         raise Unclear(f"{call.function} cannot be vectorised") from error
@@ -271,86 +376,3 @@ def _as_lot(value: Tensor, place: Rows | None) -> Tensor:
     if place.fold > 1:
         return value.movedim(0, place.axis) if place.axis else value
     return value.unsqueeze(place.axis)
-
-
-def vectorise_model(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
-    """torch.func over the whole model: for models whose examples cannot be followed. Forms every gradient."""
-    size = count_examples(inputs)
-    if size == 0:
-        return LotGradients(parameters, {}, torch.zeros(0))
-    rest = {k: v.detach() for k, v in (*model.named_parameters(), *model.named_buffers()) if k not in parameters}
-
-    def value(given: Tensors, example: Any, target: Any) -> tuple[Tensor, Tensor]:
-        lot, wanted = (map_tensors(tree, lambda t: t.unsqueeze(0)) for tree in (example, target))
-        arguments = lot if isinstance(lot, tuple) else () if isinstance(lot, dict) else (lot,)
-        outputs = torch.func.functional_call(
-            model, {**rest, **given}, arguments, lot if isinstance(lot, dict) else None
-        )
-        result = per_example_losses(loss, outputs, wanted, 1)[0]
-        refuse_constant(result)
-        return result, result
-
-    gradient = torch.func.grad(value, has_aux=True)
-    given = {name: parameter.detach() for name, parameter in parameters.items()}
-    vectorised = torch.func.vmap(gradient, in_dims=(None, 0, 0), randomness="different")
-    with _ignore_warnings(), refuse_changes(model, loss), torch.enable_grad():
-        dense, losses = vectorised(given, *(map_tensors(tree, torch.clone) for tree in (inputs, targets)))
-    if losses.requires_grad:
-        raise Unclear("the loss uses parameters, or a tensor made of them, where torch.func cannot see it")
-    return _make_dense(parameters, dense, losses)
-
-
-def _make_dense(parameters: Tensors, dense: Tensors, losses: Tensor) -> LotGradients:
-    contributions = {name: DenseContribution(values.to(widen(values.dtype))) for name, values in dense.items()}
-    return LotGradients(parameters, {**contributions}, losses)
-
-
-def loop_over_examples(model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors) -> LotGradients:
-    """A backward pass for every example alone: slow, and right for any model that runs and keeps nothing.
-
-    The first example goes through twice, before and after the others: its gradient must not depend on them.
-    """
-    size = count_examples(inputs)
-    if size == 0:
-        return LotGradients(parameters, {}, torch.zeros(0))
-    random = torch.get_rng_state()
-    with refuse_changes(model, loss):
-        found = [_differentiate_alone(model, loss, inputs, targets, parameters, index) for index in range(size)]
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(random)
-            again = _differentiate_alone(model, loss, inputs, targets, parameters, 0)
-    if size > 1 and not all(map(is_identical, again, found[0])):
-        raise MixesExamples(
-            "An example has another gradient when other examples have gone through the model or the loss before it, "
-            "so something of them is kept. Store nothing of an example."
-        )
-    losses, *rows = zip(*found, strict=True)
-    dense = {name: torch.stack(values) for name, values in zip(parameters, rows, strict=True)}
-    return _make_dense(parameters, dense, torch.stack(losses))
-
-
-def _differentiate_alone(
-    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, index: int
-) -> list[Tensor]:
-    """The loss of one example and its gradients, parameter by parameter."""
-
-    def pick(value: Tensor) -> Tensor:
-        return value[index : index + 1].clone()
-
-    with torch.enable_grad():
-        outputs = call_model(model, map_tensors(inputs, pick))
-        value = per_example_losses(loss, outputs, map_tensors(targets, pick), 1)[0]
-        # The loss of an example may be a constant, where the model or the loss has cases: its gradient is zero.
-        found: tuple[Tensor | None, ...] = (None,) * len(parameters)
-        if value.requires_grad:
-            found = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
-    pairs = zip(parameters.values(), found, strict=True)
-    return [value.detach(), *(torch.zeros_like(parameter) if grad is None else grad for parameter, grad in pairs)]
-
-
-@contextmanager
-def _ignore_warnings() -> Iterator[None]:
-    """torch.func warns where it has to loop; the result is the same."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop")
-        yield

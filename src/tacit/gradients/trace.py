@@ -340,3 +340,8 @@ class OperationWatcher(TorchFunctionMode):
     ) -> Any:
         self._on_operation(func, args, kwargs)
         return func(*args, **kwargs) if kwargs else func(*args)
+
+
+def count_examples(inputs: Any) -> int:
+    """How many examples there are: the first dimension of the first tensor."""
+    return (inputs if isinstance(inputs, Tensor) else next(iter_tensors(inputs))).shape[0]

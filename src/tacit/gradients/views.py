@@ -18,7 +18,6 @@ from torch.nn import functional
 from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
-from tacit.gradients.backends import count_examples
 from tacit.gradients.checks import refuse_mixing_function
 from tacit.gradients.contributions import (
     Contribution,
@@ -31,6 +30,7 @@ from tacit.gradients.contributions import (
 from tacit.gradients.losses import Loss
 from tacit.gradients.models import trainable
 from tacit.gradients.rules.embedding import TableContribution, TiedContribution
+from tacit.gradients.trace import count_examples
 
 Augment = Callable[[Any], Any]
 

@@ -18,7 +18,7 @@ from tacit.randomness import refuse_forked
 
 
 class Resumed(NamedTuple):
-    """The last step that a resumed run may reach, the steps drawn in vain, and how many lost steps are not charged."""
+    """The last step that a resumed run may reach, the lost steps, and how many of them are not charged."""
 
     stop: int
     lost: Counter[int]
@@ -76,11 +76,11 @@ class Reservation:
         last = next((entry for entry in reversed(self.ledger.entries()) if entry.run == self.run), None)
         if last is not None and last.kind == "settle" and start >= stop:
             self.dataset = last.dataset
-            return Resumed(stop, self._lost(last.content["drawn"], start), 0)
+            return Resumed(stop, self._count_lost(last.content["drawn"], start), 0)
         place = self._reserve(start, stop, drawn=drawn, nothing_left=nothing_left)
         if place.stop == start:
             self.settle()
-        return Resumed(place.stop, self._lost(place.drawn, start), place.forgiven)
+        return Resumed(place.stop, self._count_lost(place.drawn, start), place.forgiven)
 
     def refuse_unless_current(self) -> None:
         """Raise `OutOfOrder` if another process has taken the run over. Closes the ledger's file."""
@@ -121,7 +121,7 @@ class Reservation:
         self.dataset, self._stop, self._marked = self._place.dataset, self._place.stop, start
         return self._place
 
-    def _lost(self, drawn: Sequence[Range], start: int) -> Counter[int]:
+    def _count_lost(self, drawn: Sequence[Range], start: int) -> Counter[int]:
         """Steps drawn but not part of the run up to `start`; none where a step drawn again gives the same numbers."""
         if self._course.is_repeatable:
             return Counter()

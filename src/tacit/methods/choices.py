@@ -27,7 +27,8 @@ class Choice:
     @property
     def words(self) -> str:
         """The allowed values, in words."""
-        return _or(self.allowed) if self.allowed else _WORDS[self.kind]
+        *first, last = self.allowed or [_WORDS[self.kind]]
+        return " or ".join(filter(None, (", ".join(first), last)))
 
     def read(self, text: str) -> Value:
         """The value of the text; `InvalidArgument` with the allowed values."""
@@ -94,7 +95,3 @@ def _choice(name: str, hint: Any) -> Choice | None:
             return Choice(name, str, get_args(kind))
     # A bool is an int, and an int a float: the narrowest is meant.
     return next((Choice(name, kind) for kind in (bool, int, float, str) if kind in kinds), None)
-
-
-def _or(names: tuple[str, ...]) -> str:
-    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))

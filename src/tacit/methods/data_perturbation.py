@@ -86,17 +86,9 @@ def data_perturbation(
     mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
     _validate.kind("rule", rule, DataRule, "DataRule(constant=1.0)")
     _validate.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
-    setup = clip_data(
-        x,
-        y,
-        loss=loss,
-        regularisation=regularisation,
-        budget=published_budget(epsilon, delta, mode),
-        data_norm=data_norm,
-        intercept=intercept,
-        module=module,
-        seed=seed,
-    )
+    about = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm}
+    budget = published_budget(epsilon, delta, mode)
+    setup = clip_data(x, y, **about, budget=budget, intercept=intercept, module=module, seed=seed)
     if mode == "rigorous":
         return train_on_reports(setup, _NAME, reporting, training)
     descent = training or Descent(steps=1000, lot_size=max(math.isqrt(setup.problem.n), 1))

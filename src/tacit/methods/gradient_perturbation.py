@@ -95,7 +95,7 @@ def gradient_perturbation(
         training = training.plan_steps(problem, gdp.mu(budget.epsilon, budget.delta))
     source = source_for(seed)
     if mode == "rigorous":
-        multiplier = _multiplier(training, problem.n, budget, adjacency)
+        multiplier = _find_multiplier(training, problem.n, budget, adjacency)
         noisy, published = training.run(problem, multiplier, adjacency, source), Published(_NAME)
     else:
         noisy, published = _run_as_published(
@@ -114,7 +114,7 @@ def gradient_perturbation(
 
 
 @lru_cache(maxsize=256)
-def _multiplier(training: Descent, n: int, budget: Allowance, adjacency: Adjacency) -> float:
+def _find_multiplier(training: Descent, n: int, budget: Allowance, adjacency: Adjacency) -> float:
     """The least noise over sensitivity with which all steps keep the budget. Cached, because lots take seconds."""
     if budget.delta is None:
         if not isinstance(training, NoisyPass):
@@ -178,7 +178,7 @@ def _run_bassily(training: NoisyLots, problem: Problem, budget: Allowance, sourc
             f"Bassily et al. 2014 take one example per step and at most n^2 = {problem.n**2} steps. Use "
             f"NoisyLots(steps=..., lot_size=1), or mode='rigorous'. Got {training!r}."
         )
-    clip_norm, delta = _longest_gradient(problem), budget.stated_delta
+    clip_norm, delta = _bound_gradient(problem), budget.stated_delta
     std = bassily_2014_std(problem.n, clip_norm, budget.epsilon, delta) / problem.n
     moved = shift(clip_norm, Adjacency.REPLACE_ONE)
     sizes = shrinking_steps(problem, training.steps, training.step_size)
@@ -193,7 +193,7 @@ def _run_svrg(
     """Noise on corrected gradients, none on the snapshot's."""
     delta = budget.stated_delta
     steps, size = training.rounds * training.inner, step_size_for(problem, training.step_size)
-    std = wang_2017_std(problem.n, _longest_gradient(problem), steps, budget.epsilon, delta, constant)
+    std = wang_2017_std(problem.n, _bound_gradient(problem), steps, budget.epsilon, delta, constant)
     drawn = draw_below(problem.n, steps, source.stream(Purpose.LOT, 0))
     noises = _draw_noises(source.stream(Purpose.NOISE, 0), problem.dimension)
     theta = snapshot = np.zeros(problem.shape)
@@ -214,7 +214,7 @@ def _run_svrg(
     return Noisy(theta, event), published
 
 
-def _longest_gradient(problem: Problem) -> float:
+def _bound_gradient(problem: Problem) -> float:
     """The Lipschitz constant, because gradients are not clipped."""
     if not math.isfinite(problem.lipschitz):
         raise InvalidArgument(

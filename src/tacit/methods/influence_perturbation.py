@@ -131,7 +131,7 @@ def _refuse_unused(mode: str, **given: object) -> None:
 
 def _select_linear(setup: Setup, rule: InfluenceRule) -> ErmResult:
     run = _descend(LinearModel(setup.problem, setup.intercept), setup, rule)
-    loss, guarantee = setup.problem.loss, _guarantee(setup, rule)
+    loss, guarantee = setup.problem.loss, _make_guarantee(setup, rule)
     theta = run.theta.reshape(-1, loss.outputs)
     return make_result(theta, loss, guarantee, intercept=setup.intercept, data=run.data, curator=run.unnoised)
 
@@ -142,7 +142,7 @@ def _select_network(setup: Setup, module: torch.nn.Module, rule: InfluenceRule, 
     model = NetworkModel(module, setup.problem, pretraining, setup.source)
     run = _descend(model, setup, rule)
     trained = model.with_parameters(run.theta).to(next(module.parameters()).dtype)
-    return NetworkResult(trained, setup.problem.loss, _guarantee(setup, rule), run.data, run.unnoised)
+    return NetworkResult(trained, setup.problem.loss, _make_guarantee(setup, rule), run.data, run.unnoised)
 
 
 def _descend(model: Influenceable, setup: Setup, rule: InfluenceRule) -> SelectiveRun:
@@ -156,7 +156,7 @@ def _descend(model: Influenceable, setup: Setup, rule: InfluenceRule) -> Selecti
     )
 
 
-def _guarantee(setup: Setup, rule: InfluenceRule) -> Guarantee:
+def _make_guarantee(setup: Setup, rule: InfluenceRule) -> Guarantee:
     claim = setup.budget.claim(f"Kang et al. 2021, theorem 2 with c = {rule.constant:g}")
     event = Unproven(f"({claim.epsilon:g}, {claim.delta:g})-DP", _REASON, Adjacency.REPLACE_ONE)
     return published_guarantee(

@@ -95,17 +95,9 @@ def input_perturbation(
     mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
     _validate.kind("rule", rule, InputRule, "InputRule(constant=1.0)")
     _validate.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
-    setup = clip_data(
-        x,
-        y,
-        loss=loss,
-        regularisation=regularisation,
-        budget=published_budget(epsilon, delta, mode),
-        data_norm=data_norm,
-        intercept=intercept,
-        module=module,
-        seed=seed,
-    )
+    about = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm}
+    budget = published_budget(epsilon, delta, mode)
+    setup = clip_data(x, y, **about, budget=budget, intercept=intercept, module=module, seed=seed)
     if mode == "rigorous":
         return train_on_reports(setup, _NAME, reporting, training)
     descent = training or Descent()
@@ -116,11 +108,13 @@ def input_perturbation(
     theorem = 1 if rule.condition_for(setup.problem) == "strongly_convex" else 3
     claim = setup.budget.claim(_SOURCE.format(theorem=theorem, constant=rule.constant))
     noisy = perturb_features(setup, std, noise, claim)
-    guarantee = _guarantee(setup, noisy.event, std, claim, because=_BECAUSE[noise], descent=descent)
+    guarantee = _make_guarantee(setup, noisy.event, std, claim, because=_BECAUSE[noise], descent=descent)
     return train_on_noise(setup, noisy.values, std, descent, guarantee, returns_data=False)
 
 
-def _guarantee(setup: Setup, event: Event, std: float, claim: Claim, *, because: str, descent: Descent) -> Guarantee:
+def _make_guarantee(
+    setup: Setup, event: Event, std: float, claim: Claim, *, because: str, descent: Descent
+) -> Guarantee:
     """The guarantee of the model alone: at least as good as that of the noisy features."""
     method = f"{_NAME} (Kang et al. 2020)"
     guarantee = published_guarantee(setup, event, claim, method=method, because=because, returns_data=False, std=std)

@@ -4,9 +4,8 @@ Chaudhuri et al. 2011 draw K-norm noise and need no delta; Kifer et al. 2012 dra
 the exact minimiser, which no solver returns. Here a share of the budget pays for the difference: the solver's answer
 is certified to be within a public distance of the minimiser, and gets a little more noise that hides this distance. In
 rigorous form the accounting of the noise is ours (docs/reference/methods/objective_perturbation.md): it needs less
-noise, and
-holds for a softmax too. Models that are not linear are refused: the proof needs the Hessian of one example to have few
-eigenvalues.
+noise, and holds for a softmax too. Models that are not linear are refused: the proof needs the Hessian of one example
+to have few eigenvalues.
 """
 
 from __future__ import annotations
@@ -73,10 +72,10 @@ def objective_perturbation(
     """
     refuse_network(module, _LINEAR_ONLY)
     budget, mode = Allowance(epsilon, delta), check_mode(mode)
-    share = _share(solver_share)
+    share = _check_share(solver_share)
     problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
     _refuse_unbounded(problem)
-    plan = _plan(problem, budget, share, mode, adjacency)
+    plan = _make_plan(problem, budget, share, mode, adjacency)
     source = source_for(seed)
     theta, event = _release(problem, plan, budget, share, source)
     result = release_result(
@@ -87,7 +86,7 @@ def objective_perturbation(
         delta=budget.stated_delta,
         intercept=intercept,
         source=source,
-        notes=_notes(plan, problem),
+        notes=_list_notes(plan, problem),
     )
     return replace(result, regularisation=plan.setting.strength / problem.n)
 
@@ -119,11 +118,11 @@ class _Plan:
         return self.scale * 2 * (dimension + tail)
 
 
-def _plan(problem: Problem, budget: Allowance, share: float, mode: Mode, adjacency: Adjacency | None) -> _Plan:
+def _make_plan(problem: Problem, budget: Allowance, share: float, mode: Mode, adjacency: Adjacency | None) -> _Plan:
     """The noise gets the budget that the solver leaves; a paper's claim is about the whole budget."""
-    left = _less(budget, share)
+    left = _reduce(budget, share)
     if mode == "rigorous":
-        return _rigorous(problem, left, adjacency or Adjacency.REPLACE_ONE)
+        return _plan_rigorous(problem, left, adjacency or Adjacency.REPLACE_ONE)
     if problem.loss.curvature_rank > 1:
         raise InvalidArgument(
             "Chaudhuri et al. 2011 and Kifer et al. 2012 prove objective perturbation for one score per example, where "
@@ -132,12 +131,12 @@ def _plan(problem: Problem, budget: Allowance, share: float, mode: Mode, adjacen
         )
     if budget.delta is None:
         claim = budget.claim("Chaudhuri et al. 2011, objective perturbation")
-        return _chaudhuri(problem, left, claim, adjacency)
+        return _plan_chaudhuri(problem, left, claim, adjacency)
     adjacency = adjacency or Adjacency.ADD_REMOVE
-    return _kifer(problem, left, budget.claim(f"Kifer et al. 2012, {adjacency}"), adjacency)
+    return _plan_kifer(problem, left, budget.claim(f"Kifer et al. 2012, {adjacency}"), adjacency)
 
 
-def _rigorous(problem: Problem, budget: Allowance, adjacency: Adjacency) -> _Plan:
+def _plan_rigorous(problem: Problem, budget: Allowance, adjacency: Adjacency) -> _Plan:
     loss, norm = problem.loss, problem.data_norm
     strength = problem.n * problem.regularisation
     added = added_strength(loss, norm, strength, budget.epsilon)
@@ -148,7 +147,7 @@ def _rigorous(problem: Problem, budget: Allowance, adjacency: Adjacency) -> _Pla
     return _Plan(setting, added, setting.std(budget.epsilon, budget.delta), None, cost, Published(_NAME))
 
 
-def _chaudhuri(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacency | None) -> _Plan:
+def _plan_chaudhuri(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacency | None) -> _Plan:
     if adjacency is Adjacency.ADD_REMOVE:
         raise InvalidArgument(
             "Chaudhuri et al. 2011 compare data sets of one size, in which an example is replaced. Leave adjacency "
@@ -169,7 +168,7 @@ def _chaudhuri(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adj
     return _Plan(setting, problem.n * added, None, scale, EpsilonDelta(true, 0.0, setting.adjacency), published)
 
 
-def _kifer(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacency) -> _Plan:
+def _plan_kifer(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacency) -> _Plan:
     assert budget.delta is not None
     doubled = 1 if adjacency is Adjacency.ADD_REMOVE else 2
     added, std = kifer_2012(
@@ -194,7 +193,9 @@ def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, sou
     tolerance = reachable_tolerance(perturbed, longest)
     theta = minimise(perturbed, tolerance).theta
     if share == 0:
-        return np.asarray(theta), _unproven(plan, tolerance)
+        why = f"the proof is about the exact minimiser, and the solver stopped at a gradient of norm {tolerance:.2g}"
+        claimed = f"({plan.cost.epsilon:g}, {plan.cost.delta:g})-DP"
+        return np.asarray(theta), Unproven(claimed, why, plan.cost.adjacency)
     # On both data sets the answer is at most this far from its minimiser: given the minimiser, that is the sensitivity.
     moved = 2 * tolerance / strong
     left = share * budget.epsilon
@@ -206,25 +207,17 @@ def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, sou
     return noisy.values, term.event + noisy.event
 
 
-def _share(solver_share: float) -> float:
+def _check_share(solver_share: float) -> float:
     share = _validate.unit("solver_share", solver_share)
     if share > 0.5:
         raise InvalidArgument(f"solver_share must be at most 0.5: the rest is for the noise. Got {share:g}.")
     return share
 
 
-def _less(budget: Allowance, share: float) -> Allowance:
+def _reduce(budget: Allowance, share: float) -> Allowance:
     """What the solver leaves, minus a little, so that the sum of both stays within the budget despite rounding."""
     left = (1 - share) * (1 - 1e-9)
     return Allowance(left * budget.epsilon, None if budget.delta is None else left * budget.delta)
-
-
-def _unproven(plan: _Plan, tolerance: float) -> Unproven:
-    return Unproven(
-        f"({plan.cost.epsilon:g}, {plan.cost.delta:g})-DP",
-        f"the proof is about the exact minimiser, and the solver stopped at a gradient of norm {tolerance:.2g}",
-        plan.cost.adjacency,
-    )
 
 
 def _treat_as_exact(published: Published) -> Published:
@@ -232,7 +225,7 @@ def _treat_as_exact(published: Published) -> Published:
     return replace(published, status=Status.UNPROVEN, because=reason)
 
 
-def _notes(plan: _Plan, problem: Problem) -> tuple[str, ...]:
+def _list_notes(plan: _Plan, problem: Problem) -> tuple[str, ...]:
     now = plan.setting.strength / problem.n
     if now <= 1.01 * problem.regularisation:
         return ()

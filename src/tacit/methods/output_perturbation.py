@@ -72,7 +72,11 @@ def output_perturbation(
         )
     problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
     moved = training.sensitivity(problem)
-    plan = _rigorous(budget, moved) if mode == "rigorous" else _follow_paper(training, problem, budget, constant, moved)
+    plan = (
+        _plan_rigorous(budget, moved)
+        if mode == "rigorous"
+        else _follow_paper(training, problem, budget, constant, moved)
+    )
     source = source_for(seed)
     noisy = plan.add(training.fit(problem), moved, source.stream(Purpose.NOISE, 0))
     return release_result(
@@ -111,7 +115,7 @@ class _Plan:
         )
 
 
-def _rigorous(budget: Allowance, moved: float) -> _Plan:
+def _plan_rigorous(budget: Allowance, moved: float) -> _Plan:
     if budget.delta is None:
         return _Plan(None, budget.epsilon, Published(_NAME))
     return _Plan(_OUTWARDS / gdp.mu(budget.epsilon, budget.delta), budget.epsilon, Published(_NAME))
@@ -121,15 +125,15 @@ def _follow_paper(training: Training, problem: Problem, budget: Allowance, const
     """The noise of the training's paper, in units of the proven sensitivity `moved`."""
     match training:
         case Minimiser():
-            return _chaudhuri(budget)
+            return _plan_chaudhuri(budget)
         case PermutedDescent():
-            return _wu(training, problem, budget, moved)
+            return _plan_wu(training, problem, budget, moved)
         case FullDescent():
-            return _zhang(problem, budget, _validate.positive("constant", constant), moved)
+            return _plan_zhang(problem, budget, _validate.positive("constant", constant), moved)
     raise InvalidArgument(f"No paper is known for {training!r}. Use mode='rigorous'.")
 
 
-def _chaudhuri(budget: Allowance) -> _Plan:
+def _plan_chaudhuri(budget: Allowance) -> _Plan:
     """K-norm noise; the sensitivity includes the solver's tolerance, which the paper takes to be zero."""
     if budget.delta is not None:
         raise InvalidArgument(
@@ -140,16 +144,16 @@ def _chaudhuri(budget: Allowance) -> _Plan:
     return _Plan(None, budget.epsilon, Published(f"{_NAME} (Chaudhuri et al. 2011)", "paper", claim))
 
 
-def _wu(training: PermutedDescent, problem: Problem, budget: Allowance, moved: float) -> _Plan:
+def _plan_wu(training: PermutedDescent, problem: Problem, budget: Allowance, moved: float) -> _Plan:
     said = wu_sensitivity(training, problem)
     claim = budget.claim("Wu et al. 2017, permutation-based stochastic gradient descent")
     name = f"{_NAME} (Wu et al. 2017)"
     if budget.delta is None:
         true = budget.epsilon * moved / said
-        return _Plan(None, true, Published(name, "paper", claim, *_rate(true, budget)))
+        return _Plan(None, true, Published(name, "paper", claim, *_judge(true, budget)))
     multiplier = said / moved * classic_multiplier(budget.epsilon, budget.delta)
     true = gdp.epsilon(budget.delta, 1 / multiplier)
-    return _Plan(multiplier, true, Published(name, "paper", claim, *_rate(true, budget)))
+    return _Plan(multiplier, true, Published(name, "paper", claim, *_judge(true, budget)))
 
 
 def wu_sensitivity(training: PermutedDescent, problem: Problem) -> float:
@@ -174,7 +178,7 @@ def wu_sensitivity(training: PermutedDescent, problem: Problem) -> float:
     return whole / training.lot_size
 
 
-def _zhang(problem: Problem, budget: Allowance, constant: float, moved: float) -> _Plan:
+def _plan_zhang(problem: Problem, budget: Allowance, constant: float, moved: float) -> _Plan:
     if budget.delta is None or problem.regularisation == 0:
         raise InvalidArgument(
             "Zhang et al. 2017 is here as published for normal noise and strongly convex objectives: give a delta and "
@@ -190,10 +194,10 @@ def _zhang(problem: Problem, budget: Allowance, constant: float, moved: float) -
     multiplier = said / moved * classic_multiplier(budget.epsilon, budget.delta, head=2.0)
     true = gdp.epsilon(budget.delta, 1 / multiplier)
     claim = budget.claim(f"Zhang et al. 2017, gradient descent with constant {constant:g}")
-    return _Plan(multiplier, true, Published(f"{_NAME} (Zhang et al. 2017)", "paper", claim, *_rate(true, budget)))
+    return _Plan(multiplier, true, Published(f"{_NAME} (Zhang et al. 2017)", "paper", claim, *_judge(true, budget)))
 
 
-def _rate(true: float, budget: Allowance) -> tuple[Status, str]:
+def _judge(true: float, budget: Allowance) -> tuple[Status, str]:
     """A claim is proven if our epsilon is no larger; otherwise no proof of the difference is known."""
     if true <= budget.epsilon * (1 + 1e-9):
         return Status.PROVEN, ""

@@ -31,8 +31,8 @@ from tacit.features.text import pad_words
 from tacit.guarantee import Assumption, Guarantee
 from tacit.recipes.recipe import CONSTANT, Kind, Recipe, RecipePlan
 from tacit.training.fit import fit
+from tacit.training.plan import NOTHING_FITTED_BEFORE
 from tacit.training.run import PrivateRun
-from tacit.training.spending import NOTHING_FITTED_BEFORE
 
 # The number of distinct words of a text that are used, those of largest weight first.
 WORDS = 400

@@ -90,17 +90,14 @@ def draw_claims(rows: Sequence[tuple[str, str, AuditReport]]) -> Figure:
     panels = figure.subplots(high, _ACROSS, squeeze=False).ravel()
     for axes, (method, name, report) in zip(panels, rows, strict=False):
         _draw_panel(axes, report)
-        axes.set_title(f"{_fold(method)}\n{name}", loc="left", fontsize=7.5)
+        title = method.replace(" (paper), ", " (paper),\n") if len(method) > _FOLD else method
+        axes.set_title(f"{title}\n{name}", loc="left", fontsize=7.5)
     for axes in panels[len(rows) :]:
         axes.set_axis_off()
     figure.supxlabel("false alarms", fontsize=11)
     figure.supylabel("members found", fontsize=11)
     figure.legend(handles=_legend_entries(), loc="outside upper left", ncols=3, frameon=False, fontsize=9.5)
     return figure
-
-
-def _fold(method: str) -> str:
-    return method.replace(" (paper), ", " (paper),\n") if len(method) > _FOLD else method
 
 
 def _draw_panel(axes: Axes, report: AuditReport) -> None:

@@ -119,7 +119,8 @@ def draw_spending(spent: Spending, axes: Axes, budget: float | None = None) -> A
     """Draw epsilon over the steps from its numbers."""
     steps, lower, upper = np.array(spent.steps), _with_nan(spent.lower), _with_nan(spent.upper)
     axes.fill_between(steps, lower, upper, color=_BLUE, alpha=0.3, linewidth=0)
-    axes.plot(steps, upper, label=f"certified: {_finite(upper[-1])}", marker=_marker(steps), **CERTIFIED)
+    last = "no finite ε" if math.isnan(upper[-1]) else up(upper[-1])
+    axes.plot(steps, upper, label=f"certified: {last}", marker=_marker(steps), **CERTIFIED)
     _draw_others(axes, steps, spent.others)
     if budget is not None:
         axes.axhline(budget, color="black", linewidth=1.2, linestyle=(0, (1, 1)))
@@ -152,10 +153,6 @@ def _with_nan(values: Numbers) -> Floats:
 def _marker(steps: Floats) -> str:
     """A dot per step if every step is drawn."""
     return "." if steps.size < POINTS else ""
-
-
-def _finite(epsilon: float) -> str:
-    return "no finite ε" if math.isnan(epsilon) else up(epsilon)
 
 
 def _headline(curve: PrivacyCurve, delta: float) -> str:

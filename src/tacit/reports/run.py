@@ -32,7 +32,7 @@ from tacit.reports.settings import (
     settings_facts,
 )
 from tacit.reports.wording import up
-from tacit.training import checkpoint
+from tacit.training.folder import read_checkpoint
 
 SCHEMA = "tacit-report/1"
 BASELINE = "baseline.json"
@@ -74,23 +74,23 @@ def read_run(folder: Path) -> Facts:
         "release": release_facts(
             guarantee,
             is_held_out=is_held_out,
-            is_prepared=_preparation(settings, metrics),
+            is_prepared=_describe_preparation(settings, metrics),
             is_scored=bool(metrics.get("test")),
         ),
         "guarantee": guarantee_facts(guarantee, spent, implemented=implemented, is_test_public=not is_held_out),
         "tradeoff": None if certified is None else asdict(Tradeoff.of(certified, guarantee.delta)),
         "epsilon_over_steps": None if spent is None else asdict(spent),
         "tuning": metrics.get("tuning") or _TUNING,
-        "preparation": _preparation(settings, metrics),
-        "mechanism": None if plan is None else _mechanism(plan),
+        "preparation": _describe_preparation(settings, metrics),
+        "mechanism": None if plan is None else _describe_mechanism(plan),
         "settings": whole,
         "settings_in_words": describe_settings(whole),
-        "progress": _progress(guarantee, whole, metrics, plan),
-        "data": _data(settings, metrics, bounds, is_held_out),
+        "progress": _describe_progress(guarantee, whole, metrics, plan),
+        "data": _describe_data(settings, metrics, bounds, is_held_out),
         "utility": utility_facts(
-            metrics, _json_or_none(folder / BASELINE), is_held_out=is_held_out, delta=guarantee.delta
+            metrics, _read_json(folder / BASELINE), is_held_out=is_held_out, delta=guarantee.delta
         ),
-        "audit": _audit(folder),
+        "audit": _read_audit(folder),
         "command": command_of(settings),
         "command_in_words": explain_command(
             settings, metrics, is_proven=math.isfinite(guarantee.epsilon(guarantee.delta))
@@ -117,7 +117,7 @@ def _is_held_out(metrics: Facts, bounds: Bounds | None) -> bool:
     return written == "held out" or (written is None and bounds is not None and bounds.test is None)
 
 
-def _preparation(settings: Facts, metrics: Facts) -> Facts | None:
+def _describe_preparation(settings: Facts, metrics: Facts) -> Facts | None:
     """The releases of a recipe before the first step; None for other runs."""
     recipe, multiplier = settings.get("recipe"), metrics.get("preparation_multiplier")
     if recipe is None or multiplier is None:
@@ -129,12 +129,12 @@ def _preparation(settings: Facts, metrics: Facts) -> Facts | None:
 def _read_plan(folder: Path) -> Any:
     """The saved plan of the run; None for the user's own stages, or if nothing is saved."""
     try:
-        return checkpoint.read(folder)["plan"]
+        return read_checkpoint(folder)["plan"]
     except (TacitError, KeyError):
         return None
 
 
-def _progress(guarantee: Guarantee, settings: Facts, metrics: Facts, plan: Any) -> Facts:
+def _describe_progress(guarantee: Guarantee, settings: Facts, metrics: Facts, plan: Any) -> Facts:
     """How many steps were made; for a run stopped early, also the cost if intermediate results were the reason."""
     steps, planned, is_finished = metrics.get("steps"), settings["steps"], metrics.get("is_finished")
     about = {"steps": steps, "planned": planned, "is_finished": is_finished, "caveat": None}
@@ -152,17 +152,17 @@ def _progress(guarantee: Guarantee, settings: Facts, metrics: Facts, plan: Any) 
     return {**about, "caveat": caveat}
 
 
-def _mechanism(plan: Any) -> Facts:
+def _describe_mechanism(plan: Any) -> Facts:
     """The saved stages with their settings."""
     mechanism = plan.mechanism
     return {
         "stages": [
-            _stage("bound", mechanism.bound),
-            *([] if mechanism.guide is None else [_stage("guide", mechanism.guide)]),
-            _stage("noise", mechanism.noise),
-            *(_stage("post", post) for post in mechanism.post),
+            _describe_stage("bound", mechanism.bound),
+            *([] if mechanism.guide is None else [_describe_stage("guide", mechanism.guide)]),
+            _describe_stage("noise", mechanism.noise),
+            *(_describe_stage("post", post) for post in mechanism.post),
         ],
-        "sampling": _stage("sampling", plan.sampling),
+        "sampling": _describe_stage("sampling", plan.sampling),
         "numbers_released_per_step": plan.dimension,
         "method": mechanism.method.name,
         "paper": mechanism.method.source,
@@ -170,12 +170,12 @@ def _mechanism(plan: Any) -> Facts:
     }
 
 
-def _stage(place: str, stage: Any) -> Facts:
-    settings = {field.name: _plain(getattr(stage, field.name)) for field in fields(stage) if field.init}
+def _describe_stage(place: str, stage: Any) -> Facts:
+    settings = {field.name: _to_plain(getattr(stage, field.name)) for field in fields(stage) if field.init}
     return {"place": place, "name": type(stage).__name__, "settings": settings}
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int, str)):
@@ -183,7 +183,7 @@ def _plain(value: Any) -> Any:
     return repr(value) if is_dataclass(value) or len(repr(value)) < 200 else type(value).__name__
 
 
-def _data(settings: Facts, metrics: Facts, bounds: Bounds | None, is_held_out: bool) -> Facts:
+def _describe_data(settings: Facts, metrics: Facts, bounds: Bounds | None, is_held_out: bool) -> Facts:
     written = metrics.get("data") or {}
     # Earlier versions derived the salt from the seed, and this page names the seed.
     fingerprint = written.get("fingerprint") if is_secret_salt(settings.get("salt"), settings.get("seed")) else None
@@ -201,9 +201,9 @@ def _data(settings: Facts, metrics: Facts, bounds: Bounds | None, is_held_out: b
     }
 
 
-def _audit(folder: Path) -> Facts | None:
+def _read_audit(folder: Path) -> Facts | None:
     """The result with canaries. That of attacks on the real members depends on private data, and is left out."""
-    written = (_json_or_none(folder / "audit" / "audit.json") or {}).get("audit")
+    written = (_read_json(folder / "audit" / "audit.json") or {}).get("audit")
     if not written:
         return None
     bound = written["bound"]
@@ -216,7 +216,7 @@ def _audit(folder: Path) -> Facts | None:
     }
 
 
-def _json_or_none(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

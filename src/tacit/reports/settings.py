@@ -37,7 +37,7 @@ def settings_facts(settings: Facts, multiplier: float | None, *, is_tuned: bool 
         "epsilon": settings["epsilon"],
         "delta": settings["delta"],
         "multiplier": multiplier,
-        "multiplier_is": _origin(settings, is_tuned),
+        "multiplier_is": _describe_origin(settings, is_tuned),
         "population": population,
         "population_is": "declared" if settings.get("is_declared") else "published",
         "lot_size": settings["lot_size"],
@@ -55,7 +55,7 @@ def settings_facts(settings: Facts, multiplier: float | None, *, is_tuned: bool 
     }
 
 
-def _origin(settings: Facts, is_tuned: bool) -> str:
+def _describe_origin(settings: Facts, is_tuned: bool) -> str:
     if is_tuned:
         return "found by the search"
     if settings["multiplier"] is not None:
@@ -75,10 +75,10 @@ def all_choices(method: str, chosen: Facts) -> Facts:
 
 def describe_settings(settings: Facts) -> list[list[str]]:
     """The same settings for a reader: pairs of name and text."""
-    return [[name, words] for name, words in (*_model_and_budget(settings), *_training(settings)) if words]
+    return [[name, words] for name, words in (*_describe_model(settings), *_describe_training(settings)) if words]
 
 
-def _model_and_budget(settings: Facts) -> Iterator[tuple[str, str]]:
+def _describe_model(settings: Facts) -> Iterator[tuple[str, str]]:
     mode = "as published" if settings["mode"] == "paper" else "in the form with a proof"
     yield "Data", settings["data"]
     yield "Target", settings["target"] or ""
@@ -91,20 +91,22 @@ def _model_and_budget(settings: Facts) -> Iterator[tuple[str, str]]:
     yield "Noise multiplier", "" if multiplier is None else f"{near(multiplier)} ({origin})"
 
 
-def _training(settings: Facts) -> Iterator[tuple[str, str]]:
-    yield from _steps(settings) if find_method(settings["method"]).kind == "gradient" else _release(settings)
+def _describe_training(settings: Facts) -> Iterator[tuple[str, str]]:
+    yield from (
+        _describe_steps(settings) if find_method(settings["method"]).kind == "gradient" else _describe_release(settings)
+    )
     seed = settings["seed"]
     yield "Seed", "none: fresh noise in every run" if seed is None else f"{seed} (determines all noise)"
     yield "Ledger", "charged" if settings["is_in_ledger"] else "none"
 
 
-def _release(settings: Facts) -> Iterator[tuple[str, str]]:
+def _describe_release(settings: Facts) -> Iterator[tuple[str, str]]:
     """The training of a linear model by one release."""
     yield "Population", f"{settings['population']:,} ({settings['population_is']}, not counted from the data)"
     yield "Rows", "every row is divided by its own norm; all of them take part in one release"
 
 
-def _steps(settings: Facts) -> Iterator[tuple[str, str]]:
+def _describe_steps(settings: Facts) -> Iterator[tuple[str, str]]:
     rate, steps = settings["rate"], settings["steps"]
     yield "Population", f"{settings['population']:,} ({settings['population_is']}, not counted from the data)"
     yield "Lots", f"{settings['lot_size']:g} examples on average (sampling rate {rate:.4g})"
@@ -154,14 +156,14 @@ def bounds_of(settings: Facts) -> Bounds | None:
 
 def bounds_facts(bounds: Bounds) -> Facts:
     """What was declared public, without paths and comments."""
-    columns = [_column_facts(name, column) for name, column in bounds.columns.items()]
+    columns = [_describe_column(name, column) for name, column in bounds.columns.items()]
     columns += [{"name": name, "is_ignored": True} for name in bounds.ignored]
     test = None if bounds.test is None else Path(bounds.test).name
     about = {"rows": bounds.rows, "held_out": bounds.held_out, "test": test, "example": bounds.example}
     return {**about, "columns": columns, "file": format_bounds({**about, "columns": columns})}
 
 
-def _column_facts(name: str, column: Number | Date | Category) -> Facts:
+def _describe_column(name: str, column: Number | Date | Category) -> Facts:
     missing = {"missing": "indicator", "fill": column.fill} if column.missing == "indicator" else {}
     if isinstance(column, Category):
         return {"name": name, "categories": list(column.values), **missing}
@@ -188,10 +190,10 @@ def format_bounds(found: Facts) -> str:
     heads = [
         f"{name} = {_quote(found[name])}" for name in ("rows", "held_out", "test", "example") if found[name] is not None
     ]
-    return "\n".join([*heads, "", "[columns]", *(_line(column) for column in found["columns"])])
+    return "\n".join([*heads, "", "[columns]", *(_format_column(column) for column in found["columns"])])
 
 
-def _line(column: Facts) -> str:
+def _format_column(column: Facts) -> str:
     if "categories" in column and "missing" not in column:
         return f"{_quote(column['name'])} = {_quote(column['categories'])}"
     parts = {
@@ -220,10 +222,10 @@ def command_of(settings: Facts, *, with_paths: bool = False) -> str:
     'tacit train iris --recipe auto --epsilon 3 --delta 0.0001'
     """
     settings = {**settings, "model": Path(settings.get("model") or "").name or None}
-    words = ["tacit", "train", *_data_arguments(settings, with_paths)]
+    words = ["tacit", "train", *_list_data_arguments(settings, with_paths)]
     if settings.get("recipe"):
         words += ["--recipe", "auto"]
-    for name in _options(settings):
+    for name in _list_options(settings):
         value = settings.get(name)
         if value is not None:
             # Every digit, or a seed would not give the same numbers.
@@ -233,7 +235,7 @@ def command_of(settings: Facts, *, with_paths: bool = False) -> str:
     return shlex.join(words)
 
 
-def _data_arguments(settings: Facts, with_paths: bool) -> list[str]:
+def _list_data_arguments(settings: Facts, with_paths: bool) -> list[str]:
     """The data set, or the table with its target and bounds."""
     table, path = settings.get("table"), settings.get("data_path")
     if table is not None:
@@ -242,7 +244,7 @@ def _data_arguments(settings: Facts, with_paths: bool) -> list[str]:
     return [settings["data"], *(["--data-path", path if with_paths else "DATA"] if path else [])]
 
 
-def _options(settings: Facts) -> list[str]:
+def _list_options(settings: Facts) -> list[str]:
     """The options that repeat a run; a recipe chooses all but the budget."""
     noise = "multiplier" if settings.get("multiplier") is not None else "epsilon"
     is_linear = settings.get("method") is not None and find_method(settings["method"]).kind == "linear"

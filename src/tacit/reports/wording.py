@@ -35,7 +35,8 @@ def percent_up(share: float, digits: int = 3) -> str:
     >>> percent_up(0.0402052), percent_up(1 - 0.99), percent_up(0.99999997)
     ('4.03 %', '1 %', '100 %')
     """
-    return f"{_trimmed(_text(share, digits, ROUND_CEILING, power=2))} %"
+    text = _text(share, digits, ROUND_CEILING, power=2)
+    return f"{text.rstrip('0').rstrip('.') if '.' in text and 'e' not in text else text} %"
 
 
 def percent_near(share: float, digits: int = 2) -> str:
@@ -96,7 +97,3 @@ def _text(value: float, digits: int, rounding: str, power: int = 0) -> str:
     if rounded.adjusted() > exact.adjusted():
         rounded = rounded.quantize(Decimal(1).scaleb(rounded.adjusted() - digits + 1))
     return f"{rounded:f}" if rounded.adjusted() >= _SMALLEST_PLAIN else f"{rounded:.{digits - 1}e}"
-
-
-def _trimmed(text: str) -> str:
-    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text

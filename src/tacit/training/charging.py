@@ -93,7 +93,7 @@ def find_booking(
     return None if ledger is None else BookingPlace(ledger, dataset, examples, seed)
 
 
-def resumed(entered: BookingPlace | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
+def resume_booking(entered: BookingPlace | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
     """Resume the charging of a run. The ledger, if there is one, overrides what the run's files say was lost.
 
     The plan is shortened to what the budgets of the run and of its data set still pay for.

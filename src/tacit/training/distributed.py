@@ -32,8 +32,8 @@ from tacit.ledger import Reservation
 from tacit.randomness import Indices, SeededSource, Source
 from tacit.stages.mechanism import MechanismState
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
-from tacit.training import checkpoint
-from tacit.training.charging import BookingPlace, Debt, fingerprint_examples, resumed
+from tacit.training.charging import BookingPlace, Debt, fingerprint_examples, resume_booking
+from tacit.training.folder import pack
 from tacit.training.lots import Examples
 from tacit.training.plan import Plan
 from tacit.types import BoundedSum, Release
@@ -107,12 +107,12 @@ class Peers:
                 f"{plan.mechanism.method.name} sums a lot in buckets that hang together, so it cannot be summed in "
                 "parts. Start it without torchrun, or with buckets of one example."
             )
-        self._refuse_unless_alike("the settings of the run", json.dumps(checkpoint.packed(plan)))
+        self._refuse_unless_alike("the settings of the run", json.dumps(pack(plan)))
         self._refuse_unless_alike("the examples or their order", f"{len(examples)} {fingerprint_examples(examples)}")
-        self._refuse_unless_alike("the names and shapes of the weights", _layout(model.state_dict()))
+        self._refuse_unless_alike("the names and shapes of the weights", _write_layout(model.state_dict()))
         for value in model.state_dict().values():
             shared = value.detach().to(self.device, copy=True)
-            with _together("share the first weights"):
+            with _explain_failure("share the first weights"):
                 distributed.broadcast(shared, src=0)
             with torch.no_grad():
                 value.copy_(shared)
@@ -130,21 +130,21 @@ class Peers:
 
     @contextmanager
     def _by_itself(self, source: Source, step: int) -> Iterator[None]:
-        seed = _number(f"{source.seed} {self.rank} {step}") if isinstance(source, SeededSource) else None
+        seed = _hash_text(f"{source.seed} {self.rank} {step}") if isinstance(source, SeededSource) else None
         try:
-            with nullcontext() if seed is None else _reseeded(seed):
+            with nullcontext() if seed is None else _reseed(seed):
                 yield
         except Exception:
             # In place of what all compare before they add up.
             with suppress(TacitError):
-                self._compared("the step", [_FAILED, _FAILED])
+                self._compare("the step", [_FAILED, _FAILED])
             raise
 
     def seeds(self, source: Source, first: int, what: str = "lot") -> Iterator[int] | None:
         """With a seed, one for the random transforms of each lot from `first` on, in this process."""
         if not isinstance(source, SeededSource):
             return None
-        return (_number(f"{what} {source.seed} {self.rank} {step}") for step in count(first))
+        return (_hash_text(f"{what} {source.seed} {self.rank} {step}") for step in count(first))
 
     def total(self, bounded: BoundedSum, step: int) -> BoundedSum:
         """On the first process, the sum over all parts of the lot. Elsewhere nothing is learnt about other parts."""
@@ -152,13 +152,13 @@ class Peers:
             return bounded
         # Parts without an example, or without use for a parameter, hold zeros of the model's own precision.
         bounded = replace(bounded, values={name: v.to(widen(v.dtype)) for name, v in bounded.values.items()})
-        self._refuse_unless_alike("the step", f"{step} {_layout(bounded.values)} {bounded.sensitivity!r}")
+        self._refuse_unless_alike("the step", f"{step} {_write_layout(bounded.values)} {bounded.sensitivity!r}")
         values = list(bounded.values.values())
         # In double precision, as over the pieces of a lot.
-        flat = _flat(values).double().to(self.device)
-        with _together(f"add up the lot of step {step}"):
+        flat = _flatten(values).double().to(self.device)
+        with _explain_failure(f"add up the lot of step {step}"):
             distributed.reduce(flat, dst=0)
-        return replace(bounded, values=_unflat(flat, bounded.values)) if self.is_first else bounded
+        return replace(bounded, values=_unflatten(flat, bounded.values)) if self.is_first else bounded
 
     def telling(self) -> AbstractContextManager[None]:
         """If the first process fails in here, the others are told, who are waiting for a release."""
@@ -181,24 +181,24 @@ class Peers:
             release, state = make()
             realised = None if release.realised is None else release.realised.to_json()
             about: dict[str, Any] = {"event": release.event.to_json(), "realised": realised, "posts": len(state.post)}
-            self._tell(about | {"layout": _shapes(release.values)}, _named(state))
-            self._share(_flat(list(release.values.values())))
+            self._tell(about | {"layout": _list_shapes(release.values)}, _name_states(state))
+            self._share(_flatten(list(release.values.values())))
             return release, state
-        about, tensors = self._told()
+        about, tensors = self._receive()
         here = next(iter(bounded.values.values())).device
         like = {name: torch.empty(shape, dtype=_DTYPES[kind], device=here) for name, shape, kind in about["layout"]}
-        values = _unflat(self._share(_flat(list(like.values()))), like)
+        values = _unflatten(self._share(_flatten(list(like.values()))), like)
         met = None if about["realised"] is None else from_json(about["realised"])
         tensors = {name: value.to(here) for name, value in tensors.items()}
-        posts = tuple(_under(f"post/{i}/", tensors) for i in range(about["posts"]))
-        return Release(values, from_json(about["event"]), met), MechanismState(_under("bound/", tensors), posts)
+        posts = tuple(_pick_states(f"post/{i}/", tensors) for i in range(about["posts"]))
+        return Release(values, from_json(about["event"]), met), MechanismState(_pick_states("bound/", tensors), posts)
 
     def first(self, make: Callable[[], Reservation | None]) -> Reservation | None:
         """What the first process makes, and None elsewhere; its refusal is everybody's."""
         if self.size == 1:
             return make()
         if not self.is_first:
-            self._told()
+            self._receive()
             return None
         with self.telling():
             made = make()
@@ -211,7 +211,7 @@ class Peers:
 
         def take_over() -> Reservation | None:
             nonlocal after
-            booking, after = resumed(entered, debt, nothing_left)
+            booking, after = resume_booking(entered, debt, nothing_left)
             return booking
 
         booking = self.first(take_over)
@@ -220,13 +220,13 @@ class Peers:
         if self.is_first:
             self._tell({"steps": after.plan.steps, "lost": sorted(after.lost.items()), "forgiven": after.forgiven})
             return booking, after
-        known, _ = self._told()
+        known, _ = self._receive()
         plan = replace(debt.plan, steps=known["steps"])
         return None, Debt(plan, debt.done, Counter(dict(known["lost"])), known["forgiven"])
 
     def _refuse_unless_alike(self, what: str, said: str) -> None:
-        mine = _number(said)
-        most, least = self._compared(what, [mine, -mine])
+        mine = _hash_text(said)
+        most, least = self._compare(what, [mine, -mine])
         if _FAILED in (most, least):
             raise OutOfOrder(
                 "Another process of this run has failed on its part of the lot, so there is no whole sum, and nothing "
@@ -238,10 +238,10 @@ class Peers:
                 "same script, data and settings, and let all of them resume from the same save."
             )
 
-    def _compared(self, what: str, numbers: list[int]) -> list[int]:
+    def _compare(self, what: str, numbers: list[int]) -> list[int]:
         """The largest that any process says, for each number."""
         ends = torch.tensor(numbers, dtype=torch.int64, device=self.device)
-        with _together(f"compare {what}"):
+        with _explain_failure(f"compare {what}"):
             distributed.all_reduce(ends, op=distributed.ReduceOp.MAX)
         largest: list[int] = ends.tolist()
         return largest
@@ -252,7 +252,7 @@ class Peers:
         self._share(torch.tensor([len(text)]))
         self._share(text)
 
-    def _told(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def _receive(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         length = int(self._share(torch.zeros(1, dtype=torch.int64)))
         content = bytes(self._share(torch.zeros(length, dtype=torch.uint8)).cpu().numpy())
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
@@ -263,13 +263,13 @@ class Peers:
 
     def _share(self, tensor: Tensor) -> Tensor:
         shared = tensor.to(self.device)
-        with _together("hear from the first"):
+        with _explain_failure("hear from the first"):
             distributed.broadcast(shared, src=0)
         return shared
 
 
 @contextmanager
-def _together(what: str) -> Iterator[None]:
+def _explain_failure(what: str) -> Iterator[None]:
     """What all processes do at once: an error, in words, if one of them is gone."""
     try:
         yield
@@ -280,13 +280,13 @@ def _together(what: str) -> Iterator[None]:
         ) from error
 
 
-def _number(text: str) -> int:
+def _hash_text(text: str) -> int:
     """56 bits that say whether two texts are the same."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 
 @contextmanager
-def _reseeded(seed: int) -> Iterator[None]:
+def _reseed(seed: int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
@@ -295,30 +295,30 @@ def _reseeded(seed: int) -> Iterator[None]:
 _DTYPES = {str(kind): kind for kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16)}
 
 
-def _shapes(values: Any) -> list[tuple[str, list[int], str]]:
+def _list_shapes(values: Any) -> list[tuple[str, list[int], str]]:
     return [(name, list(value.shape), str(value.dtype)) for name, value in values.items()]
 
 
-def _layout(values: Any) -> str:
-    return json.dumps(_shapes(values))
+def _write_layout(values: Any) -> str:
+    return json.dumps(_list_shapes(values))
 
 
-def _flat(values: list[Tensor]) -> Tensor:
+def _flatten(values: list[Tensor]) -> Tensor:
     """All numbers in one row, in the widest of their types."""
     wide = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
     return torch.cat([value.detach().reshape(-1).to(wide) for value in values])
 
 
-def _unflat(flat: Tensor, like: Any) -> dict[str, Tensor]:
+def _unflatten(flat: Tensor, like: Any) -> dict[str, Tensor]:
     sizes = [value.numel() for value in like.values()]
     pieces = zip(like.items(), flat.split_with_sizes(sizes), strict=True)
     return {name: piece.view(value.shape).to(value.device, value.dtype) for (name, value), piece in pieces}
 
 
-def _named(state: MechanismState) -> dict[str, Tensor]:
+def _name_states(state: MechanismState) -> dict[str, Tensor]:
     posts = {f"post/{i}/{name}": value for i, post in enumerate(state.post) for name, value in post.items()}
     return {f"bound/{name}": value for name, value in state.bound.items()} | posts
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _pick_states(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

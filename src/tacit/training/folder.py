@@ -1,25 +1,55 @@
-"""The folder of a run: the name of every file in it, what it holds and who may read it."""
+"""The folder of a run: the name of every file in it, what it holds and who may read it; and checkpoints.
+
+A checkpoint is one safetensors file with a JSON header. Nothing in it is ever executed. A tree of dicts, lists, tuples,
+numbers, text, tensors and tacit's own frozen values is split into tensors, which go into the file's body, and JSON,
+which goes into its header. Writing is atomic: after a crash, or on a full disk, there is either the old checkpoint or
+the new one. A hash of both parts shows damage, and the one before the newest is kept.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit._files import write_atomic
-from tacit.errors import InvalidArgument, TacitError
+from tacit._old_names import class_now
+from tacit.accounting.events import Event
+from tacit.accounting.events import from_json as event_from_json
+from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.guarantee import Guarantee
 
 CHECKPOINT, PREVIOUS, JOURNAL = "run.safetensors", "run.previous.safetensors", "journal.jsonl"
 _SETTINGS, _MODEL, _GUARANTEE, _METRICS = "settings.json", "model.safetensors", "guarantee.json", "metrics.json"
-_PREPARED, _SCORE_BEGUN, _BASELINE, _AUDIT = "prepared.safetensors", "score.begun", "baseline.json", "audit"
+VERSION = 1
+# What a run saves, and needs to go on.
+RUN = (
+    *("plan", "events", "realised", "lost", "forgiven", "ledger", "micro_batch", "seed", "torch_random"),
+    *("bound_state", "post_states", "model", "optimizer", "scheduler"),
+)
+_HEADER, _HASH = "tacit", "sha256"
+
+
+class _File:
+    """The path of a file of this name in the folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, _: type) -> Path:
+        return folder.path / self._name
 
 
 @dataclass(frozen=True)
@@ -28,50 +58,22 @@ class RunFolder:
 
     path: Path
 
-    @property
-    def settings(self) -> Path:
-        """All settings, with the salt and local paths. Private."""
-        return self.path / _SETTINGS
-
-    @property
-    def model(self) -> Path:
-        """The model that is handed out. Written once training is finished."""
-        return self.path / _MODEL
-
-    @property
-    def guarantee(self) -> Path:
-        """What is proven about everything released so far."""
-        return self.path / _GUARANTEE
-
-    @property
-    def metrics(self) -> Path:
-        """Public settings and test scores."""
-        return self.path / _METRICS
-
-    @property
-    def prepared(self) -> Path:
-        """What a stopped run by recipe released to prepare its features. Gone once the run is finished."""
-        return self.path / _PREPARED
-
-    @property
-    def score_begun(self) -> Path:
-        """A mark: the one private score was begun, so it is never drawn again."""
-        return self.path / _SCORE_BEGUN
-
-    @property
-    def baseline(self) -> Path:
-        """The score of the same model without privacy."""
-        return self.path / _BASELINE
-
-    @property
-    def audit(self) -> Path:
-        """The folder of what audits found. Private."""
-        return self.path / _AUDIT
-
-    @property
-    def audit_result(self) -> Path:
-        """The findings of all audits so far. Private."""
-        return self.audit / "audit.json"
+    # All settings, with the salt and local paths. Private.
+    settings = _File(_SETTINGS)
+    # The model that is handed out. Written once training is finished.
+    model = _File(_MODEL)
+    # What is proven about everything released so far.
+    guarantee = _File(_GUARANTEE)
+    # Public settings and test scores.
+    metrics = _File(_METRICS)
+    # What a stopped run by recipe released to prepare its features. Gone once the run is finished.
+    prepared = _File("prepared.safetensors")
+    # A mark: the one private score was begun, so it is never drawn again.
+    score_begun = _File("score.begun")
+    # The score of the same model without privacy.
+    baseline = _File("baseline.json")
+    # The folder of what audits found, and the findings of all audits so far. Private.
+    audit, audit_result = _File("audit"), _File("audit/audit.json")
 
     @property
     def is_run(self) -> bool:
@@ -159,3 +161,161 @@ def find_free_folder(name: str) -> Path:
     while (folder := Path("runs") / f"{name}-{number}").exists():
         number += 1
     return folder
+
+
+class Stateful(Protocol):
+    """An optimizer, a learning-rate schedule, or whatever else has a state to be saved."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
+
+
+def write_checkpoint(folder: Path, tree: Mapping[str, Any]) -> None:
+    """Save a tree into the folder, in place of what was saved there before."""
+    tensors: dict[str, Tensor] = {}
+    header = json.dumps({"version": VERSION, "tree": _pack(dict(tree), "", tensors)})
+    content = save(tensors, metadata={_HEADER: header, _HASH: _hash(header, tensors)})
+    write_atomic(folder / CHECKPOINT, content, is_private=True, keep=folder / PREVIOUS)
+
+
+def read_checkpoint(folder: Path, stages: tuple[type, ...] = (), needs: Collection[str] = ()) -> dict[str, Any]:
+    """The tree that was saved, with all that it `needs`. `stages` are the user's own classes that may be in it."""
+    path = folder / CHECKPOINT
+    try:
+        header, tensors = _read_file(path)
+        if header["version"] != VERSION:
+            raise CannotResume(f"{path} has version {header['version']}; this tacit reads version {VERSION}.")
+        tree: dict[str, Any] = _unpack(header["tree"], tensors, {_name(stage): stage for stage in stages})
+        missing = sorted({*needs} - tree.keys())
+        if missing:
+            raise CannotResume(f"{path} holds no {', '.join(missing)}: another version of tacit wrote it.")
+    except TacitError:
+        raise
+    except FileNotFoundError as error:
+        raise CannotResume(f"There is no saved run in {folder}: {CHECKPOINT} is missing.{_other(folder)}") from error
+    except OSError as error:
+        raise CannotResume(f"{path} cannot be read: {error.strerror or error}.{_other(folder)}") from error
+    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, ImportError, RecursionError) as error:
+        raise CannotResume(f"{path} is not a run that tacit saved: {error}.{_other(folder)}") from error
+    return tree
+
+
+def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        text, written = metadata[_HEADER], metadata[_HASH]
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    if _hash(text, tensors) != written:
+        raise CannotResume(f"{path} is damaged: it is not as it was written.{_other(path.parent)}")
+    header: dict[str, Any] = json.loads(text)
+    return header, tensors
+
+
+def _hash(header: str, tensors: Mapping[str, Tensor]) -> str:
+    """A hash of all that a checkpoint says."""
+    digest = hashlib.sha256(header.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _other(folder: Path) -> str:
+    previous = folder / PREVIOUS
+    if not previous.exists():
+        return ""
+    return (
+        f" The previous save still exists. To resume from it, rename {previous} to {CHECKPOINT}: steps drawn since "
+        "then are charged again, unless the run has a seed."
+    )
+
+
+def pack(value: Any) -> Any:
+    """What JSON can hold of a value without tensors, as a checkpoint's header has it."""
+    return _pack(value, "", {})
+
+
+def _pack(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+    if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, Tensor):
+        # A copy of its own, for tied tensors share their memory and safetensors does not.
+        tensors[place] = value.detach().cpu().clone().contiguous()
+        return {"$": "tensor", "at": place}
+    if isinstance(value, Enum):
+        return {"$": "enum", "class": _name(type(value)), "value": value.value}
+    if isinstance(value, Event):
+        return {"$": "event", "json": value.to_json()}
+    if is_dataclass(value):
+        settings = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        return {"$": "stage", "class": _name(type(value)), "settings": _pack(settings, place, tensors)}
+    if isinstance(value, (list, tuple)):
+        items = [_pack(item, f"{place}/{i}", tensors) for i, item in enumerate(value)]
+        return {"$": "tuple", "items": items} if isinstance(value, tuple) else items
+    if isinstance(value, Mapping):
+        pairs = [[key, _pack(item, f"{place}/{key}", tensors)] for key, item in value.items()]
+        return {"$": "dict", "pairs": pairs}
+    raise InvalidArgument(
+        f"A {type(value).__name__} at {place!r} cannot be saved: only numbers, text, tensors, lists, tuples, dicts and "
+        "frozen dataclasses can."
+    )
+
+
+def _unpack(value: Any, tensors: dict[str, Tensor], stages: dict[str, type]) -> Any:
+    if isinstance(value, list):
+        return [_unpack(item, tensors, stages) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match value["$"]:
+        case "tensor":
+            return tensors[value["at"]]
+        case "enum":
+            return _class(value["class"], stages)(value["value"])
+        case "event":
+            return event_from_json(value["json"])
+        case "stage":
+            return _class(value["class"], stages)(**_unpack(value["settings"], tensors, stages))
+        case "tuple":
+            return tuple(_unpack(item, tensors, stages) for item in value["items"])
+        case "dict":
+            return {key: _unpack(item, tensors, stages) for key, item in value["pairs"]}
+    raise CannotResume(f"A saved run holds no {value['$']!r}.")
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _class(name: str, stages: dict[str, type]) -> Any:
+    """A class by its name: one of tacit's own values, or one that the user vouches for. Nothing else is loaded."""
+    if name in stages:
+        return stages[name]
+    module, _, member = class_now(name).partition(":")
+    # A module such as tacit.__main__ does something when it is imported; none that holds values does.
+    is_ours = module.startswith("tacit.") and "__" not in module
+    found = getattr(importlib.import_module(module), member, None) if is_ours else None
+    if isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum)) and found.__module__ == module:
+        return found
+    raise CannotResume(
+        f"The saved run uses {name}, which is not part of tacit. Pass the class: "
+        f"PrivateRun.resume(..., stages=({member or name},))."
+    )
+
+
+def load_model(model: nn.Module, state: dict[str, Tensor]) -> None:
+    """Give the model its saved weights."""
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise CannotResume(f"The saved weights do not fit this model. {error}") from error
+
+
+def load_part(name: str, part: Stateful | None, state: dict[str, Any] | None) -> None:
+    """Give an optimizer or a schedule its saved state, if there is one."""
+    if (part is None) != (state is None):
+        raise CannotResume(
+            f"The run was saved {'without' if state is None else 'with'} the state of its {name}, and resume was "
+            f"called {'without' if part is None else 'with'} one. Treat both alike."
+        )
+    if part is not None and state is not None:
+        part.load_state_dict(state)

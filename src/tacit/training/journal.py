@@ -50,7 +50,7 @@ class Journal:
         """Sum the notes up: the save that just succeeded holds `saved` steps, and knows which were lost before it."""
         self.refuse_unless_alone()
         note = f"{json.dumps({'saved': saved, 'lost': sorted(lost.items())})}\n" if saved or lost else ""
-        write_atomic(_path(self.folder), note.encode(), is_private=True)
+        write_atomic(_find_path(self.folder), note.encode(), is_private=True)
         self._notes, self._reserved = note, 0
 
     def refuse_unless_alone(self) -> None:
@@ -58,7 +58,7 @@ class Journal:
         refuse_forked(self._process)
         if self._notes is not None and notes_in(self.folder) != self._notes:
             raise OutOfOrder(
-                f"{_path(self.folder)} is not as this process left it: another one has gone on with the run, and "
+                f"{_find_path(self.folder)} is not as this process left it: another one has gone on with the run, and "
                 "neither would count what the other releases. Stop one of the two, and resume the run with the other."
             )
 
@@ -67,7 +67,7 @@ class Journal:
         # The break before it keeps a note that an earlier process did not finish from spoiling this one.
         note = f"\n{json.dumps({'attempt': self._attempt, 'start': start, 'stop': stop})}\n"
         try:
-            with open(_path(self.folder), "a", opener=open_private) as file:
+            with open(_find_path(self.folder), "a", opener=open_private) as file:
                 file.write(note)
                 file.flush()
                 _sync(file.fileno())
@@ -79,21 +79,21 @@ class Journal:
 
 def notes_in(folder: Path) -> str:
     """All notes, as they stand there."""
-    path = _path(folder)
+    path = _find_path(folder)
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> Counter[int]:
-    """How often each step was drawn in vain, seen from a save that holds `saved` steps and knows of `known` lost ones.
+    """How often each step was drawn and lost, for a save that holds `saved` steps and counts `known` lost ones.
 
     Steps from `saved` on were begun by processes that did not live to save them, or that saved them where this save
     has been put back in their place.
     """
-    path = _path(folder)
+    path = _find_path(folder)
     begun: set[tuple[str, int]] = set()
     lost: Counter[int] = Counter()
     for line in notes_in(folder).splitlines():
-        match _note(path, line):
+        match _parse_note(path, line):
             case {"attempt": str(attempt), "start": int(start), "stop": int(stop)}:
                 begun.update((attempt, step) for step in range(max(start, saved), stop))
             case {"saved": int(stop), "lost": list(steps)}:
@@ -102,28 +102,28 @@ def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> C
             case None:
                 pass
             case _:
-                raise _damaged(path, line)
+                raise _explain_damage(path, line)
     return Counter(step for _, step in begun) + (lost - (known or Counter()))
 
 
-def _note(path: Path, line: str) -> object:
+def _parse_note(path: Path, line: str) -> object:
     """What a line says; None for one that was never finished: its steps were never begun."""
     try:
         return json.loads(line)
     except ValueError:
         if line.endswith("}"):
-            raise _damaged(path, line) from None
+            raise _explain_damage(path, line) from None
         return None
 
 
-def _damaged(path: Path, line: str) -> CannotResume:
+def _explain_damage(path: Path, line: str) -> CannotResume:
     return CannotResume(
         f"{path} is damaged: it says {line[:80]!r}, so it is not known which steps were drawn since the save. If you "
         "remove the file, see to it that nothing of what was drawn since then is used or seen."
     )
 
 
-def _path(folder: Path) -> Path:
+def _find_path(folder: Path) -> Path:
     return folder / JOURNAL
 
 

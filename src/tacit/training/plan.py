@@ -1,8 +1,9 @@
-"""A plan: every privacy parameter of a run, fixed before the first lot is drawn."""
+"""A plan: every privacy parameter of a run, fixed before the first lot; and the guarantee of what was released."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,12 +16,38 @@ from tacit.accounting.curve import curve
 from tacit.accounting.events import Event, Gaussian, add_up
 from tacit.budget import Budget
 from tacit.errors import BudgetExceeded, InvalidArgument
+from tacit.guarantee import Assumption, Claim, Guarantee, Status
 from tacit.stages.mechanism import Mechanism, Settings
 from tacit.stages.sampling import Poisson
+from tacit.training.spending import epsilon_spent, largest_mu
 from tacit.types import Sampling
 
 Factors = Sequence[float] | Callable[[int], float] | None
 _MOST_STEPS = 10**8
+
+NOTHING_FITTED_BEFORE = Assumption(
+    "nothing_fitted_before",
+    "The model's first weights, and the preprocessing of the data, did not depend on the examples.",
+)
+_ASSUMPTIONS = (
+    Assumption(
+        "fixed_in_advance",
+        "Noise levels, lot sizes and the number of steps were fixed before the first lot was drawn.",
+    ),
+    NOTHING_FITTED_BEFORE,
+    Assumption(
+        "noise_on_a_grid",
+        "The noise is drawn in floating point, and noise and sum are rounded to a public grid.",
+    ),
+)
+_PUBLIC_SIZE = Assumption("public_lot_size", "Sums are divided by the public lot size, never by the realised lot size.")
+_NOTHING_LEFT = "{count} lost steps were not charged: the user declared that nothing of them left the process."
+_NO_ANSWER = "The formula of {source} does not apply to this run, so there is no claim to compare with."
+_LARGE_DELTA = (
+    "Delta {delta:g} is not below 1/{population:,}, one over the population: publishing a random example would satisfy "
+    "it. Choose a delta far below."
+)
+_NO_NOISE = "some coordinate had no noise at all"
 
 
 @dataclass(frozen=True)
@@ -40,7 +67,9 @@ class Schedule:
 
     def over(self, steps: int) -> FixedSchedule:
         """The factors of every step, as numbers."""
-        return FixedSchedule(_factors("multiplier", self.multiplier, steps), _factors("lot_size", self.lot_size, steps))
+        return FixedSchedule(
+            _list_factors("multiplier", self.multiplier, steps), _list_factors("lot_size", self.lot_size, steps)
+        )
 
 
 @dataclass(frozen=True)
@@ -51,7 +80,7 @@ class FixedSchedule:
     lot_size: tuple[float, ...] = ()
 
 
-def _factors(name: str, factors: Factors, steps: int) -> tuple[float, ...]:
+def _list_factors(name: str, factors: Factors, steps: int) -> tuple[float, ...]:
     if factors is None:
         return ()
     values = [factors(step) for step in range(steps)] if callable(factors) else factors
@@ -233,3 +262,84 @@ def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = ()) -
     """The cost of `events` from the first step on, plus each of the `lost` events in full."""
     spent = sampling.total(events)
     return spent + add_up(lost) if lost else spent
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The events of all released steps, as planned and as realised.
+
+    `lost` counts steps that were begun before a crash and drawn again; `forgiven` counts those that left no trace.
+    """
+
+    events: list[Event]
+    realised: list[Event]
+    lost: Counter[int]
+    forgiven: int = 0
+
+
+def make_guarantee(
+    plan: Plan, spent: Spent, *, assumptions: tuple[Assumption, ...] = (), violations: tuple[str, ...] = ()
+) -> Guarantee:
+    """The guarantee of everything released so far, with the method's claim beside it."""
+    method = plan.mechanism.method
+    event = total_event(plan, spent)
+    divided = () if "random_denominator" in method.violations else (_PUBLIC_SIZE,)
+    claim = _find_claim(plan, spent, event)
+    doubt = "" if claim is None or method.status is not Status.PROVEN else claim.doubt
+    left = Assumption("lost_steps_not_charged", _NOTHING_LEFT.format(count=spent.forgiven))
+    forgiven = (left,) if spent.forgiven else ()
+    return Guarantee(
+        event,
+        plan.delta,
+        method=method.name,
+        mode=method.mode,
+        status=Status.UNPROVEN if doubt else method.status,
+        claim=claim,
+        because=doubt or method.because,
+        assumptions=(plan.sampling.assumption, *divided, *_ASSUMPTIONS, *forgiven, *assumptions),
+        unprotected=method.unprotected,
+        odometer=epsilon_spent(spent.realised, plan.delta) if spent.realised else None,
+        violations=(*method.violations, *violations),
+        notes=(*_list_notes(plan, spent), *_note_missing_claim(plan, spent, claim), *method.notes),
+        attained=method.attained,
+    )
+
+
+def total_event(plan: Plan, spent: Spent) -> Event:
+    """The event of everything released, lost steps included."""
+    return total(plan.sampling, spent.events, [plan.event_at(step) for step in spent.lost.elements()])
+
+
+def _find_claim(plan: Plan, spent: Spent, event: Event) -> Claim | None:
+    claims = plan.mechanism.method.claims
+    if claims is None or not spent.events:
+        return None
+    return claims.claim(plan.settings(len(spent.events), list(spent.lost.elements())), event)
+
+
+def _note_missing_claim(plan: Plan, spent: Spent, claim: Claim | None) -> list[str]:
+    """A note if the method has a formula that does not apply, as for most schedules."""
+    method = plan.mechanism.method
+    is_silent = method.claims is not None and claim is None and spent.events
+    return [_NO_ANSWER.format(source=method.source)] if is_silent else []
+
+
+def _list_notes(plan: Plan, spent: Spent) -> list[str]:
+    done, guide = len(spent.events), plan.mechanism.guide
+    notes = [f"{done} of {plan.steps} planned steps were released."]
+    if plan.delta * plan.sampling.population >= 1:
+        notes.append(_LARGE_DELTA.format(delta=plan.delta, population=plan.sampling.population))
+    if spent.lost:
+        notes.append(f"{spent.lost.total()} lost steps were drawn again, so they are charged twice.")
+    if guide is not None and done:
+        epsilon = curve(guide.event(plan.dimension) * (done + spent.lost.total())).epsilon(plan.delta)
+        notes.append(
+            f"The noisy mean gradients that steered the noise cost epsilon {epsilon:.4g} at delta {plan.delta:g} by "
+            "themselves; that much is proven."
+        )
+    if spent.realised:
+        largest = largest_mu(spent.realised)
+        moved = f"one example could move a release by {largest:.4g} standard deviations of its noise"
+        how = f"{moved} (mu, the clip norm over the smallest sigma)" if math.isfinite(largest) else _NO_NOISE
+        notes.append(f"In the step that protected least, {how}. That depends on the run, and is not a guarantee.")
+    return notes

@@ -37,11 +37,9 @@ from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
 from tacit.ledger import Ledger
 from tacit.randomness import CurrentStep, Indices, Purpose, SeededSource, refuse_forked, source_for
 from tacit.stages.mechanism import Mechanism, MechanismState, with_lot_size
-from tacit.training import checkpoint
 from tacit.training.charging import Debt, find_booking, refuse_unless_reserved, reserve_run
-from tacit.training.checkpoint import Stateful
 from tacit.training.distributed import Peers
-from tacit.training.folder import RunFolder
+from tacit.training.folder import RUN, RunFolder, Stateful, load_model, load_part, read_checkpoint, write_checkpoint
 from tacit.training.journal import Journal, lost_steps, notes_in
 from tacit.training.lots import (
     LOADER_REPLACED,
@@ -55,8 +53,7 @@ from tacit.training.lots import (
     refuse_taken,
     row_count,
 )
-from tacit.training.plan import Plan, Schedule
-from tacit.training.spending import Spent, make_guarantee
+from tacit.training.plan import Plan, Schedule, Spent, make_guarantee
 from tacit.training.weights import LOTS_STAY_INSIDE, Weights
 from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, needs_wide_sums, sum_pieces
 
@@ -129,7 +126,10 @@ class PrivateRun:
         plan = Plan(mechanism, sampling, steps, dimension, budget, fixed).calibrate()
         settings: dict[str, Any] = {"micro_batch": micro_batch, "workers": workers, "seed": seed}
         self._begin(model, loss, data, plan, state, gradients=gradients, **settings)
-        self.booking = self._peers.first(lambda: reserve_run(ledger, dataset, self._examples, plan, seed))
+        is_charged = ledger is not None or dataset is not None
+        self.booking = self._peers.first(
+            lambda: reserve_run(ledger, dataset, self._examples, plan, seed) if is_charged else None
+        )
 
     def _begin(
         self,
@@ -438,7 +438,7 @@ class PrivateRun:
             "model": self.model.state_dict(),
             **{name: part and part.state_dict() for name, part in saved.items()},
         }
-        checkpoint.write(folder, tree)
+        write_checkpoint(folder, tree)
         self._follow(folder)
         RunFolder(folder).write_guarantee(self.guarantee())
 
@@ -479,10 +479,10 @@ class PrivateRun:
         is stopped.
         """
         folder = Path(path)
-        tree = checkpoint.read(folder, stages, needs=checkpoint.RUN)
-        checkpoint.load_model(model, tree["model"])
+        tree = read_checkpoint(folder, stages, needs=RUN)
+        load_model(model, tree["model"])
         for name, part in (("optimizer", optimizer), ("scheduler", scheduler)):
-            checkpoint.load_part(name, part, tree[name])
+            load_part(name, part, tree[name])
         events = [event for event, times in tree["events"] for _ in range(times)]
         notes = notes_in(folder)
         lost = Counter[int]() if tree["seed"] is not None else lost_steps(folder, len(events), Counter(tree["lost"]))

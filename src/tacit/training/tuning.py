@@ -112,7 +112,7 @@ class Search:
     """Where settings are drawn from, how often, and what a trial costs with them.
 
     `cost` gives the event of a trial. It may depend on settings that are `Choices`, and on no range: the price of the
-    search is that of its dearest trial, so all of them must be known beforehand.
+    search is that of its most expensive trial, so all costs must be known in advance.
 
     >>> from tacit.accounting import Gaussian, curve
     >>> space = {"learning_rate": LogUniform(0.1, 10), "steps": Choices((100, 200))}
@@ -202,7 +202,7 @@ def tune(
     """
     event = search.event(delta)
     expected = set(search.costs())
-    _charge(ledger, dataset, fingerprint, event, {**(about or {}), **_described(search, seed)})
+    _charge(ledger, dataset, fingerprint, event, {**(about or {}), **_describe_search(search, seed)})
     # One key for all draws of the search, and none of the trials': each of those has its own.
     source = SecureSource() if seed is None else SeededSource(seed)
     stream = source.stream(Purpose.SHUFFLE, 0)
@@ -219,10 +219,10 @@ def tune(
         if best is None or _score(made) > _score(best[1]):
             best = settings, made
     assert best is not None
-    return _released(search, event, delta, *best, seed=seed)
+    return _make_result(search, event, delta, *best, seed=seed)
 
 
-def _released(
+def _make_result(
     search: Search, event: Event, delta: float, settings: Settings, best: Trial[T], *, seed: int | None
 ) -> Tuned[T]:
     one = best.guarantee
@@ -256,7 +256,7 @@ def _charge(
     ledger.spend(dataset, event, about=about, fingerprint=fingerprint)
 
 
-def _described(search: Search, seed: int | None) -> dict[str, Any]:
+def _describe_search(search: Search, seed: int | None) -> dict[str, Any]:
     space = {name: str(one) for name, one in search.space.items()}
     violations = [] if seed is None else [FIXED_SEED]
     return {"tuned": space, "trials_on_average": search.repetitions.mean, "violations": violations}

@@ -19,9 +19,8 @@ from tacit.methods.registry import list_methods
 from tacit.reports.audit_plots import draw_audit, draw_claims, draw_membership
 from tacit.reports.wording import down
 from tacit.workflows.audit_target import AuditTarget, load_target
-from tacit.workflows.pictures import refuse_unless_drawable, save_picture
 from tacit.workflows.progress import show_status
-from tacit.workflows.text import Paragraph, join_paragraphs, replace_infinity
+from tacit.workflows.text import Paragraph, join_paragraphs, refuse_unless_drawable, replace_infinity, save_picture
 from tacit.workflows.workers import count_cores
 
 CLAIMS = Path("audits") / "claims"
@@ -241,11 +240,8 @@ def audit_claims(
     pairs = zip(fixtures, run_fixtures(fixtures, folder, count), strict=True)
     picture = picture or folder / "audit.png"
     audit = ClaimsAudit(tuple(ClaimAttack(*pair) for pair in pairs), (picture, folder / "audit.json"))
-    write_atomic(folder / "audit.json", _json_bytes(audit.to_json()), is_private=True)
+    found = json.dumps(replace_infinity(audit.to_json()), indent=1, allow_nan=False)
+    write_atomic(folder / "audit.json", found.encode(), is_private=True)
     rows = [(str(one.fixture), one.fixture.name.replace("_", " "), one.report) for one in audit.attacks]
     save_picture(draw_claims(rows), picture)
     return audit
-
-
-def _json_bytes(values: dict[str, Any]) -> bytes:
-    return json.dumps(replace_infinity(values), indent=1, allow_nan=False).encode()

@@ -40,15 +40,14 @@ from tacit.guarantee import Guarantee
 from tacit.models import is_own_model
 from tacit.recipes.recipe import Recipe, RecipePlan
 from tacit.recipes.run import LOSS, PreparedInputs, begin_by_recipe, make_optimizer, restore_prepared
-from tacit.training import checkpoint
 from tacit.training.fit import fit
-from tacit.training.folder import RunFolder
+from tacit.training.folder import RunFolder, load_model, load_part, read_checkpoint
 from tacit.training.plan import Plan, Schedule
-from tacit.training.run import PrivateRun
 from tacit.workflows.defaults import network_for
 from tacit.workflows.descent import Descent, gradients_for, make_method_optimizer
 from tacit.workflows.progress import show_status, stop_on_interrupt
 from tacit.workflows.recipe import RecipeTask, make_task
+from tacit.workflows.saved import read_settings
 from tacit.workflows.scoring import loss_for
 from tacit.workflows.settings import Settings
 
@@ -176,8 +175,8 @@ class AuditTarget:
 def load_target(folder: Path, data_path: Path | None) -> AuditTarget:
     """What `tacit train` left in the folder; `CannotResume` where it left nothing that can be read."""
     with show_status("Reading the run"):
-        settings = Settings.read(folder)
-        tree = checkpoint.read(folder)
+        settings = read_settings(folder)
+        tree = read_checkpoint(folder)
         data = settings.load(data_path)
     if settings.recipe is not None:
         return _load_recipe(folder, make_task(data, settings, data_path), tree)
@@ -206,11 +205,11 @@ def _load_network(name: str, data: Data, weights: dict[str, Tensor]) -> nn.Modul
 def _load_model(file: Path, settings: Settings, model: nn.Module, tree: dict[str, Any]) -> nn.Module:
     """The model as it is handed out: model.safetensors; of a stopped run, what that file would hold now."""
     descent = Descent(model, settings)
-    checkpoint.load_part("running mean of the weights", descent.mean, tree["scheduler"])
+    load_part("running mean of the weights", descent.mean, tree["scheduler"])
     handed_out = descent.averaged_model
     if file.is_file():
         try:
-            checkpoint.load_model(handed_out, load_file(file))
+            load_model(handed_out, load_file(file))
         except (SafetensorError, OSError) as error:
             raise CannotResume(f"{file} cannot be read as a model: {error}.") from error
     return handed_out
@@ -257,18 +256,7 @@ class ShadowTraining:
     def __call__(self, examples: Any) -> nn.Module:
         training = _repeat_training(self.settings, self.about, self.plan, examples)
         descent = Descent(training.model, self.settings)
-        run = PrivateRun(
-            training.model,
-            training.loss,
-            data=training.data,
-            mechanism=training.mechanism,
-            sampling=training.sampling,
-            steps=training.steps,
-            schedule=training.schedule,
-            micro_batch=training.micro_batch,
-            gradients=gradients_for(self.settings),
-        )
-        fit(run, descent)
+        fit(training.make_run(gradients=gradients_for(self.settings)), descent)
         return descent.averaged_model
 
 
@@ -303,17 +291,8 @@ def _load_recipe(folder: Path, task: RecipeTask, tree: dict[str, Any]) -> AuditT
 
 def _repeat_recipe(recipe: Recipe, prepared: PreparedInputs, model: nn.Module, members: Pair, plan: Plan) -> Training:
     """The steps again, on rows that are prepared by what was released; that is not released again."""
-    mechanism, sampling = plan.mechanism, plan.sampling
-    return Training(
-        model,
-        LOSS,
-        members,
-        mechanism,
-        sampling,
-        plan.steps,
-        partial(make_optimizer, recipe),
-        before=prepared.event,
-    )
+    optimizer = partial(make_optimizer, recipe)
+    return Training(model, LOSS, members, plan.mechanism, plan.sampling, plan.steps, optimizer, before=prepared.event)
 
 
 @contextmanager
@@ -345,7 +324,7 @@ class RecipeShadow:
 
     def __call__(self, examples: Any) -> nn.Module:
         numbers, labels = examples
-        rows = _read_rows(self.rows)
+        rows = sparse.load_npz(self.rows) if self.rows.suffix == ".npz" else np.load(self.rows, mmap_mode="r")
         begun = begin_by_recipe(
             self.plan,
             rows[numbers],
@@ -370,7 +349,3 @@ class ModelOfRows(nn.Module):
         """[examples, classes]."""
         found: Tensor = self.model(self._prepared.of_features(self._rows[numbers.numpy()]))
         return found
-
-
-def _read_rows(path: Path) -> Any:
-    return sparse.load_npz(path) if path.suffix == ".npz" else np.load(path, mmap_mode="r")

@@ -1,7 +1,7 @@
-"""The same model without privacy: what the noise has cost. On public data only, for it tells about every example.
+"""The same model trained without privacy, to show what the noise cost. On public data only: it protects nobody.
 
-What is cheap with noise, few steps and large lots, is a poor choice without. So this model goes its own way: it is
-trained until it is good, by one rule for all data and models, whatever was chosen for the private one.
+Few steps and large lots save noise, and are a poor choice without it. So this model does not use the settings of the
+private one: one rule for all data and models decides how long it is trained.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tacit.workflows.audit_target import load_target
 from tacit.workflows.defaults import defaults_for, network_for
 from tacit.workflows.descent import average_weights
 from tacit.workflows.progress import show_status
+from tacit.workflows.saved import read_settings
 from tacit.workflows.scoring import loss_for, score
 from tacit.workflows.settings import Settings
 
@@ -50,29 +51,29 @@ _MOST_LOOKS = 500_000
 
 def keep_baseline(folder: Path, data_path: Path | None) -> None:
     """Train a model without privacy beside the run in the folder, unless it is there or the data are not public."""
-    settings = Settings.read(folder)
+    settings = read_settings(folder)
     run_folder = RunFolder(folder)
     if run_folder.baseline.is_file() or settings.table is not None:
         return
-    found = _of_recipe(folder, data_path) if settings.recipe is not None else _of_network(settings, data_path)
+    found = _train_recipe(folder, data_path) if settings.recipe is not None else _train_network(settings, data_path)
     write_atomic(run_folder.baseline, json.dumps(found, indent=1).encode(), is_private=False)
 
 
-def _of_network(settings: Settings, data_path: Path | None) -> dict[str, Any]:
+def _train_network(settings: Settings, data_path: Path | None) -> dict[str, Any]:
     with show_status("Reading data"):
         data = settings.load(data_path)
     with show_status(_TRAINING):
         return baseline(data, settings.model, seed=0)
 
 
-def _of_recipe(folder: Path, data_path: Path | None) -> dict[str, Any]:
+def _train_recipe(folder: Path, data_path: Path | None) -> dict[str, Any]:
     """The same linear model over the same features, prepared by what the run released."""
     target = load_target(folder, data_path)
     inputs, labels = target.others
     torch.manual_seed(0)
     with show_status(_TRAINING):
         plain = Plain(target.repeat().model, target.loss, target.members, _RECIPE_RATE)
-        return plain.scored(lambda model: accuracy_of(model, inputs.numpy(), labels.numpy()))
+        return plain.measure(lambda model: accuracy_of(model, inputs.numpy(), labels.numpy()))
 
 
 def baseline(data: Data, model_name: str, seed: int) -> dict[str, Any]:
@@ -81,22 +82,22 @@ def baseline(data: Data, model_name: str, seed: int) -> dict[str, Any]:
     train = (torch.from_numpy(data.train[0]), torch.from_numpy(data.train[1]))
     rate = defaults_for(data, model_name).adam_rate
     plain = Plain(network_for(model_name, data), loss_for(data), train, rate)
-    return plain.scored(lambda model: score(model, data))
+    return plain.measure(lambda model: score(model, data))
 
 
 @dataclass(frozen=True, eq=False)
 class Plain:
-    """A model to be trained by Adam, as if there were nothing to hide; `model` itself stays as it is."""
+    """A model to be trained by Adam without privacy. `model` itself is not changed."""
 
     model: nn.Module
     loss: Loss
     train: tuple[Tensor, Tensor]
     rate: float
 
-    def scored(self, score: Callable[[nn.Module], Score]) -> dict[str, Any]:
-        """How well the trained model does on test examples, and how it came about."""
+    def measure(self, score: Callable[[nn.Module], Score]) -> dict[str, Any]:
+        """The score of the trained model on test examples, its interval, and how it was trained."""
         began = time.process_time()
-        found = score(self.trained())
+        found = score(self.fit())
         return {
             "measure": found.name,
             "final": found.value,
@@ -105,15 +106,15 @@ class Plain:
             "seconds": time.process_time() - began,
         }
 
-    def trained(self) -> nn.Module:
+    def fit(self) -> nn.Module:
         """The model after as many epochs on all examples as did best on those that were left out."""
         everything = torch.arange(len(self.train[1]))
         learner = _Learner(self, everything)
-        for _ in range(self.epochs()):
+        for _ in range(self.find_epochs()):
             learner.epoch()
         return learner.answering
 
-    def epochs(self) -> int:
+    def find_epochs(self) -> int:
         """After how many epochs the loss on examples that were left out is least; the search ends soon after."""
         count = len(self.train[1])
         if count < 2:
@@ -129,19 +130,19 @@ class Plain:
             done += 1
             for learner, _ in pairs:
                 learner.epoch()
-            now = sum(len(left_out) * self._loss_of(learner.answering, left_out) for learner, left_out in pairs)
+            now = sum(len(left_out) * self._measure_loss(learner.answering, left_out) for learner, left_out in pairs)
             if now < least:
                 least, best = now, done
         return best
 
-    def _loss_of(self, model: nn.Module, rows: Tensor) -> float:
+    def _measure_loss(self, model: nn.Module, rows: Tensor) -> float:
         inputs, targets = self.train
         return float(self.loss(predict_outputs(model, inputs[rows].numpy()), targets[rows]))
 
 
 @final
 class _Learner:
-    """A copy of the model that sees some rows only, with a running mean of its weights over a few epochs."""
+    """A copy of the model that is trained on some rows, with a running mean of its weights over a few epochs."""
 
     def __init__(self, plain: Plain, rows: Tensor) -> None:
         self._plain, self._rows = plain, rows
@@ -153,11 +154,11 @@ class _Learner:
 
     @property
     def answering(self) -> nn.Module:
-        """The mean, which jumps about less than the last weights."""
+        """The running mean, whose scores vary less than those of the last weights."""
         return self._mean.module
 
     def epoch(self) -> None:
-        """Look once at every row, in a random order."""
+        """Train once on every row, in a random order."""
         inputs, targets = self._plain.train
         order = self._rows[torch.randperm(len(self._rows))]
         for start in range(0, len(order), self._size):

@@ -11,11 +11,9 @@ from torch import nn
 from tacit import _validate
 from tacit.datasets import Data, TrainingDefaults
 from tacit.errors import InvalidArgument
-from tacit.ledger.storage import storage_at
 from tacit.methods.choices import Value, read_choices
 from tacit.methods.registry import find_method, list_gradient_names
 from tacit.models import Ratings, Reviews, is_own_model, make_own_model, tempered_cnn
-from tacit.randomness import new_salt
 from tacit.workflows.numbers import RunNumbers
 from tacit.workflows.settings import (
     ModeName,
@@ -24,8 +22,7 @@ from tacit.workflows.settings import (
     TrainOptions,
     check_share,
     or_default,
-    resolve_delta,
-    resolve_seed,
+    resolve_population,
 )
 
 MODELS = ("linear", "mlp", "cnn", "embedding", "tempered")
@@ -66,7 +63,7 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
     """Fill in what was not given from the defaults of the data set; `InvalidArgument` for values out of range."""
     defaults = defaults_for(data, options.model)
     method, mode = _find_gradient_method(options.method), options.mode or "rigorous"
-    population = _validate.count("population", or_default(options.population, data.population))
+    population = resolve_population(data, options)
     # If the population is smaller than the default lot, a lot is a tenth of it.
     lot_size = or_default(options.lot_size, defaults.lot_size if defaults.lot_size <= population else population / 10)
     epochs = options.epochs if options.epochs is not None or options.steps is not None else defaults.epochs
@@ -74,33 +71,25 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
     numbers.sampling_rate()
     views = _resolve_views(options, defaults, data)
     default_rate = defaults.adam_rate if method == "noisy_adam" else defaults.learning_rate
-    return Settings(
-        data=data.name,
-        data_path=None if options.data_path is None else str(options.data_path.absolute()),
+    return Settings.of(
+        data,
+        options,
+        table,
         method=method,
+        mode=mode,
         model=_resolve_model(options.model) or defaults.model,
         epsilon=_resolve_epsilon(options),
-        delta=resolve_delta(options.delta, population),
-        multiplier=options.multiplier,
         lot_size=float(lot_size),
-        population=population,
-        is_declared=options.population is not None or table is not None,
         steps=numbers.step_count(),
         clip_norm=_validate.positive("clip_norm", or_default(options.clip_norm, defaults.clip_norm)),
         learning_rate=_validate.positive(
             "learning_rate", or_default(options.learning_rate, default_rate), below=_NO_STEP
         ),
         micro_batch=_resolve_micro_batch(options, views),
-        seed=resolve_seed(options.seed),
-        ledger=None if options.ledger is None else storage_at(options.ledger).saved_place,
-        mode=mode,
-        table=table,
-        salt=new_salt(),
         choices=_resolve_choices(method, mode, options.set or ()),
         momentum=_resolve_momentum(options.momentum, defaults, method),
         views=views,
         averaging=check_share("averaging", or_default(options.averaging, defaults.averaging)),
-        dataset=options.dataset,
     )
 
 
@@ -178,9 +167,9 @@ def network_for(name: str, data: Data) -> nn.Module:
         case "mlp":
             return nn.Sequential(nn.Flatten(), nn.Linear(inputs, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, outputs))
         case "cnn":
-            return _convolutions(data, outputs)
+            return _make_convolutions(data, outputs)
         case "tempered":
-            return _tempered(data, outputs)
+            return _make_tempered(data, outputs)
         case "embedding":
             first, *others = data.vocabulary
             return Ratings(first, others[0], outputs) if others else Reviews(first, outputs)
@@ -210,18 +199,18 @@ def refuse_unless_fitting(name: str, data: Data) -> None:
         )
 
 
-def _convolutions(data: Data, outputs: int) -> nn.Module:
+def _make_convolutions(data: Data, outputs: int) -> nn.Module:
     if data.shape == _IMAGE:
-        return _image_network(outputs)
+        return _make_image_network(outputs)
     if data.shape == _COLOUR:
-        return _colour_network(outputs)
+        return _make_colour_network(outputs)
     raise InvalidArgument(
         f"--model cnn is for images of 28 x 28 pixels, or of 32 x 32 in colour. {data.name} has inputs of shape "
         f"{data.shape}. Use --model mlp."
     )
 
 
-def _tempered(data: Data, outputs: int) -> nn.Module:
+def _make_tempered(data: Data, outputs: int) -> nn.Module:
     if len(data.shape) != len(_IMAGE):
         raise InvalidArgument(
             f"--model tempered is for images. {data.name} has inputs of shape {data.shape}. Use --model mlp."
@@ -230,7 +219,7 @@ def _tempered(data: Data, outputs: int) -> nn.Module:
     return tempered_cnn((channels, height, width), outputs, groups=_GROUPS, hidden=0)
 
 
-def _colour_network(outputs: int) -> nn.Module:
+def _make_colour_network(outputs: int) -> nn.Module:
     """Three pairs of convolutions that end in a mean over places, with the bounded units of Papernot et al. 2021."""
     layers: list[nn.Module] = []
     for before, after in ((3, 32), (32, 64), (64, 128)):
@@ -239,7 +228,7 @@ def _colour_network(outputs: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 4 * 4, outputs))
 
 
-def _image_network(outputs: int) -> nn.Module:
+def _make_image_network(outputs: int) -> nn.Module:
     """The network of Bu et al. 2019 for MNIST, with the first weights that their framework draws."""
     network = nn.Sequential(
         nn.Conv2d(1, 16, kernel_size=8, stride=2, padding=3),

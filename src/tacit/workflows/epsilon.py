@@ -213,7 +213,7 @@ def _reveals_lots(event: Event) -> bool:
 def _comparison(found: Findings) -> list[str]:
     lines = []
     for name, answer in found.answers.items():
-        shown, meaning = _compared(ACCOUNTANTS[name], answer, found.certified)
+        shown, meaning = _compare(ACCOUNTANTS[name], answer, found.certified)
         lines.append(f"{ACCOUNTANTS[name].label:<{label_width()}}{shown:>10}  {meaning}")
     return lines
 
@@ -223,7 +223,7 @@ def label_width() -> int:
     return max(len(accountant.label) for accountant in ACCOUNTANTS.values()) + 2
 
 
-def _compared(accountant: Accountant, answer: Answer, certified: tuple[float, float]) -> tuple[str, str]:
+def _compare(accountant: Accountant, answer: Answer, certified: tuple[float, float]) -> tuple[str, str]:
     """The number and its meaning."""
     if answer.epsilon is None:
         return "none", str(answer.refusal)

@@ -8,14 +8,14 @@ of rows is public and every row is trained on: holding rows out by their hash wo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self, final
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit import _validate
 from tacit.accounting import Event
@@ -25,16 +25,13 @@ from tacit.estimators import PrivateLinearRegression, PrivateLogisticRegression
 from tacit.guarantee import FIXED_SEED, Guarantee, Status
 from tacit.ledger import Ledger, Reservation, fingerprint
 from tacit.ledger.course import Course
-from tacit.ledger.storage import storage_at
 from tacit.methods.registry import find_method
-from tacit.randomness import new_salt
 from tacit.reports.scores import Score
 from tacit.reports.settings import command_of
 from tacit.reports.wording import up
 from tacit.training.fit import Callback
 from tacit.training.folder import RunFolder, find_free_folder
 from tacit.workflows.ledger import explain_over_budget
-from tacit.workflows.model_file import NormalisedLinear, describe_model
 from tacit.workflows.network import DOUBTFUL, describe_doubt
 from tacit.workflows.progress import show_status
 from tacit.workflows.scoring import score
@@ -46,31 +43,40 @@ from tacit.workflows.settings import (
     TrainOptions,
     add_assumptions,
     describe_data,
-    resolve_delta,
-    resolve_seed,
+    describe_model,
+    describe_run,
+    resolve_population,
 )
 from tacit.workflows.text import Paragraph
 
 # Published without a delta.
 _PURE = {("output_perturbation", "paper")}
 _OF_STEPS = (
-    "--multiplier",
-    "--lot-size",
-    "--steps",
-    "--epochs",
-    "--clip-norm",
-    "--learning-rate",
-    "--micro-batch",
-    "--momentum",
-    "--views",
-    "--averaging",
-    "--set",
+    *("--multiplier", "--lot-size", "--steps", "--epochs", "--clip-norm", "--learning-rate"),
+    *("--micro-batch", "--momentum", "--views", "--averaging", "--set"),
 )
 
 
-def is_linear_method(name: str | None) -> bool:
-    """Whether this method trains linear models by one release."""
-    return name is not None and find_method(name).kind == "linear"
+@final
+class NormalisedLinear(nn.Module):
+    """A linear model of rows divided by their norms, in double precision: one output per class, or one number."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight.double()), nn.Parameter(bias.double())
+
+    @staticmethod
+    def of_weights(weights: Mapping[str, Tensor]) -> NormalisedLinear:
+        """The model with these saved weights; `InvalidArgument` for others."""
+        if weights.keys() != {"weight", "bias"}:
+            raise InvalidArgument("The saved weights are not those of a linear model.")
+        return NormalisedLinear(weights["weight"], weights["bias"])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """One row of outputs per input."""
+        rows = inputs.flatten(1).double()
+        norms = rows.norm(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+        return nn.functional.linear(rows / norms, self.weight, self.bias)
 
 
 def normalise_rows(inputs: Any) -> Any:
@@ -122,28 +128,18 @@ def resolve_linear(data: Data, options: TrainOptions, table: Table | None) -> Se
         raise InvalidArgument(f"{method.name} trains linear models of features, and does not fit {unfit}.")
     if options.epsilon is None:
         raise InvalidArgument(f"{method.name} needs --epsilon: the noise follows from it.")
-    population = _validate.count("population", data.population if options.population is None else options.population)
-    return Settings(
-        data=data.name,
-        data_path=None if options.data_path is None else str(options.data_path.absolute()),
+    return Settings.of(
+        data,
+        options,
+        table,
         method=method.name,
+        mode=options.mode or "rigorous",
         model="linear",
         epsilon=_validate.positive("epsilon", options.epsilon),
-        delta=resolve_delta(options.delta, population),
-        multiplier=None,
-        lot_size=float(population),
-        population=population,
-        is_declared=options.population is not None or table is not None,
+        lot_size=float(resolve_population(data, options)),
         steps=1,
         clip_norm=1.0,
         learning_rate=1.0,
-        micro_batch=None,
-        seed=resolve_seed(options.seed),
-        ledger=None if options.ledger is None else storage_at(options.ledger).saved_place,
-        mode=options.mode or "rigorous",
-        table=table,
-        salt=new_salt(),
-        dataset=options.dataset,
     )
 
 
@@ -230,16 +226,9 @@ class LinearTraining:
 
     def metrics(self) -> dict[str, Any]:
         """Public settings and the score on public examples, in the form of any other run."""
-        found = self.final_score
-        return {
-            "settings": self.settings.public(),
-            "multiplier": None,
-            "steps": 1,
-            "is_finished": True,
-            "test": [] if found is None else [{"step": 1, **found.as_row()}],
-            "test_examples": None if self.data.is_test_private else len(self.data.test[1]),
-            "data": describe_data(self.data, self.settings.salt),
-        }
+        scores = {} if self.final_score is None else {1: self.final_score}
+        about = describe_data(self.data, self.settings.salt)
+        return describe_run(self.data, self.settings, scores, steps=1, is_finished=True, data=about)
 
     def describe_plan(self) -> Paragraph:
         """What is about to happen and what it will cost."""

@@ -30,7 +30,6 @@ from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
 from tacit.workflows.defaults import network_for, refuse_unless_fitting, resolve_settings
 from tacit.workflows.descent import Descent, describe_descent, gradients_for
-from tacit.workflows.model_file import describe_model
 from tacit.workflows.progress import (
     Timer,
     TrainingProgress,
@@ -52,7 +51,9 @@ from tacit.workflows.settings import (
     TrainOptions,
     add_assumptions,
     describe_data,
+    describe_model,
     describe_reservation,
+    describe_run,
     resume_command,
 )
 from tacit.workflows.text import Paragraph
@@ -180,9 +181,11 @@ class NetworkTraining:
         if step.number % per_epoch == 0:
             progress.show_score(step.number // per_epoch, step.number, str(self.final_score or ""))
         lot, model = step.lot, self.run.model
-        progress.show_step(step.number, lambda: lot_loss(model, self.run.loss, lot.inputs, lot.targets), self._spent)
+        progress.show_step(
+            step.number, lambda: lot_loss(model, self.run.loss, lot.inputs, lot.targets), self._describe_spent
+        )
 
-    def _spent(self) -> str:
+    def _describe_spent(self) -> str:
         epsilon = self.guarantee().epsilon(self.settings.delta)
         return "unbounded" if math.isinf(epsilon) else up(epsilon, 4)
 
@@ -215,15 +218,9 @@ class NetworkTraining:
 
     def metrics(self) -> dict[str, Any]:
         """Public settings, and the scores on public examples."""
-        return {
-            "settings": self.settings.public(),
-            "multiplier": self.run.multiplier,
-            "steps": self.run.step,
-            "is_finished": not len(self.run),
-            "test": [{"step": step, **one.as_row()} for step, one in self.scores.items()],
-            "test_examples": None if self.data.is_test_private else len(self.data.test[1]),
-            "data": self._data_facts,
-        }
+        about = {"multiplier": self.run.multiplier, "data": self._data_facts}
+        steps, is_finished = self.run.step, not len(self.run)
+        return describe_run(self.data, self.settings, self.scores, steps=steps, is_finished=is_finished, **about)
 
     @cached_property
     def _data_facts(self) -> dict[str, Any]:
@@ -247,7 +244,9 @@ class NetworkTraining:
             f"Folder: {self.folder.path}",
         ]
         if run.step:
-            lines.insert(0, f"Resuming after step {run.step:,} of {run.steps:,}: epsilon {self._spent()} is spent.")
+            lines.insert(
+                0, f"Resuming after step {run.step:,} of {run.steps:,}: epsilon {self._describe_spent()} is spent."
+            )
         if run.steps < settings.steps:
             lost = settings.steps - run.steps
             lines.insert(1, f"{step_words(lost)} fewer than planned, to pay for steps lost since the last save.")
@@ -274,9 +273,9 @@ class NetworkTraining:
         settings, run = self.settings, self.run
         of = "" if settings.epsilon is None else f" of {up(settings.epsilon)}"
         return (
-            f"Stopped after step {run.step:,} of {run.steps:,} and saved. Spent so far: epsilon {self._spent()}{of} at "
-            f"delta {settings.delta:g}; if intermediate results made you stop, count the full planned budget."
-            f"{describe_reservation(run.booking)} Resume with: {command}"
+            f"Stopped after step {run.step:,} of {run.steps:,} and saved. Spent so far: epsilon "
+            f"{self._describe_spent()}{of} at delta {settings.delta:g}; if intermediate results made you stop, count "
+            f"the full planned budget.{describe_reservation(run.booking)} Resume with: {command}"
         )
 
 

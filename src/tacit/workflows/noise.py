@@ -60,42 +60,18 @@ class Search:
     population: int = 0
 
     def solve(self, by: str) -> float:
-        """The best value within the budget by this accountant's book; a multiplier is rounded up to six digits."""
+        """The best value within the budget by this accountant; a multiplier is rounded up to six digits."""
+        budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency}
+        budget |= {"by": by, "allow_asymptotic": True}
         match self.unknown:
             case "multiplier":
-                return self._multiplier(by)
+                return self._round_multiplier(multiplier_for(rate=self.rate, steps=self.steps, **budget), by)
             case "steps":
-                return steps_for(
-                    epsilon=self.epsilon,
-                    delta=self.delta,
-                    rate=self.rate,
-                    multiplier=self.multiplier,
-                    by=by,
-                    adjacency=self.adjacency,
-                    allow_asymptotic=True,
-                )
+                return steps_for(rate=self.rate, multiplier=self.multiplier, **budget)
             case "lot_size":
-                return lot_size_for(
-                    epsilon=self.epsilon,
-                    delta=self.delta,
-                    population=self.population,
-                    steps=self.steps,
-                    multiplier=self.multiplier,
-                    by=by,
-                    adjacency=self.adjacency,
-                    allow_asymptotic=True,
-                )
+                return lot_size_for(population=self.population, steps=self.steps, multiplier=self.multiplier, **budget)
 
-    def _multiplier(self, by: str) -> float:
-        found = multiplier_for(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            rate=self.rate,
-            steps=self.steps,
-            by=by,
-            adjacency=self.adjacency,
-            allow_asymptotic=True,
-        )
+    def _round_multiplier(self, found: float, by: str) -> float:
         shown = round_up(found, _DIGITS)
         # More noise is more privacy, but the bounds of two multipliers are computed apart: what is shown is checked.
         while curve(self.event(shown), by).epsilon(self.delta) > self.epsilon:
@@ -221,14 +197,13 @@ class Allowance:
         search = self.search
         match search.unknown:
             case "multiplier":
-                return (
-                    f"multiplier at least {_shown(self.value)} for {step_words(search.steps)} at rate {search.rate:.5g}"
-                )
+                run = f"for {step_words(search.steps)} at rate {search.rate:.5g}"
+                return f"multiplier at least {_format_value(self.value)} {run}"
             case "steps":
                 steps = step_words(int(self.value))
                 return f"at most {steps} with multiplier {search.multiplier:g} at rate {search.rate:.5g}"
             case "lot_size":
-                lots = f"lots of at most {_shown(self.value)} out of {search.population:,}"
+                lots = f"lots of at most {_format_value(self.value)} out of {search.population:,}"
                 return f"{lots} with multiplier {search.multiplier:g} in {step_words(search.steps)}"
 
     def _certainty(self) -> list[str]:
@@ -243,7 +218,7 @@ class Allowance:
     def _comparison(self) -> list[str]:
         lines = []
         for name, other in self.others.items():
-            shown = "none" if other.value is None else _shown(other.value)
+            shown = "none" if other.value is None else _format_value(other.value)
             lines.append(f"{ACCOUNTANTS[name].label:<{label_width()}}{shown:>10}  {self._meaning(name, other)}")
         return lines
 
@@ -265,7 +240,7 @@ class Allowance:
                 return f"within budget, lots {change} {'larger' if more == 'more' else 'smaller'}"
 
 
-def _shown(value: float) -> str:
+def _format_value(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else up(value, 6)
 
 
@@ -373,8 +348,8 @@ class NoiseComparison:
     def _findings(self) -> list[str]:
         by_l1, by_l2 = min(self.found, key=lambda one: one.l1), min(self.found, key=lambda one: one.l2)
         return [
-            f"Least L1 error: {find_family(by_l1.name).label}{_saved(by_l1.l1, self.gaussian.l1)}.",
-            f"Least L2 error: {find_family(by_l2.name).label}{_saved(by_l2.l2, self.gaussian.l2)}.",
+            f"Least L1 error: {find_family(by_l1.name).label}{_describe_saving(by_l1.l1, self.gaussian.l1)}.",
+            f"Least L2 error: {find_family(by_l2.name).label}{_describe_saving(by_l2.l2, self.gaussian.l2)}.",
             "Heavy or pointed laws gain where few numbers are released; where many are, only a law's Fisher "
             "information counts, and at equal information none has a smaller variance than the Gaussian.",
         ]
@@ -394,5 +369,5 @@ def _beside(value: float, gaussian: float) -> str:
     return f"{near(value):>12}{f'({value / gaussian:.4f})':>9}"
 
 
-def _saved(value: float, gaussian: float) -> str:
+def _describe_saving(value: float, gaussian: float) -> str:
     return "" if value >= gaussian else f", {100 * (1 - value / gaussian):.2g} % below Gaussian noise"

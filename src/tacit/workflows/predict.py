@@ -22,8 +22,8 @@ from torch import Tensor
 
 from tacit._files import write_atomic
 from tacit.datasets import Data, Form
-from tacit.datasets._forms import TextForm, form_of
-from tacit.datasets._raw import RawRows, read_raw
+from tacit.datasets._data import TextForm, form_of
+from tacit.datasets._own import RawRows, read_raw
 from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.estimators.by_recipe import score_by_recipe
 from tacit.guarantee import Guarantee
@@ -32,9 +32,10 @@ from tacit.recipes.run import read_model
 from tacit.reports.scores import predict_outputs
 from tacit.training.folder import RunFolder
 from tacit.workflows.defaults import network_for
-from tacit.workflows.model_file import FORM, NETWORK, NormalisedLinear
+from tacit.workflows.linear import NormalisedLinear
 from tacit.workflows.progress import show_status
-from tacit.workflows.settings import Settings
+from tacit.workflows.saved import read_settings
+from tacit.workflows.settings import FORM, NETWORK, Settings
 from tacit.workflows.text import Paragraph
 
 Array = NDArray[Any]
@@ -162,7 +163,7 @@ def load(path: str | Path) -> Predictor:
     folder, file = _find_file(Path(path))
     about, weights = _read_file(file)
     try:
-        settings = Settings.read(folder) if RunFolder(folder).settings.is_file() else None
+        settings = read_settings(folder) if RunFolder(folder).settings.is_file() else None
     except CannotResume as error:
         raise InvalidArgument(str(error)) from error
     form = _recover_form(file, settings) if FORM not in about else Form.from_json(json.loads(about[FORM]))

@@ -51,7 +51,7 @@ def explain_interrupt(*, is_resumed: bool = False) -> Iterator[None]:
 def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether Ctrl-C was pressed; pressed twice, it interrupts at once.
 
-    Outside the main thread, which alone receives signals, the function always says no.
+    Only the main thread receives signals; in another thread the function always returns False.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

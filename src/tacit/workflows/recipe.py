@@ -27,16 +27,14 @@ from tacit.errors import InvalidArgument
 from tacit.guarantee import FIXED_SEED, Guarantee, round_up
 from tacit.ledger import Ledger, Reservation
 from tacit.ledger.storage import storage_at
-from tacit.randomness import fingerprint, new_salt
+from tacit.randomness import fingerprint
 from tacit.recipes.recipe import Kind, Recipe, RecipePlan, auto
 from tacit.recipes.run import ExampleForm, RecipeRun, begin_by_recipe, choose_features, list_released, save_model
 from tacit.reports.scores import Score, accuracy_of
-from tacit.training import checkpoint
 from tacit.training.charging import refuse_unless_reserved
 from tacit.training.fit import Callback, Step, fit
-from tacit.training.folder import RunFolder, find_free_folder
+from tacit.training.folder import RunFolder, find_free_folder, write_checkpoint
 from tacit.training.lots import Lot
-from tacit.workflows.model_file import describe_model
 from tacit.workflows.progress import TrainingProgress, make_bar, open_console, show_status, stop_on_interrupt
 from tacit.workflows.scoring import held_out_score, refuse_unless_charged, with_score
 from tacit.workflows.settings import (
@@ -46,8 +44,10 @@ from tacit.workflows.settings import (
     TrainOptions,
     add_assumptions,
     describe_data,
+    describe_model,
+    describe_run,
     resolve_delta,
-    resolve_seed,
+    resolve_population,
 )
 from tacit.workflows.stopped import PREPARATION_EVENT, StoppedRun, stop_run
 from tacit.workflows.text import Paragraph
@@ -76,30 +76,21 @@ def resolve_recipe(data: Data, options: TrainOptions, table: Table | None) -> Se
         raise InvalidArgument(
             f"--recipe auto trains classifiers, and the target of {data.name} is a number. Leave it out."
         )
-    population = _validate.count("population", data.population if options.population is None else options.population)
+    population = resolve_population(data, options)
     delta, epsilon = resolve_delta(options.delta, population), _validate.positive("epsilon", options.epsilon)
     recipe = auto(_find_kind(data), population=population, epsilon=epsilon, delta=delta)
-    return Settings(
-        data=data.name,
-        data_path=None if options.data_path is None else str(options.data_path.absolute()),
+    return Settings.of(
+        data,
+        options,
+        table,
         method="dpsgd",
         model="linear",
         epsilon=epsilon,
-        delta=delta,
-        multiplier=None,
         lot_size=recipe.lot_size,
-        population=population,
-        is_declared=options.population is not None or table is not None,
         steps=recipe.steps,
         clip_norm=recipe.clip_norm,
         learning_rate=recipe.learning_rate,
-        micro_batch=None,
-        seed=resolve_seed(options.seed),
-        ledger=None if options.ledger is None else storage_at(options.ledger).saved_place,
-        table=table,
-        salt=new_salt(),
         recipe=asdict(recipe),
-        dataset=options.dataset,
     )
 
 
@@ -360,17 +351,11 @@ class RecipeTraining:
 
     def metrics(self) -> dict[str, Any]:
         """Public settings and scores, in the form of any other run."""
-        task, run = self.task, self.begun.run
-        return {
-            "settings": self.settings.public(),
-            "multiplier": run.multiplier,
-            "preparation_multiplier": task.plan.multipliers[0],
-            "steps": run.step,
-            "is_finished": run.step == task.recipe.steps,
-            "test": [{"step": step, **one.as_row()} for step, one in self.scores.items()],
-            "test_examples": None if self.data.is_test_private else len(task.test[1]),
-            "data": describe_data(self.data, self.settings.salt),
-        }
+        run, before = self.begun.run, self.task.plan.multipliers[0]
+        facts = describe_data(self.data, self.settings.salt)
+        about = {"multiplier": run.multiplier, "preparation_multiplier": before, "data": facts}
+        is_finished = run.step == self.task.recipe.steps
+        return describe_run(self.data, self.settings, self.scores, steps=run.step, is_finished=is_finished, **about)
 
     def event(self) -> Event | None:
         """What was drawn so far; of a preparation that did not end, everything that was planned."""
@@ -414,7 +399,7 @@ class RecipeTraining:
         tree = {"plan": run.plan, "model": weights, "prepared": list_released(prepared.preparation)}
         with folder.explain_errors():
             self.settings.write(folder.path)
-            checkpoint.write(folder.path, {**tree, PREPARATION_EVENT: prepared.event})
+            write_checkpoint(folder.path, {**tree, PREPARATION_EVENT: prepared.event})
             save_model(
                 folder.model,
                 run.model,

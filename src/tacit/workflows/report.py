@@ -16,7 +16,7 @@ from tacit.reports.wording import neighbours, up
 from tacit.workflows.baseline import keep_baseline
 from tacit.workflows.ledger import find
 from tacit.workflows.progress import show_status
-from tacit.workflows.settings import Settings
+from tacit.workflows.saved import read_settings
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def report(
         return Report(f"{facts['title']}: {describe_progress(facts)}", written[0], written[1], facts)
     if is_run(folder):
         # Settings that somebody has edited are refused before anything is computed from them.
-        Settings.read(folder)
+        read_settings(folder)
         if baseline:
             keep_baseline(folder, None if data_path is None else Path(data_path))
     with show_status("Accounting and drawing"):
@@ -71,7 +71,7 @@ def report(
 
 def _describe_ledger(folder: Path) -> str | None:
     """The state of the data set's budget, if the run was charged to a ledger that can be read."""
-    settings = Settings.read(folder)
+    settings = read_settings(folder)
     if settings.ledger is None:
         return None
     try:

@@ -88,7 +88,7 @@ def score(model: nn.Module, data: Data) -> Score:
 
 
 def lot_loss(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> float | None:
-    """The mean loss of private examples, for the eyes of whoever trains. None for an empty lot."""
+    """The mean loss of private examples, shown only to whoever trains. None for an empty lot."""
     if not len(targets):
         return None
     with torch.no_grad():
@@ -112,7 +112,7 @@ def release_terms(model: nn.Module, data: Data, plan: Plan, seed: int | None) ->
     """Two sums over lots of the held-out rows, with noise, and what that costs these rows. None as above."""
     if not isinstance(plan.mechanism.noise, GaussianNoise) or plan.mechanism.guide is not None or not data.is_tested:
         return None
-    terms = _terms(model, data)
+    terms = _find_terms(model, data)
     # With a seed, other noise than the one that the gradients had.
     source = source_for(None if seed is None else seed + 2**64)
     total, events = torch.zeros(2, dtype=torch.float64), list[Event]()
@@ -120,7 +120,7 @@ def release_terms(model: nn.Module, data: Data, plan: Plan, seed: int | None) ->
         noise, sampling = plan.mechanism_at(step).noise, plan.sampling_at(step)
         assert isinstance(noise, GaussianNoise)
         lot = sampling.lot(len(terms), source.stream(Purpose.LOT, step), step)
-        bounded = BoundedSum({_TERMS: terms[torch.from_numpy(lot)].sum(0)}, _sensitivity(data))
+        bounded = BoundedSum({_TERMS: terms[torch.from_numpy(lot)].sum(0)}, _bound_terms(data))
         drawn = noise.release(bounded, source.stream(Purpose.NOISE, step))
         total += drawn.values[_TERMS]
         events.append(sampling.amplify(drawn.event))
@@ -132,10 +132,10 @@ def score_of(release: Release, data: Data, plan: Plan) -> Score:
     first, second = release.values[_TERMS].tolist()
     multiplier = plan.mechanism.noise.multiplier
     assert multiplier is not None
-    variance = plan.steps * (multiplier * _sensitivity(data)) ** 2
+    variance = plan.steps * (multiplier * _bound_terms(data)) ** 2
     sampled = plan.steps, plan.sampling.lot_size / plan.sampling.population
     if data.classes is None:
-        return _error(NoisyShare(first, second, (variance, 0.0, variance), *sampled), data.unit, release.event)
+        return _make_error(NoisyShare(first, second, (variance, 0.0, variance), *sampled), data.unit, release.event)
     found = NoisyShare(first, first + second, (variance, -2 * variance, 2 * variance), *sampled)
     return Score("accuracy", found.value, found.interval, found.noise_std, release.event)
 
@@ -143,7 +143,7 @@ def score_of(release: Release, data: Data, plan: Plan) -> Score:
 def with_score(guarantee: Guarantee, score: Score | None) -> Guarantee:
     """The guarantee of training, if it covers the rows held out too; `OutOfOrder` if their score cost them more.
 
-    A row is trained on or held out, never both, so it pays for the dearer of the two.
+    A row is trained on or held out, never both, so it pays for the more expensive of the two.
     """
     if score is not None and score.event is not None:
         _refuse_unless_covered(guarantee.event, score.event, "training cost the others")
@@ -167,7 +167,7 @@ def _refuse_unless_covered(whole: Event, event: Event, what: str) -> None:
         )
 
 
-def _error(mean: NoisyShare, unit: float, event: Event) -> Score:
+def _make_error(mean: NoisyShare, unit: float, event: Event) -> Score:
     """The root of a mean squared error that lies in [0, 1], in the target's own unit."""
     root, std = math.sqrt(mean.value), mean.noise_std
     # Of a root, the noise is that of the mean over twice the root; at 0 it has no such scale.
@@ -175,12 +175,12 @@ def _error(mean: NoisyShare, unit: float, event: Event) -> Score:
     return Score("rmse", unit * root, [unit * math.sqrt(end) for end in mean.interval], scale, event)
 
 
-def _sensitivity(data: Data) -> float:
+def _bound_terms(data: Data) -> float:
     """How long the two terms of a row are together, at most."""
     return 1.0 if data.classes is not None else math.sqrt(2)
 
 
-def _terms(model: nn.Module, data: Data) -> Tensor:
+def _find_terms(model: nn.Module, data: Data) -> Tensor:
     """Two numbers per row, whose sums make the score."""
     if not len(data.test[1]):
         # Not every network takes a batch of none.

@@ -9,24 +9,26 @@ from __future__ import annotations
 import json
 import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from tacit import _validate
 from tacit.datasets import FORMATS, Bounds, Data, is_table, list_names, load_table
 from tacit.datasets import load as load_named
+from tacit.datasets._data import TextForm, form_of
 from tacit.errors import CannotResume, Caution, InvalidArgument
 from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Reservation
-from tacit.methods.choices import Value, as_texts, read_choices
+from tacit.ledger.storage import storage_at
+from tacit.methods.choices import Value
 from tacit.methods.registry import find_method
-from tacit.randomness import is_secret_salt, salted_fingerprint
-from tacit.recipes.recipe import Kind, Preparation, Recipe
+from tacit.randomness import new_salt, salted_fingerprint
+from tacit.reports.scores import Score
 from tacit.training.folder import RunFolder
 
 _SECRET = ("seed", "data_path", "ledger", "salt", "table", "dataset")
@@ -36,9 +38,13 @@ _USUAL: tuple[dict[str, Any], ...] = (
     {"recipe": None},
     {"momentum": 0.0, "views": 1, "averaging": 0.0},
 )
-_VERSION = 1
+SETTINGS_VERSION = 1
 ModeName = Literal["rigorous", "paper"]
 ARRAYS = "arrays"
+# A user's own table or arrays: what to save so that they can be read again.
+Table = dict[str, str]
+# What a model.safetensors says besides its weights: the form of raw rows, and how the network is made again.
+FORM, NETWORK = "form", "network"
 
 NOT_FOR_RELEASE = (
     "The seed makes the noise reproducible, so anybody who knows it can remove it: do not release this model."
@@ -127,6 +133,26 @@ class Settings:
     recipe: dict[str, Any] | None = None
     dataset: str | None = None
 
+    @staticmethod
+    def of(data: Data, options: TrainOptions, table: Table | None, **resolved: Any) -> Settings:
+        """The settings that every kind of run takes from its options, and those that this kind has `resolved`."""
+        population = resolve_population(data, options)
+        shared: dict[str, Any] = {
+            "data": data.name,
+            "data_path": None if options.data_path is None else str(options.data_path.absolute()),
+            "delta": resolve_delta(options.delta, population),
+            "population": population,
+            "is_declared": options.population is not None or table is not None,
+            "micro_batch": None,
+            "multiplier": options.multiplier,
+            "seed": None if options.seed is None else _validate.count("seed", options.seed, at_least=0),
+            "ledger": None if options.ledger is None else storage_at(options.ledger).saved_place,
+            "table": table,
+            "salt": new_salt(),
+            "dataset": options.dataset,
+        }
+        return Settings(**shared | resolved)
+
     @property
     def ledger_name(self) -> str:
         """The name of the data set in the ledger."""
@@ -139,7 +165,7 @@ class Settings:
 
     def write(self, folder: Path) -> None:
         """Save the settings with the run, for its owner only: they contain the salt and local paths."""
-        RunFolder(folder).write_settings({"version": _VERSION, **asdict(self)})
+        RunFolder(folder).write_settings({"version": SETTINGS_VERSION, **asdict(self)})
 
     def public(self) -> dict[str, Any]:
         """The settings that may be published: without seed, salt and local paths."""
@@ -167,71 +193,6 @@ class Settings:
         bounds = Bounds.parse(self.table["bounds"], self.table["folder"])
         rows = source if source is not None else data_path or self.table["path"]
         return load_table(rows, target=self.table["target"], bounds=bounds, population=self.population)
-
-    @staticmethod
-    def read(folder: Path) -> Settings:
-        """Read the settings that `write` saved."""
-        path = RunFolder(folder).settings
-        try:
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            version = values.pop("version")
-            if version != _VERSION:
-                raise CannotResume(f"{path} has version {version}; this tacit reads version {_VERSION}.")
-            return _drop_known_salt(_check_settings(Settings(**values)))
-        except OSError as error:
-            raise CannotResume(
-                f"There is no run to resume in {folder}: {path.name} cannot be read ({error.strerror}). "
-                "Give the folder of a run, as --out named it."
-            ) from error
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CannotResume(f"{path} was not written by tacit train: {error}.") from error
-
-
-def _drop_known_salt(settings: Settings) -> Settings:
-    """Drop a salt that was derived from the seed: a fingerprint with it would not be secret."""
-    return settings if is_secret_salt(settings.salt, settings.seed) else replace(settings, salt=None)
-
-
-def _check_settings(settings: Settings) -> Settings:
-    """Raise `InvalidArgument` if the saved settings were edited into something that tacit never writes."""
-    for name in ("delta", "lot_size", "clip_norm", "learning_rate"):
-        _validate.positive(name, getattr(settings, name))
-    for name in ("epsilon", "multiplier"):
-        _validate.positive(name, or_default(getattr(settings, name), 1.0))
-    for name in ("momentum", "averaging"):
-        check_share(name, getattr(settings, name))
-    for name in ("population", "steps", "views"):
-        _validate.count(name, getattr(settings, name))
-    _validate.open_unit("delta", settings.delta)
-    _validate.count("micro_batch", or_default(settings.micro_batch, 1))
-    _validate.count("seed", or_default(settings.seed, 0), at_least=0)
-    if settings.table is not None and settings.table.keys() != {"path", "target", "bounds", "folder"}:
-        raise InvalidArgument("table must hold path, target, bounds and folder")
-    texts = [settings.data, settings.method, settings.model, *(settings.table or {}).values()]
-    others = (settings.data_path, settings.ledger, settings.salt, settings.dataset)
-    texts += [text for text in others if text is not None]
-    if not all(isinstance(text, str) for text in texts) or settings.mode not in ("rigorous", "paper"):
-        raise InvalidArgument("names, paths and the mode must be text")
-    bytes.fromhex(settings.salt or "")
-    if read_choices(find_method(settings.method).name, as_texts(settings.choices)) != settings.choices:
-        raise InvalidArgument(f"{settings.method} does not have the options in `choices`")
-    if settings.recipe is not None:
-        _check_recipe(Recipe(**settings.recipe), settings)
-    return settings
-
-
-def _check_recipe(recipe: Recipe, settings: Settings) -> None:
-    for name in ("steps", "lot_size", "population", "clip_norm", "learning_rate"):
-        if getattr(recipe, name) != getattr(settings, name):
-            raise InvalidArgument(f"recipe and settings differ in {name}")
-    if recipe.kind not in get_args(Kind) or recipe.preparation not in get_args(Preparation):
-        raise InvalidArgument("the recipe is of no known kind")
-    _validate.open_unit("share", recipe.share)
-    _validate.open_unit("momentum", recipe.momentum)
-
-
-# A user's own table or arrays: what to save so that they can be read again.
-Table = dict[str, str]
 
 
 @ignore_cautions()
@@ -318,14 +279,19 @@ def _refuse_unless_named(name: str, *, has_table_options: bool) -> None:
         )
 
 
+def is_linear_method(name: str | None) -> bool:
+    """Whether this method trains linear models by one release."""
+    return name is not None and find_method(name).kind == "linear"
+
+
 def resolve_delta(delta: float | None, population: int) -> float:
     """The given delta; by default 1e-5, or a tenth of 1 / population if that is less."""
     return min(1e-5, 0.1 / population) if delta is None else _validate.open_unit("delta", delta)
 
 
-def resolve_seed(seed: float | None) -> int | None:
-    """The seed as a whole number; None for secure noise."""
-    return None if seed is None else _validate.count("seed", seed, at_least=0)
+def resolve_population(data: Data, options: TrainOptions) -> int:
+    """The declared population, or else the published one."""
+    return _validate.count("population", or_default(options.population, data.population))
 
 
 def check_share(name: str, value: Any) -> float:
@@ -355,6 +321,36 @@ def describe_data(data: Data, salt: str | None) -> dict[str, Any]:
         "shape": list(data.shape),
         "test": "held out" if data.is_test_private else "public",
         "fingerprint": None if salt is None else salted_fingerprint(salt, *data.train),
+    }
+
+
+def describe_model(data: Data, settings: Settings, *, is_linear: bool = False) -> dict[str, str]:
+    """What is stored beside the weights, so that they predict from raw rows. It is public: nothing depends on rows."""
+    form = form_of(data)
+    if settings.recipe is not None and settings.recipe["kind"] == "text":
+        form = replace(form, inputs=TextForm())
+    shape = {"shape": list(data.shape), "classes": data.classes, "vocabulary": list(data.vocabulary)}
+    return {
+        "data": settings.data,
+        "model": Path(settings.model).name,
+        "method": settings.method,
+        FORM: json.dumps(form.to_json()),
+        NETWORK: json.dumps({**shape, "is_linear": is_linear}),
+    }
+
+
+def describe_run(
+    data: Data, settings: Settings, scores: Mapping[int, Score], /, *, steps: int, is_finished: bool, **more: Any
+) -> dict[str, Any]:
+    """What metrics.json holds of every run: public settings, and scores by step."""
+    return {
+        "settings": settings.public(),
+        "multiplier": settings.multiplier,
+        "steps": steps,
+        "is_finished": is_finished,
+        "test": [{"step": step, **one.as_row()} for step, one in scores.items()],
+        "test_examples": None if data.is_test_private else len(data.test[1]),
+        **more,
     }
 
 

@@ -20,8 +20,7 @@ from tacit.ledger import Reservation
 from tacit.recipes.run import LOSS, RecipeRun, list_released, make_optimizer, restore_prepared
 from tacit.reports.scores import Score
 from tacit.reports.settings import command_of
-from tacit.training import checkpoint
-from tacit.training.folder import RunFolder
+from tacit.training.folder import RUN, RunFolder, read_checkpoint
 from tacit.training.journal import lost_steps
 from tacit.training.run import PrivateRun
 from tacit.workflows.scoring import read_scores
@@ -62,7 +61,7 @@ class StoppedRun:
             event = from_json(about[PREPARATION_EVENT]) if PREPARATION_EVENT in about else None
         except (SafetensorError, OSError, InvalidArgument) as error:
             raise CannotResume(f"{folder.prepared} cannot be read: {error}. {again}") from error
-        tree = checkpoint.read(folder.path, (), needs=checkpoint.RUN)
+        tree = read_checkpoint(folder.path, (), needs=RUN)
         done = sum(times for _, times in tree["events"])
         if tree["seed"] is None and lost_steps(folder.path, done, Counter(tree["lost"])).total():
             raise CannotResume(

@@ -24,7 +24,7 @@ from tacit.reports.settings import command_of
 from tacit.training.fit import Callback
 from tacit.training.folder import RunFolder, refuse_unless_free
 from tacit.workflows.ledger import explain_over_budget, standing, warn_if_similar
-from tacit.workflows.linear import LinearTraining, is_linear_method
+from tacit.workflows.linear import LinearTraining
 from tacit.workflows.network import NetworkTraining
 from tacit.workflows.predict import predict
 from tacit.workflows.progress import (
@@ -33,7 +33,8 @@ from tacit.workflows.progress import (
     show_status,
 )
 from tacit.workflows.recipe import RecipeTraining
-from tacit.workflows.settings import Settings, TrainOptions, load_data, resolve_delta, warn_about
+from tacit.workflows.saved import read_settings
+from tacit.workflows.settings import Settings, TrainOptions, is_linear_method, load_data, resolve_delta, warn_about
 from tacit.workflows.text import Paragraph, join_paragraphs
 
 # Options that a recipe chooses.
@@ -183,7 +184,7 @@ def _resume(data: Any, options: TrainOptions, folder: Path) -> NetworkTraining |
             "--data-path and --ledger, if the files have moved, and --json can be given."
         )
     with explain_interrupt(is_resumed=True):
-        settings = Settings.read(folder)
+        settings = read_settings(folder)
         if is_linear_method(settings.method):
             again = command_of({**asdict(settings), "seed": None}, with_paths=True)
             raise CannotResume(

@@ -33,11 +33,19 @@ from tacit.training.tuning import tune as search_privately
 from tacit.workflows.defaults import network_for, resolve_settings
 from tacit.workflows.descent import Descent
 from tacit.workflows.ledger import standing
-from tacit.workflows.model_file import describe_model
 from tacit.workflows.network import make_mechanism, make_plan, make_run, set_torch_seed
 from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
 from tacit.workflows.scoring import held_out_score, score, with_score
-from tacit.workflows.settings import NOT_FOR_RELEASE, Settings, TrainOptions, add_assumptions, load_data, warn_about
+from tacit.workflows.settings import (
+    NOT_FOR_RELEASE,
+    Settings,
+    TrainOptions,
+    add_assumptions,
+    describe_model,
+    describe_run,
+    load_data,
+    warn_about,
+)
 from tacit.workflows.text import Paragraph, join_paragraphs
 from tacit.workflows.train import Announce, take_options
 
@@ -75,7 +83,11 @@ def tune(
         "epochs": epochs,
         "steps": steps,
     }
-    varied = {name: _as_text(value) for name, value in values.items() if value is not None}
+    varied = {
+        name: value if isinstance(value, str) else ",".join(map(str, value))
+        for name, value in values.items()
+        if value is not None
+    }
     with explain_interrupt():
         refuse_unless_free(given.out)
         with show_status("Reading data"):
@@ -90,10 +102,6 @@ def tune(
             return search.go(given.out)
     except KeyboardInterrupt:
         raise Interrupted(search.describe_stop()) from None
-
-
-def _as_text(values: str | Iterable[float]) -> str:
-    return values if isinstance(values, str) else ",".join(map(str, values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,17 +255,12 @@ class Trials:
 
     def metrics(self, tuned: Tuned[TrialResult]) -> dict[str, Any]:
         """How well the best trial did, with which settings, and what was searched. Nothing about other trials."""
-        best = tuned.outcome
-        return {
-            "settings": best.settings.public(),
-            "multiplier": best.settings.multiplier,
-            "steps": best.settings.steps,
-            "is_finished": True,
-            "test": [{"step": best.settings.steps, **best.score.as_row()}],
-            "test_examples": None if self.data.is_test_private else len(self.data.test[1]),
+        best, steps = tuned.outcome, tuned.outcome.settings.steps
+        about = {
             "tuning": self._describe_search(),
             "space": {name: str(one) for name, one in self.search.space.items()},
         }
+        return describe_run(self.data, best.settings, {steps: best.score}, steps=steps, is_finished=True, **about)
 
     def _describe_search(self) -> str:
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -32,8 +33,10 @@ from tacit.gradients.models import (
     is_compiled,
     iter_attributes,
     iter_held_tensors,
+    mixes_examples,
     refuse_changes,
     refuse_inference_tensors,
+    refuse_mixing,
     refuse_writes,
     restore_buffers,
     run_eagerly,
@@ -62,6 +65,54 @@ _LEAVING = {
     getattr(Tensor, name)
     for name in ("numpy", "tolist", "__array__", "__dlpack__", "untyped_storage", "storage", "register_hook")
 }
+_KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[Any, tuple[Callable[[], object], Layout]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def find_layout(
+    model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any, *, again: bool = False
+) -> Layout:
+    """The layout, remembered per model, loss, mode and shapes (without the lot size); examined `again` on request.
+
+    Raises `MixesExamples` if examples influence each other, and `Unclear` if they cannot be followed.
+    """
+    tensors = [inputs] if isinstance(inputs, Tensor) else list(iter_tensors(inputs))
+    tensors += [targets] if isinstance(targets, Tensor) else iter_tensors(targets)
+    key = (model.training, id(loss), *parameters, *[(tensor.shape[1:], tensor.dtype) for tensor in tensors])
+    if tensors[0].is_inference():
+        refuse_inference_tensors(inputs)
+    known = _KNOWN.setdefault(model, {})
+    of, layout = known.get(key, (None, None))
+    if layout is None or of is None or of() is not loss or again:
+        refuse_mixing(model)
+        try:
+            layout = examine(model, loss, parameters, inputs, targets)
+        except Unclear as reason:
+            layout = Layout((), doubt=str(reason))
+        # A loss that cannot be referred to weakly is examined every time. It is not kept alive: it may hold the model.
+        with suppress(TypeError):
+            known[key] = (weakref.ref(loss), layout)
+    if layout.doubt:
+        raise Unclear(layout.doubt)
+    if any(mixes_examples(module) for module in layout.suspects):
+        refuse_mixing(model)
+    return layout
+
+
+def list_public_writes(model: nn.Module) -> frozenset[str]:
+    """The buffers to which examined passes through the model write, without anything of the examples."""
+    return frozenset().union(*(layout.writes for _, layout in _KNOWN.get(model, {}).values()))
+
+
+def list_attributes_set_once(model: nn.Module) -> frozenset[str]:
+    """The attributes that the first pass through the model sets once and for all."""
+    return frozenset().union(*(layout.sets_once for _, layout in _KNOWN.get(model, {}).values()))
+
+
+def make_examples_like(inputs: Any) -> Any:
+    """Two made-up examples with the shapes and types of these."""
+    return make_examples(inputs, 2)
 
 
 def examine(model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any) -> Layout:
