@@ -68,7 +68,7 @@ def test_a_table_of_ones_own_is_trained_on_and_scored_once(run_cli, tmp_path):
 
 @pytest.mark.slow
 def test_a_finished_run_does_not_release_a_second_score(run_cli, tmp_path):
-    run_cli(f"{LINE} --epsilon 1 --out first")
+    run_cli(f"{LINE} --epsilon 1 --recipe none --out first")
     first = json.loads((tmp_path / "first/metrics.json").read_text())["test"]
     assert run_cli("train --resume first").code == 0
     assert json.loads((tmp_path / "first/metrics.json").read_text())["test"] == first
@@ -76,7 +76,7 @@ def test_a_finished_run_does_not_release_a_second_score(run_cli, tmp_path):
 
 @pytest.mark.slow
 def test_a_score_that_was_lost_in_a_crash_is_not_drawn_again(run_cli, tmp_path):
-    run_cli(f"{LINE} --epsilon 1 --out first")
+    run_cli(f"{LINE} --epsilon 1 --recipe none --out first")
     metrics = json.loads((tmp_path / "first/metrics.json").read_text())
     (tmp_path / "first/metrics.json").write_text(json.dumps({**metrics, "test": []}))
     assert "No score" in run_cli("train --resume first").out

@@ -52,14 +52,15 @@ def tune(
 ) -> None:
     """Find good settings and train with them, within one budget.
 
-    Trials differ in settings that are drawn at random. Only the best one is kept and shown: the others, and how many
-    there were, stay secret, and that is why the search costs little more than a single run. Looking at single runs of
-    tacit train instead costs all of them.
+    Each trial draws its settings at random. Only the best trial is kept and shown. The others, and their number, stay
+    secret, so the search costs little more than a single run. If you compare runs of tacit train instead, you pay for
+    all of them.
 
     \b
     tacit tune iris --epsilon 3
-    tacit tune digits --epsilon 3 --learning-rate 0.1:10 --clip-norm 0.1,1 --lot-size 128,512 --trials 20
-    tacit tune patients.csv --target outcome --bounds bounds.toml --epsilon 1 --ledger patients.ledger
+    tacit tune digits --epsilon 3 --learning-rate 0.1:10 --clip-norm 0.1,1
+    tacit tune digits --epsilon 3 --lot-size 128,512 --trials 20
+    tacit tune patients.csv --target outcome --bounds bounds.toml --epsilon 1
     """
     from tacit.cli.output import say, say_json
     from tacit.workflows.tune import tune as search
