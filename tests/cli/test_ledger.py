@@ -29,7 +29,7 @@ def refusal(run) -> str:
 
 
 def test_a_budget_makes_the_ledger_and_add_charges_it(run_cli):
-    assert "adult may cost epsilon 3 at delta 1e-05 (add/remove one example), held by exact composition." in (
+    assert "adult may cost epsilon 3 at delta 1e-05 (add/remove one example), enforced by exact composition." in (
         run_cli("ledger budget adult.ledger adult --epsilon 3 --delta 1e-5").out
     )
     run = run_cli("ledger add adult.ledger adult --multiplier 1.1 --rate 0.01 --steps 100 --note 'by hand'")
@@ -58,7 +58,7 @@ def test_show_says_what_is_spent_by_whom_and_what_is_left(run_cli, ledger):
     assert one <= float(row[1]) == float(row[2]) < one + 1e-3
     more = int(re.search(r"or ([\d,]+) more runs like the last", out)[1].replace(",", ""))
     assert curve(RUN * (2 + more)).epsilon(1e-5) <= 3 < curve(RUN * (3 + more)).epsilon(1e-5)
-    assert "Taken for granted: no run's noise, lots or length were chosen" in out
+    assert "Assumption: no run's noise, lots or steps were chosen" in out
 
 
 def test_show_in_json_says_the_same(run_cli, ledger):
@@ -101,7 +101,7 @@ def test_show_leaves_out_the_oldest_of_many_runs(run_cli, ledger):
 def test_a_filter_is_said_to_hold_the_budget(run_cli, ledger, tmp_path):
     (tmp_path / "run.json").write_text(RUN.to_json())
     out = run_cli("ledger budget adult.ledger wine --epsilon 1 --delta 1e-5 --adaptive --like run.json").out
-    assert "held by a Rényi filter" in out
+    assert "enforced by a Rényi filter" in out
     assert "A Rényi filter of order" in run_cli("ledger show adult.ledger wine").out
     assert Ledger("adult.ledger").account("wine").terms.order is not None
 
@@ -140,7 +140,7 @@ def test_neighbours_can_be_replaced(run_cli):
 
 def test_verify_says_the_seal_and_finds_it_again(run_cli, ledger):
     out = run_cli("ledger verify adult.ledger").out
-    assert "adult.ledger is whole: 1 entries." in out
+    assert "adult.ledger is unchanged: 1 entries." in out
     seal = re.search(r"Newest seal: ([0-9a-f]{64})", out)[1]
     assert run_cli(f"ledger verify adult.ledger --head {seal}").code == 0
     assert "no entry with the seal" in refusal(run_cli("ledger verify adult.ledger --head 00"))
@@ -166,7 +166,7 @@ def test_an_empty_ledger_is_said_to_be_empty(run_cli):
         ("settle adult.ledger nobody", "has no run 'nobody'"),
         ("add adult.ledger adult", "Got none of them."),
         ("add adult.ledger adult --epsilon 1 --multiplier 2", "Got --epsilon, --multiplier."),
-        ("add adult.ledger adult --delta 1e-5", "--delta alone says nothing"),
+        ("add adult.ledger adult --delta 1e-5", "--delta was given without --epsilon"),
         ("add adult.ledger adult --multiplier 2", "The sampling rate is not known"),
         ("add adult.ledger adult --epsilon -1", "epsilon must be"),
         ("add adult.ledger ' ' --epsilon 1", "dataset must be a name"),

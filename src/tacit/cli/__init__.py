@@ -24,7 +24,6 @@ from tacit.cli.train import train
 from tacit.cli.tune import tune
 from tacit.errors import TacitError
 
-
 # What typer raises for arguments that it cannot read.
 _UsageError: Any = typer.BadParameter.__base__
 

@@ -77,8 +77,8 @@ def _find_breaks(line: str, width: int) -> list[int]:
 def _find_last_column(line: str) -> int:
     """Where the text after the last gap of two spaces, or after the mark of a list, begins.
 
-    >>> _find_last_column("RDP      2.6  an upper bound"), _find_last_column("- one of several"), _find_last_column("a b")
-    (14, 2, 0)
+    >>> [_find_last_column(line) for line in ("RDP      2.6  an upper bound", "- one of several", "a b")]
+    [14, 2, 0]
     """
     found = re.match(r"\s*(- )?(.*\S {2,}(?=\S))?", line)
     assert found is not None

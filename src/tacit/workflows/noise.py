@@ -363,11 +363,11 @@ class NoiseComparison:
         )
 
     def _table(self) -> list[str]:
-        head = f"{'law':<18}{'multiplier':>11}{'L1 error':>12}{'':>9}{'L2 error':>12}{'':>9}{'median':>10}"
+        head = f"{'law':<16}{'multiplier':>11}{'L1 error':>11}{'':>9}{'L2 error':>11}{'':>9}{'median':>9}"
         rows = [head]
         for one in self.found:
             l1, l2 = _beside(one.l1, self.gaussian.l1), _beside(one.l2, self.gaussian.l2)
-            rows.append(f"{find_family(one.name).label:<18}{up(one.multiplier):>11}{l1}{l2}{near(one.median, 4):>10}")
+            rows.append(f"{find_family(one.name).label:<16}{up(one.multiplier):>11}{l1}{l2}{near(one.median, 4):>9}")
         return rows
 
     def _findings(self) -> list[str]:
@@ -390,8 +390,8 @@ _UNITS = [
 
 def _beside(value: float, gaussian: float) -> str:
     if math.isinf(value):
-        return f"{'infinite':>12}{'':>9}"
-    return f"{near(value):>12}{f'({value / gaussian:.4f})':>9}"
+        return f"{'infinite':>11}{'':>9}"
+    return f"{near(value):>11}{f'({value / gaussian:.4f})':>9}"
 
 
 def _saved(value: float, gaussian: float) -> str:
