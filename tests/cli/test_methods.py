@@ -26,9 +26,7 @@ def test_every_method_stands_in_the_list_with_paper_and_status_below_whom_it_pro
     assert run.code == 0
     paragraphs = {part.partition("\n")[0]: part.split("\n") for part in run.out.split("\n\n")}
     for one in list_methods():
-        [title] = [
-            title for title, lines in paragraphs.items() if any(line.startswith(f"  {one.name} ") for line in lines)
-        ]
+        [title] = [title for title, lines in paragraphs.items() if f"\n  {one.name} " in "\n".join(lines)]
         assert title.endswith(f"protecting {one.protects}")
         [place] = [place for place, line in enumerate(paragraphs[title]) if line.startswith(f"  {one.name} ")]
         line, following = paragraphs[title][place], "".join(paragraphs[title][place + 1 : place + 2])

@@ -161,9 +161,7 @@ def _table(rows: tuple[Row, ...]) -> list[str]:
     """Two lines for each run: its state and epsilon, then whose it is and what it releases."""
     lines = [_HEAD, *(_cells(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
-    numbers = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    ]
+    numbers = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
     abouts = [f"{'':<{widths[0]}}  {row.charge.who}: {_describe_charge(row.charge)}" for row in rows]
     return [numbers[0], *(line for pair in zip(numbers[1:], abouts, strict=True) for line in pair)]
 
@@ -196,9 +194,7 @@ def _left(balance: Balance) -> list[str]:
     if terms is not None and terms.order is not None:
         lines.append(f"A Rényi filter of order {terms.order:.4g} holds the budget, however runs were chosen.")
     elif len(account.charges) > 1:
-        lines.append(
-            "Assumption: no run's noise, lots or steps were chosen after seeing the results of an earlier run."
-        )
+        lines.append("Assumption: no run's noise, lots or steps were chosen from the results of an earlier run.")
     if any(not charge.is_settled for charge in account.charges):
         lines.append("Reserved runs may still draw. To end one and free the rest: tacit ledger settle FILE RUN")
     if any(FIXED_SEED in charge.about.get("violations", ()) for charge in account.charges):

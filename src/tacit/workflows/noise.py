@@ -375,16 +375,16 @@ class NoiseComparison:
         return [
             f"Least L1 error: {find_family(by_l1.name).label}{_saved(by_l1.l1, self.gaussian.l1)}.",
             f"Least L2 error: {find_family(by_l2.name).label}{_saved(by_l2.l2, self.gaussian.l2)}.",
-            "Heavy or pointed laws gain where few numbers are released; where many are, only a law's Fisher "
-            "information counts, and at equal information none has a smaller variance than the Gaussian.",
+            "Heavy-tailed or peaked laws help if a release has few numbers. If it has many, only the Fisher information "
+            "of a law matters, and at equal information the Gaussian has the smallest variance.",
         ]
 
 
 _UNITS = [
-    "In units of the norm that one example's encoding can have. L1 is the expected sum of all errors, L2 the root of "
-    "the expected sum of their squares, in brackets beside Gaussian noise; half of the errors stay below the median.",
-    "A multiplier is the standard deviation of one error; the Cauchy law has none, nor an expected error: it is its "
-    "scale.",
+    "The unit is the largest norm of one example's encoding. L1 is the expected sum of all errors, L2 the root of the "
+    "expected sum of their squares. In brackets: the ratio to Gaussian noise. Half of the errors are below the median.",
+    "A multiplier is the standard deviation of one error. The Cauchy law has no standard deviation and no expected "
+    "error: its multiplier is its scale.",
 ]
 
 

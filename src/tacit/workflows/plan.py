@@ -23,8 +23,8 @@ _HEAD = (
 )
 _MEANING = [
     "multiplier: noise on the sum over a lot, as a multiple of the clip norm. rate: the learning rate of the recipe.",
-    "a step, in all: signal to noise of one step, and of all steps together: the longest sum of a lot over the length "
-    "of its noise.",
+    "a step, in all: signal to noise of one step, and of all steps together. The signal is the largest norm of the "
+    "sum over a lot.",
     "More steps at the same total noise follow the gradient better and take longer. * marks the recipe.",
 ]
 
