@@ -46,7 +46,7 @@ def compare(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Train every method at each epsilon: one table, one picture, one report.
+    """Train every method at each epsilon, and compare them.
 
     Ctrl-C keeps all finished cells; the same command goes on. Seeds are fixed, so that a comparison can be repeated:
     nothing that it trains is for release.

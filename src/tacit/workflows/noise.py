@@ -375,8 +375,8 @@ class NoiseComparison:
         return [
             f"Least L1 error: {find_family(by_l1.name).label}{_saved(by_l1.l1, self.gaussian.l1)}.",
             f"Least L2 error: {find_family(by_l2.name).label}{_saved(by_l2.l2, self.gaussian.l2)}.",
-            "Heavy-tailed or peaked laws help if a release has few numbers. If it has many, only the Fisher information "
-            "of a law matters, and at equal information the Gaussian has the smallest variance.",
+            "Heavy-tailed or peaked laws help if a release has few numbers. If it has many, only the Fisher "
+            "information of a law matters, and at equal information the Gaussian has the smallest variance.",
         ]
 
 
