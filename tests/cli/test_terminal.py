@@ -31,14 +31,33 @@ TEMPLATE = BOUNDS.replace("{ low = 60", '"TODO" # { low = 60').replace('outcome 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 
 
-def run_in_terminal(arguments: list[str]) -> tuple[int, list[str]]:
-    """The exit code and the lines that a terminal of 80 columns shows, without colours; "\\r" begins a line too."""
+# Commands run one after the other in one process, so that torch is imported once. The separators are below.
+PROGRAM = """
+import shlex, sys
+from tacit.cli import main
+for line in sys.stdin.read().splitlines():
+    sys.argv = ["tacit", *shlex.split(line)]
+    print(f"@@ {line}", flush=True)
+    try:
+        main()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    print(f"@@ {code}", flush=True)
+"""
+
+
+def run_in_terminal(commands: list[str]) -> dict[str, tuple[int, list[str]]]:
+    """For each command its exit code and the lines that a terminal of 80 columns shows; "\\r" begins a line too."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    program = [sys.executable, "-m", "tacit", *arguments]
-    with subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, env={**env, "TERM": "xterm"}) as process:
+    program = [sys.executable, "-c", PROGRAM]
+    settings = {"stdin": subprocess.PIPE, "stdout": theirs, "stderr": theirs, "env": {**env, "TERM": "xterm"}}
+    with subprocess.Popen(program, **settings) as process:
         os.close(theirs)
+        process.stdin.write("\n".join(commands).encode())
+        process.stdin.close()
         shown = b""
         while True:
             try:
@@ -49,8 +68,9 @@ def run_in_terminal(arguments: list[str]) -> tuple[int, list[str]]:
                 break
             shown += part
     os.close(ours)
-    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
-    return process.returncode, re.split(r"[\r\n]+", text)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r", "\n")
+    found = re.findall(r"^@@ (\S.*)\n((?:(?!@@).*\n)*)@@ (\d+)$", text, re.MULTILINE)
+    return {line.strip(): (int(code), printed.split("\n")) for line, printed, code in found}
 
 
 def list_long(lines: list[str]) -> list[str]:
@@ -86,45 +106,36 @@ def test_the_help_of_every_command_fits_and_its_summaries_are_not_cut(run_cli, m
         assert [line for line in lines if line.endswith("...") and "[ARGS]..." not in line] == [], name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        ("methods", 0),
-        ("methods directional", 0),
-        ("bounds patients.csv --target outcome --out new.toml", 0),
-        ("epsilon --multiplier 1.1 --lot-size 256 --population 60000 --steps 10 --delta 1e-5", 0),
-        ("noise --epsilon 1 --delta 1e-5 --families --dimension 10", 0),
-        ("plan --population 2000 --epsilon 1 --features 10", 0),
-        ("train patients.csv --target outcome --bounds template.toml --epsilon 1", 2),
-        ("train --mode strictly", 2),
-        ("train iris --epsilon 1 --method dpsg", 2),
-        ("ledger budget a.ledger a --epsilon 3", 2),
-    ],
-)
-def test_a_command_fits_into_80_columns(line, code):
-    found, lines = run_in_terminal(line.split())
-    assert found == code, lines
-    assert list_long(lines) == []
+COMMANDS = {
+    "methods": 0,
+    "methods directional": 0,
+    "bounds patients.csv --target outcome --out new.toml": 0,
+    "epsilon --multiplier 1.1 --lot-size 256 --population 60000 --steps 10 --delta 1e-5": 0,
+    "noise --epsilon 1 --delta 1e-5 --families --dimension 10": 0,
+    "plan --population 2000 --epsilon 1 --features 10": 0,
+    "train patients.csv --target outcome --bounds template.toml --epsilon 1": 2,
+    "train --mode strictly": 2,
+    "train iris --epsilon 1 --method dpsg": 2,
+    "ledger budget a.ledger a --epsilon 3": 2,
+    "train patients.csv --target outcome --bounds bounds.toml --epsilon 8 --ledger a.ledger --steps 5 --out run": 0,
+    "predict run patients.csv --out predictions.csv": 0,
+    "report run": 0,
+    "ledger show a.ledger": 0,
+    "audit run --canaries 20": 0,
+}
 
 
 @pytest.mark.slow
-def test_training_its_predictions_report_ledger_and_audit_fit_into_80_columns(tmp_path):
-    words: set[str] = set()
-    for line in (
-        "train patients.csv --target outcome --bounds bounds.toml --epsilon 8 --ledger a.ledger --steps 5 --out run",
-        "predict run patients.csv --out predictions.csv",
-        "report run",
-        "ledger show a.ledger",
-        "audit run --canaries 20",
-    ):
-        code, lines = run_in_terminal(line.split())
-        assert code == 0, lines
-        assert list_long(lines) == [], line
-        words |= {word for each in lines for word in each.split()}
-        assert list_broken(lines, words) == [], line
+def test_every_command_fits_into_80_columns_and_breaks_no_word():
+    shown = run_in_terminal(list(COMMANDS))
+    assert {line: code for line, (code, _) in shown.items()} == COMMANDS
+    words = {word for _, lines in shown.values() for line in lines for word in line.split()}
+    for command, (_, lines) in shown.items():
+        assert list_long(lines) == [], command
+        assert list_broken(lines, words) == [], command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["train iris", "tune iris", "compare iris", "plan --population 10"])
 def test_a_wrong_number_is_refused_before_torch_is_imported(line):
     program = (
