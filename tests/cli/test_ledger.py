@@ -172,7 +172,7 @@ def test_an_empty_ledger_is_said_to_be_empty(run_cli):
         ("add adult.ledger ' ' --epsilon 1", "dataset must be a name"),
         ("add adult.ledger adult --epsilon 1 --adjacency replace_one", "--adjacency replace_one"),
         ("budget adult.ledger adult --epsilon 0 --delta 1e-5", "epsilon must be"),
-        ("budget adult.ledger adult --epsilon 1 --delta 1e-5 --like x", "--like chooses the filter of --adaptive"),
+        ("budget adult.ledger adult --epsilon 1 --delta 1e-5 --like x", "--like needs --adaptive"),
         ("show notes.txt", "notes.txt is not a ledger"),
     ],
 )
