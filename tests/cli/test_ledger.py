@@ -162,7 +162,7 @@ def test_an_empty_ledger_is_said_to_be_empty(run_cli):
         ("show none.ledger", "There is no ledger none.ledger"),
         ("add none.ledger adult --epsilon 1", "There is no ledger none.ledger"),
         ("verify none.ledger", "There is no ledger none.ledger"),
-        ("show adult.ledger wine", "knows no data set 'wine'. It knows adult."),
+        ("show adult.ledger wine", "has no entry for data set 'wine'. It has adult."),
         ("settle adult.ledger nobody", "has no run 'nobody'"),
         ("add adult.ledger adult", "Got none of them."),
         ("add adult.ledger adult --epsilon 1 --multiplier 2", "Got --epsilon, --multiplier."),

@@ -63,7 +63,7 @@ def tune(
     from tacit.cli.output import say, say_json
     from tacit.workflows.arguments import check_methods, check_numbers
 
-    check_numbers(epsilon=epsilon, delta=delta, shape=shape, population=population, micro_batch=micro_batch, seed=seed)
+    check_numbers(epsilon=epsilon, delta=delta, population=population, micro_batch=micro_batch, seed=seed)
     check_methods([method] if method else [])
     from tacit.workflows.bounds import check_table
 
