@@ -50,8 +50,8 @@ def test_show_says_what_is_spent_by_whom_and_what_is_left(run_cli, ledger):
     )
     assert two <= float(head[1]) < two + 1e-3
     row = re.search(
-        r"^  [0-9a-f]{12}  [\d-]+ [\d:]+  \S+@\S+ +dpsgd: 100 steps, multiplier 1.1, rate 0.01 +settled +"
-        r"([\d.]+) +([\d.]+)$",
+        r"^  [0-9a-f]{12}  [\d-]+ [\d:]+  settled +([\d.]+) +([\d.]+)\n"
+        r" +\S+@\S+: dpsgd, 100 steps, multiplier 1.1, rate 0.01$",
         out,
         re.M,
     )
@@ -79,14 +79,13 @@ def test_show_marks_what_is_reserved_seeded_unproven_or_without_a_budget(run_cli
     booking.begin(0)
     ledger.spend("free", Unproven("(1, 0)-DP", "nobody has shown it"))
     out = run_cli("ledger show adult.ledger").out
-    assert "rate 0.01, fixed seed  reserved" in out
+    assert "  reserved  " in out
+    assert "rate 0.01, fixed seed\n" in out
     assert "tacit ledger settle FILE RUN" in out
     assert "NOT FOR RELEASE" in out
     assert "free: no finite epsilon at delta 1e-05" in out
     assert "No budget is set." in out
-    assert (
-        "charged for 100 steps, multiplier 1.1, rate 0.01." in run_cli(f"ledger settle adult.ledger {booking.run}").out
-    )
+    assert "Charged: 100 steps, multiplier 1.1, rate 0.01." in run_cli(f"ledger settle adult.ledger {booking.run}").out
     assert json.loads(run_cli("ledger show adult.ledger free --json").out)["datasets"][0]["epsilon"] == "inf"
 
 

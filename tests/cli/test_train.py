@@ -255,7 +255,7 @@ def test_a_log_gets_a_line_now_and_then(run_cli, monkeypatch):
 def test_the_model_says_what_it_is(run_cli, tmp_path):
     run_cli("train iris --multiplier 4 --steps 1 --out first")
     with safe_open(tmp_path / "first/model.safetensors", framework="pt") as file:
-        assert file.metadata() == {"data": "iris", "model": "linear", "method": "dpsgd"}
+        assert {"data": "iris", "model": "linear", "method": "dpsgd"}.items() <= file.metadata().items()
 
 
 def test_training_learns(run_cli):

@@ -55,7 +55,7 @@ def refusal(run) -> str:
 @pytest.mark.slow
 def test_a_table_of_ones_own_is_trained_on_and_scored_once(run_cli, tmp_path):
     said = run_cli(f"{LINE} --epsilon 8 --out first").out
-    assert "population of 240 (declared by you" in said
+    assert "The population of 240 is public: declared by the user" in said
     assert "on rows held out, measured with noise" in said
     assert "What is protected is one patient" in said
     metrics = json.loads((tmp_path / "first/metrics.json").read_text())

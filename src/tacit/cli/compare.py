@@ -68,7 +68,7 @@ def compare(
         check_numbers(epsilon=one)
     check_numbers(
         delta=delta, lot_size=lot_size, population=population, steps=steps, epochs=epochs, clip_norm=clip_norm,
-        learning_rate=learning_rate, micro_batch=micro_batch, seeds=seeds, workers=workers,
+        micro_batch=micro_batch, seeds=seeds, workers=workers,
     )  # fmt: skip
     check_methods(names or ())
     from tacit.workflows.bounds import check_table

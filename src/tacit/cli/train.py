@@ -83,8 +83,7 @@ def train(
 
     check_numbers(
         epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population, steps=steps,
-        epochs=epochs, clip_norm=clip_norm, learning_rate=learning_rate, views=views,
-        micro_batch=micro_batch, seed=seed,
+        epochs=epochs, clip_norm=clip_norm, views=views, micro_batch=micro_batch, seed=seed,
     )  # fmt: skip
     check_methods([method] if method else [])
     from tacit.workflows.bounds import check_table

@@ -8,7 +8,7 @@ from typing import Any
 from tacit import _validate
 from tacit.methods.registry import find_method
 
-_POSITIVE = ("epsilon", "multiplier", "lot_size", "epochs", "clip_norm", "learning_rate")
+_POSITIVE = ("epsilon", "multiplier", "lot_size", "epochs", "clip_norm")
 _COUNTS = ("population", "steps", "views", "micro_batch", "seeds", "workers", "features", "classes")
 
 
