@@ -113,7 +113,7 @@ def test_the_audit_in_a_file_of_version_1_is_replaced_by_the_next_one(place):
 
 
 def test_the_page_lists_every_key():
-    page = (ROOT / "docs" / "explanations" / "guarantees.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
     section = page.partition("## Assumptions\n")[2].partition("\n### ")[0]
     listed = {key for line in section.splitlines() if line.startswith("| `") for key in re.findall(r"`(\w+)`", line)}
     sources = [file.read_text(encoding="utf-8") for file in (ROOT / "src").rglob("*.py")]

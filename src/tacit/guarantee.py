@@ -52,7 +52,7 @@ class Claim:
 class Assumption:
     """A condition of the proof that the program cannot check. Code compares the `key`, people read the `text`.
 
-    Keys never change their meaning; texts may be reworded. docs/explanations/guarantees.md lists the keys.
+    Keys never change their meaning; texts may be reworded. docs/guarantees.md lists the keys.
 
     >>> print(Assumption("full_batch", "Every example takes part in every step."))
     Every example takes part in every step.
@@ -321,7 +321,7 @@ class Guarantee:
 
 
 # The page that proves every method's claim, or refutes it by two neighbouring data sets.
-ARGUMENTS = "docs/explanations/guarantees.md"
+ARGUMENTS = "docs/guarantees.md"
 FIXED_SEED = "fixed_seed"
 # The key of the finding of an audit.
 AUDIT = "audit"

@@ -140,7 +140,7 @@ def test_ctrl_c_keeps_the_claims_that_were_attacked(run_cli, monkeypatch, tmp_pa
 def test_one_thing_is_audited_at_a_time(run_cli, line):
     done = run_cli(line)
     assert done.code == 2
-    assert "What is to be audited?" in done.err
+    assert "Nothing to audit." in done.err
 
 
 def test_what_says_how_to_audit_a_run_is_not_ignored_where_none_is_audited(run_cli):

@@ -21,13 +21,17 @@ print(*sorted({{name.partition('.')[0] for name in sys.modules}}), file=sys.stde
 """
 
 
-def test_every_method_stands_in_the_list_with_paper_status_and_whom_it_protects(run_cli):
+def test_every_method_stands_in_the_list_with_paper_and_status_below_whom_it_protects(run_cli):
     run = run_cli("methods")
     assert run.code == 0
-    rows = {line.split()[0]: line for line in run.out.splitlines() if line.startswith("  ")}
+    paragraphs = {part.partition("\n")[0]: part.split("\n") for part in run.out.split("\n\n")}
     for one in list_methods():
-        for part in (one.paper, one.status, one.protects):
-            assert part in rows[one.name]
+        [title] = [title for title, lines in paragraphs.items() if f"\n  {one.name} " in "\n".join(lines)]
+        assert title.endswith(f"protecting {one.protects}")
+        [place] = [place for place, line in enumerate(paragraphs[title]) if line.startswith(f"  {one.name} ")]
+        line, following = paragraphs[title][place], "".join(paragraphs[title][place + 1 : place + 2])
+        assert one.status in line
+        assert one.paper in (line[40:], f"{line[40:]} {following.strip()}")
 
 
 @pytest.mark.slow

@@ -239,7 +239,7 @@ def test_the_bar_shows_the_loss_as_private_and_no_file_holds_it(run_cli, tmp_pat
     run = run_cli("train iris --epsilon 3 --steps 40 --out first")
     plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", run.err)
     assert re.search(r"40/40 .* left +test accuracy [\d.]+ % +epsilon [\d.]+ of 3", plain)
-    assert "(private: seen by you, not released)" in plain
+    assert "(private)" in plain
     written = "".join((tmp_path / "first" / name).read_text() for name in ("metrics.json", "guarantee.json"))
     assert "loss" not in written.replace("privacy loss", "")
 
@@ -255,7 +255,7 @@ def test_a_log_gets_a_line_now_and_then(run_cli, monkeypatch):
 def test_the_model_says_what_it_is(run_cli, tmp_path):
     run_cli("train iris --multiplier 4 --steps 1 --out first")
     with safe_open(tmp_path / "first/model.safetensors", framework="pt") as file:
-        assert file.metadata() == {"data": "iris", "model": "linear", "method": "dpsgd"}
+        assert {"data": "iris", "model": "linear", "method": "dpsgd"}.items() <= file.metadata().items()
 
 
 def test_training_learns(run_cli):

@@ -52,7 +52,7 @@ def test_a_run_is_charged_and_the_ledger_says_where_the_data_set_stands(run_cli)
     assert charge.is_settled
     assert charge.event == STEP * 6
     assert charge.about["method"] == "dpsgd"
-    assert f"charged as run {charge.run}. With it iris stands at epsilon" in said
+    assert f"charged as run {charge.run}. iris has now spent epsilon" in said
     assert run_cli(f"{LINE} --out second").code == 0
     assert len(charges()) == 2
 

@@ -55,7 +55,7 @@ def refusal(run) -> str:
 @pytest.mark.slow
 def test_a_table_of_ones_own_is_trained_on_and_scored_once(run_cli, tmp_path):
     said = run_cli(f"{LINE} --epsilon 8 --out first").out
-    assert "population of 240 (declared by you" in said
+    assert "The population of 240 is public: declared by the user" in said
     assert "on rows held out, measured with noise" in said
     assert "What is protected is one patient" in said
     metrics = json.loads((tmp_path / "first/metrics.json").read_text())
@@ -68,7 +68,7 @@ def test_a_table_of_ones_own_is_trained_on_and_scored_once(run_cli, tmp_path):
 
 @pytest.mark.slow
 def test_a_finished_run_does_not_release_a_second_score(run_cli, tmp_path):
-    run_cli(f"{LINE} --epsilon 1 --out first")
+    run_cli(f"{LINE} --epsilon 1 --recipe none --out first")
     first = json.loads((tmp_path / "first/metrics.json").read_text())["test"]
     assert run_cli("train --resume first").code == 0
     assert json.loads((tmp_path / "first/metrics.json").read_text())["test"] == first
@@ -76,7 +76,7 @@ def test_a_finished_run_does_not_release_a_second_score(run_cli, tmp_path):
 
 @pytest.mark.slow
 def test_a_score_that_was_lost_in_a_crash_is_not_drawn_again(run_cli, tmp_path):
-    run_cli(f"{LINE} --epsilon 1 --out first")
+    run_cli(f"{LINE} --epsilon 1 --recipe none --out first")
     metrics = json.loads((tmp_path / "first/metrics.json").read_text())
     (tmp_path / "first/metrics.json").write_text(json.dumps({**metrics, "test": []}))
     assert "No score" in run_cli("train --resume first").out

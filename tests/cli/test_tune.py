@@ -36,7 +36,7 @@ def test_a_search_says_what_it_costs_keeps_the_best_and_is_charged(run_cli, tmp_
     assert 2.97 < charge.event.epsilon <= 3
     assert charge.event.delta == pytest.approx(1e-6)
     assert "3 trials on average" in said.out
-    assert "with it iris stands at epsilon" in said.out.lower()
+    assert "iris has now spent epsilon" in said.out.lower()
     guarantee = Guarantee.from_json((tmp_path / "best" / "guarantee.json").read_text())
     assert guarantee.event == charge.event
     assert guarantee.epsilon(1e-5) <= 3

@@ -255,7 +255,7 @@ def test_a_score_that_costs_more_than_training_is_in_no_guarantee():
     guarantee = run.guarantee()
     assert with_score(guarantee, Score("accuracy", 0.5, event=guarantee.event)) is guarantee
     assert with_score(guarantee, Score("accuracy", 0.5)) is guarantee
-    with pytest.raises(OutOfOrder, match="The score was not handed out"):
+    with pytest.raises(OutOfOrder, match="The score was not released"):
         with_score(guarantee, Score("accuracy", 0.5, event=guarantee.event + guarantee.event))
 
 

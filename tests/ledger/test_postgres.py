@@ -320,5 +320,5 @@ def test_the_command_line_takes_an_address(address, tmp_path, monkeypatch, capsy
     assert code == 0
     assert "charged as run" in said
     assert "of 3 at delta 1e-05 (add/remove one example, PLD, 1 run)" in run_cli("ledger", "show", address)[1]
-    assert "is whole: 4 entries" in run_cli("ledger", "verify", address)[1]
+    assert "is unchanged: 4 entries" in run_cli("ledger", "verify", address)[1]
     assert json.loads(run_cli("ledger", "export", address)[1])["entries"][-1]["kind"] == "settle"

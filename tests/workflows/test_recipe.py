@@ -83,7 +83,7 @@ def test_the_ledger_is_charged_first_and_refuses_what_does_not_fit(tmp_path):
     words = ("iris", "--epsilon", "1", "--recipe", "auto", "--ledger", str(path))
     first, second = (train(*words, "--out", str(tmp_path / name)) for name in ("one", "two"))
     assert first.exit_code == 0, first.output
-    assert "stands at epsilon 1" in first.output
+    assert "has now spent epsilon 1" in first.output
     assert second.exit_code != 0
     assert not (tmp_path / "two").exists()
 

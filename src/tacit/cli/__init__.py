@@ -24,9 +24,12 @@ from tacit.cli.train import train
 from tacit.cli.tune import tune
 from tacit.errors import TacitError
 
+# What typer raises for arguments that it cannot read.
+_UsageError: Any = typer.BadParameter.__base__
+
 
 class _Commands(TyperGroup):
-    """All commands. Typer would swallow what a workflow says when Ctrl-C stops it."""
+    """All commands. Typer would swallow what a workflow says when Ctrl-C stops it, and not wrap long errors."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -38,6 +41,14 @@ class _Commands(TyperGroup):
             if str(stopped):
                 note(str(stopped))
             raise typer.Exit(130) from None
+        except _UsageError as error:
+            if type(error).__name__ == "NoArgsIsHelpError" or error.ctx is None:
+                raise
+            from tacit.cli.output import complain
+
+            typer.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
+            complain(error.format_message().replace("Value error, ", ""))
+            raise typer.Exit(2) from None
 
 
 app = typer.Typer(

@@ -26,9 +26,9 @@ def audit(
     canaries: Annotated[
         float | None, _number("Gradient canaries in the repeated training; 0 leaves it out (1000).")
     ] = None,
-    steps: Annotated[float | None, _number("Repeat so many steps of the training only.")] = None,
+    steps: Annotated[float | None, _number("Repeat only the first steps of the training, this many.")] = None,
     shadows: Annotated[float | None, _number("Shadow models for the likelihood-ratio attack (0: none).")] = None,
-    confidence: Annotated[float | None, _number("How sure the lower bound on epsilon is to be (0.99).")] = None,
+    confidence: Annotated[float | None, _number("Confidence of the lower bound on epsilon (0.99).")] = None,
     data_path: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Your copy of the data, if it has moved.")
     ] = None,
@@ -37,21 +37,22 @@ def audit(
         Path | None, typer.Option(metavar="FILE", help="Where the picture goes (RUN/audit/audit.png).")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Of --claims: where results are kept (audits/claims).")
+        Path | None, typer.Option(metavar="FOLDER", help="With --claims: folder of results (audits/claims).")
     ] = None,
     workers: Annotated[
         float | None, _number("Processes that attack at once, for --claims and --shadows (one for each core).")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Attack a run: what its releases and its model give away, beside what is proven.
+    """Attack a run and compare the result with the proof.
 
-    The training is repeated with canaries in the data, so it takes as long; after Ctrl-C the same command goes on
-    where it was. The verdict is written into the run's guarantee. Ends with 1 if an attack contradicts
-    what is proven. A model of your own is first put to the neighbour test, which takes seconds: removing one example
-    may move what is released by one clip norm at most. If it moves more, the proof does not apply, and nothing else is
-    tried. With --claims every method is attacked on pairs of small data sets made for it, which takes some
-    minutes, and the command ends with 1 if a refuted claim holds or a proven one does not.
+    The audit repeats the training with canaries in the data, so it takes as long as the training. After Ctrl-C the same
+    command continues. The verdict is written into the run's guarantee. The exit code is 1 if an attack contradicts the
+    proof. A model of your own first gets the neighbour test, which takes seconds: removing one example may change a
+    release by at most one clip norm. If it changes more, the proof does not apply, and the audit stops there.
+
+    With --claims, every method is attacked on small pairs of data sets made for it, which takes some minutes. The exit
+    code is then 1 if a refuted claim holds or a proven one does not.
 
     \b
     tacit audit runs/first
@@ -61,7 +62,7 @@ def audit(
     from tacit.errors import InvalidArgument
 
     if claims == (run is not None):
-        raise InvalidArgument("What is to be audited? Give the folder of a run, or --claims for published claims.")
+        raise InvalidArgument("Nothing to audit. Give the folder of a run, or --claims for published claims.")
     asked = {
         "canaries": canaries, "steps": steps, "shadows": shadows, "confidence": confidence, "data_path": data_path,
         "seed": seed,
@@ -127,8 +128,25 @@ def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column)
     for row in rows:
         table.add_row(*row)
     console = Console()
-    (console if console.is_terminal else Console(width=170)).print(table)
+    if not console.is_terminal:
+        Console(width=170).print(table)
+    elif console.measure(table).maximum <= console.width:
+        console.print(table)
+    else:
+        _print_stacked(columns, rows)
+
+
+def _print_stacked(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Each row as a paragraph: its first cell, and the others below it with their columns."""
+    from rich.console import Console
+
+    console, width = Console(highlight=False), max(map(len, columns)) + 2
+    for first, *others in rows:
+        console.print(first, style="bold")
+        for column, cell in zip(columns[1:], others, strict=True):
+            console.print(f"  {column:<{width}}{cell}", soft_wrap=True)
+        console.print()

@@ -1,4 +1,4 @@
-"""`tacit bounds`: a template of what is to be declared about a table."""
+"""`tacit bounds`: a template of the bounds file of a table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 
 def bounds(
     table: Annotated[str, typer.Argument(help="Your own table, such as patients.csv.", show_default=False)],
-    target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to be predicted.")],
+    target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the template is written.")] = Path("bounds.toml"),
 ) -> None:
     """Write a template of bounds.toml from the header of a table.

@@ -46,7 +46,7 @@ def compare(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Train every method at each epsilon: one table, one picture, one report.
+    """Train every method at each epsilon, and compare them.
 
     Ctrl-C keeps all finished cells; the same command goes on. Seeds are fixed, so that a comparison can be repeated:
     nothing that it trains is for release.
@@ -60,12 +60,26 @@ def compare(
     import shlex
 
     from tacit.cli.output import say_json
+    from tacit.workflows.arguments import check_methods, check_numbers
+
+    budgets = [options.number(part) for part in epsilon.split(",") if part.strip()]
+    names = None if methods is None else [part.strip() for part in methods.split(",") if part.strip()]
+    for one in budgets:
+        check_numbers(epsilon=one)
+    check_numbers(
+        delta=delta, lot_size=lot_size, population=population, steps=steps, epochs=epochs, clip_norm=clip_norm,
+        micro_batch=micro_batch, seeds=seeds, workers=workers,
+    )  # fmt: skip
+    check_methods(names or ())
+    from tacit.workflows.bounds import check_table
+
+    check_table(data_path or data, target, bounds)
     from tacit.workflows.compare import compare as run
 
     compared = run(
         data,
-        epsilon=[options.number(part) for part in epsilon.split(",") if part.strip()],
-        methods=None if methods is None else [part.strip() for part in methods.split(",") if part.strip()],
+        epsilon=budgets,
+        methods=names,
         mode=mode,
         seeds=seeds,
         workers=workers,

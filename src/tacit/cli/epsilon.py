@@ -33,7 +33,7 @@ def epsilon(
     json: options.Json = False,
     plot: options.Plot = None,
 ) -> None:
-    """What a run costs: epsilon, with certified bounds.
+    """Compute the epsilon of a run, with certified bounds.
 
     \b
     tacit epsilon --multiplier 1.1 --lot-size 256 --population 60000 \\

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tacit.workflows.numbers import RunNumbers
 
 ledger = typer.Typer(
-    help="What was ever released from a data set, and what may still be.", rich_markup_mode=None, no_args_is_help=True
+    help="Record what a data set has released, and keep its budget.", rich_markup_mode=None, no_args_is_help=True
 )
 
 File = Annotated[
@@ -32,7 +32,7 @@ def show(
     every: Annotated[bool, typer.Option("--all", help="Every run; else only the last twenty.")] = False,
     json: options.Json = False,
 ) -> None:
-    """What is spent, by which runs, and what is left.
+    """Show what is spent, by which runs, and what is left.
 
     \b
     tacit ledger show adult.ledger
@@ -60,14 +60,14 @@ def budget(
     delta: options.Delta,
     adjacency: options.AdjacencyOption = None,
     adaptive: Annotated[
-        bool, typer.Option("--adaptive", help="Hold it by a filter: runs may be chosen by what earlier ones showed.")
+        bool, typer.Option("--adaptive", help="Enforce it by a filter: later runs may depend on earlier results.")
     ] = False,
     like: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --adaptive: make most room for runs like this event."),
+        typer.Option(metavar="FILE", help="With --adaptive: choose the filter that fits most runs like this event."),
     ] = None,
 ) -> None:
-    """Set what may be spent on a data set; make the ledger if there is none.
+    """Set the budget of a data set, and create the ledger if needed.
 
     \b
     tacit ledger budget adult.ledger adult --epsilon 3 --delta 1e-5
@@ -79,11 +79,11 @@ def budget(
     from tacit.workflows.numbers import read_event
 
     if like is not None and not adaptive:
-        raise InvalidArgument("--like chooses the filter of --adaptive, which was not given. Give both, or neither.")
+        raise InvalidArgument("--like needs --adaptive, whose filter it chooses. Give both, or neither.")
     allowed, compared = Budget(epsilon, delta), Adjacency(adjacency or "add_remove")
     event = None if like is None else read_event(like)
     before = Ledger(file).set_budget(dataset, allowed, adjacency=compared, adaptive=adaptive, like=event)
-    how = "held by a Rényi filter" if adaptive else "held by exact composition"
+    how = "enforced by a Rényi filter" if adaptive else "enforced by exact composition"
     old = [] if before is None else [f"Before, it was epsilon {before.epsilon:g} at delta {before.delta:g}."]
     say([(f"{dataset} may cost epsilon {allowed.epsilon:g} at delta {allowed.delta:g} ({compared}), {how}.", old)])
 
@@ -101,19 +101,21 @@ def add(
     epochs: options.Epochs = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(parser=options.number, metavar="NUMBER", help="Where no more than epsilon (and delta) is known."),
+        typer.Option(parser=options.number, metavar="NUMBER", help="If only epsilon (and delta) is known."),
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(parser=options.number, metavar="NUMBER", help="Goes with --epsilon; 0 if it is left out."),
+        typer.Option(parser=options.number, metavar="NUMBER", help="Goes with --epsilon (0)."),
     ] = None,
     adjacency: options.AdjacencyOption = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="What was released.")] = "",
     released: Annotated[
-        bool, typer.Option("--released", help="It has happened already: record it even over the budget.")
+        bool, typer.Option("--released", help="It was released already: record it even if it exceeds the budget.")
     ] = False,
 ) -> None:
-    """Charge a release that tacit did not make. Do this before the release.
+    """Charge a release that tacit did not make.
+
+    Do this before the release.
 
     \b
     tacit ledger add adult.ledger adult --epsilon 0.1 --note "table of means"
@@ -140,25 +142,25 @@ def settle(
     file: File,
     run: Annotated[str, typer.Argument(help="The run, as `tacit ledger show` names it.", show_default=False)],
 ) -> None:
-    """End a run that will not go on: charge what it drew, and give the rest back.
+    """End a stopped run: charge what it drew, free the rest.
 
-    If a process still goes on with it, that one is stopped before its next step.
+    If a process is still training it, that process is stopped before its next step.
     """
     from tacit.cli.output import say
     from tacit.workflows.ledger import open_ledger, words
 
     event = open_ledger(file).settle(run)
-    say([(f"Run {run} is over, and charged for {words(event)}.", [])])
+    say([(f"Run {run} has ended. Charged: {words(event)}.", [])])
 
 
 @ledger.command()
 def verify(
     file: File,
     head: Annotated[
-        str | None, typer.Option(metavar="SEAL", help="A seal that was noted: it must still be there.")
+        str | None, typer.Option(metavar="SEAL", help="A seal you noted earlier: the ledger must still contain it.")
     ] = None,
 ) -> None:
-    """Check every row of the ledger; name the first that is not as it was written."""
+    """Check that no row of the ledger was changed."""
     from tacit.cli.output import say
     from tacit.workflows.ledger import open_ledger
 
@@ -166,14 +168,17 @@ def verify(
     seal = one.verify(head)
     lines = [
         f"Newest seal: {seal}",
-        "Note it elsewhere: `tacit ledger verify --head SEAL` then shows whether all was written anew.",
+        "Keep this seal elsewhere. `tacit ledger verify FILE --head SEAL` shows whether the ledger was rewritten.",
     ]
-    say([(f"{one.path} is whole: {len(one.entries()):,} entries.", lines)])
+    say([(f"{one.path} is unchanged: {len(one.entries()):,} entries.", lines)])
 
 
 @ledger.command()
 def export(file: File) -> None:
-    """All rows as JSON. Fingerprints in it are keyed with a secret that stays in the ledger."""
+    """Print all rows as JSON.
+
+    Fingerprints are keyed with a secret that stays in the ledger.
+    """
     from tacit.cli.output import say_json
     from tacit.workflows.ledger import open_ledger
 
@@ -190,7 +195,8 @@ def _planned(plan: "RunNumbers", file: Path | None, epsilon: float | None, delta
     run = [name for name in plan.given() if name != "--adjacency"]
     if sum(map(bool, (file, pair, run))) != 1 or (file and plan.given()):
         raise InvalidArgument(
-            f"What was released? Give one of --event FILE, --multiplier with --rate and --steps, or --epsilon. Got "
+            f"The release is not known. Give one of --event FILE, --multiplier with --rate and --steps, or --epsilon. "
+            f"Got "
             f"{', '.join([*typed, *plan.given()]) or 'none of them'}."
         )
     if file is not None:
@@ -198,5 +204,5 @@ def _planned(plan: "RunNumbers", file: Path | None, epsilon: float | None, delta
     if run:
         return plan.event()
     if epsilon is None:
-        raise InvalidArgument("--delta alone says nothing about a release. Give --epsilon too.")
+        raise InvalidArgument("--delta was given without --epsilon. Give both.")
     return EpsilonDelta(epsilon, 0.0 if delta is None else delta, plan.neighbours())

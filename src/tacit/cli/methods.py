@@ -9,11 +9,11 @@ from tacit.cli import options
 
 def methods(
     name: Annotated[
-        str | None, typer.Argument(help="Explain this one; without a name, list all.", show_default=False)
+        str | None, typer.Argument(help="The method to explain; without a name, all are listed.", show_default=False)
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Every method: its paper, whether its claim stands, what it protects.
+    """List every method, or explain one.
 
     \b
     tacit methods

@@ -14,9 +14,7 @@ Encoding = Literal["profile", "flat", "drawn"]
 
 
 def noise(
-    epsilon: Annotated[
-        float, typer.Option(parser=options.number, metavar="NUMBER", help="The epsilon that is allowed.")
-    ],
+    epsilon: Annotated[float, typer.Option(parser=options.number, metavar="NUMBER", help="The budget.")],
     delta: options.Delta,
     lot_size: options.LotSize = None,
     population: options.Population = None,
@@ -31,7 +29,7 @@ def noise(
     ] = False,
     dimension: Annotated[
         float | None,
-        typer.Option(parser=options.number, metavar="NUMBER", help="With --families: numbers in a release."),
+        typer.Option(parser=options.number, metavar="NUMBER", help="With --families: how many numbers a release has."),
     ] = None,
     encoding: Annotated[
         Encoding | None,
@@ -41,15 +39,15 @@ def noise(
         ),
     ] = None,
     allow_asymptotic: Annotated[
-        bool, typer.Option("--allow-asymptotic", help="Let --by clt decide, though it can exceed the budget.")
+        bool, typer.Option("--allow-asymptotic", help="Allow --by clt, which can exceed the budget.")
     ] = False,
     json: options.Json = False,
     plot: options.Plot = None,
 ) -> None:
-    """What a budget allows: noise, steps or lot size.
+    """Find the noise, steps or lot size that a budget allows.
 
-    Without --multiplier it finds the least noise; with --multiplier and without --steps, the most steps; with
-    --multiplier, --steps and --population, the largest lots.
+    Without --multiplier it finds the least noise. With --multiplier and without --steps it finds the most steps. With
+    --multiplier, --steps and --population it finds the largest lots.
 
     \b
     tacit noise --epsilon 3 --delta 1e-5 --lot-size 256 --population 60000 \\
@@ -57,10 +55,12 @@ def noise(
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
     from tacit.cli.output import note, say, say_json
+    from tacit.workflows.arguments import check_numbers
+
+    check_numbers(epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population)
     from tacit.workflows.noise import Allowance, search_for
-    from tacit.workflows.numbers import RunNumbers
+    from tacit.workflows.numbers import RunNumbers, check_delta
     from tacit.workflows.progress import show_status
-    from tacit.workflows.settings import check_delta
     from tacit.workflows.text import refuse_unless_drawable, save_picture
 
     refuse_unless_drawable(plot)
@@ -118,7 +118,7 @@ def _refuse_without_families(dimension: float | None, encoding: Encoding | None)
 
     given = [name for name, value in (("--dimension", dimension), ("--encoding", encoding)) if value is not None]
     if given:
-        raise InvalidArgument(f"{' and '.join(given)} means something with --families only. Add it, or leave this out.")
+        raise InvalidArgument(f"{' and '.join(given)} needs --families. Add it, or leave this out.")
 
 
 def _refuse_asymptotic(by: str, allowed: bool) -> None:

@@ -72,7 +72,7 @@ AdjacencyOption = Annotated[
 ]
 Json = Annotated[
     bool,
-    typer.Option("--json", help='Print JSON instead: infinity is the string "inf", what is refused is null.'),
+    typer.Option("--json", help='Print JSON; infinity is the string "inf".'),
 ]
 Plot = Annotated[
     Path | None,
@@ -83,29 +83,28 @@ PublishedPopulation = Annotated[
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=VALUE", help="A choice of the method, as tacit methods NAME lists; repeatable."
-    ),
+    typer.Option("--set", metavar="NAME=VALUE", help="An option of the method (see tacit methods NAME); repeatable."),
 ]
 ClipNorm = Annotated[float | None, numeric("Largest norm of one example's gradient (1).")]
-LearningRate = Annotated[float | None, numeric("Step length of the optimizer.")]
-Momentum = Annotated[float | None, numeric("Share of the last step that the next one begins with (0).")]
-Views = Annotated[float | None, numeric("So many shifted views of each image, averaged before they are clipped (1).")]
+LearningRate = Annotated[float | None, numeric("Learning rate of the optimizer.")]
+Momentum = Annotated[float | None, numeric("Momentum of the optimizer (0).")]
+Views = Annotated[float | None, numeric("Shifted views of each image; their gradients are averaged, then clipped (1).")]
 Averaging = Annotated[
-    float | None, numeric("Hand out a running mean of the weights with this decay, such as 0.98; 0 for the last ones.")
+    float | None, numeric("Decay of a running mean of the weights, such as 0.98; 0: the last weights (0).")
 ]
-MicroBatch = Annotated[float | None, numeric("At most so many examples go through the model at once.")]
+MicroBatch = Annotated[float | None, numeric("Most examples that go through the model at once.")]
 Model = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="linear, mlp, cnn, embedding or tempered; your own: net.py:make_model."),
 ]
 DataSetName = Annotated[
-    str | None, typer.Option("--dataset", metavar="NAME", help="The data set's name in the ledger (that of the data).")
+    str | None,
+    typer.Option("--dataset", metavar="NAME", help="Name of the data set in the ledger (that of the data)."),
 ]
 DataPath = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Your copy of a data set with a name: a folder, or a file.")
+    Path | None, typer.Option(metavar="PATH", help="Your copy of a data set by name: a folder or a file.")
 ]
-Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="Of your own table: the column to be predicted.")]
+Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="For your own table: the column to predict.")]
 Bounds = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Of your own table: what is public about its columns (TOML).")
+    Path | None, typer.Option(metavar="FILE", help="For your own table: what is public about its columns (TOML).")
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from tacit.errors import Caution
@@ -26,23 +27,62 @@ def say(paragraphs: Iterable[tuple[str, Iterable[str]]]) -> None:
             _print(console, Text(line), 2)
 
 
-def _print(console: Console, text: Text, indent: int) -> None:
-    if console.is_terminal:
-        console.print(Padding(text, (0, 0, 0, indent)))
-    else:
-        console.print(Text(" " * indent) + text, soft_wrap=True)
-
-
 def complain(message: str) -> None:
     """Print an error to standard error."""
-    console = Console(stderr=True, highlight=False)
-    console.print(Text.assemble(("Error: ", "bold red"), message), soft_wrap=not console.is_terminal)
+    _print_lines(Text.assemble(("Error: ", "bold red"), message))
 
 
 def note(message: str) -> None:
     """Print a message that is not the result to standard error."""
+    _print_lines(Text(message))
+
+
+def _print_lines(text: Text) -> None:
     console = Console(stderr=True, highlight=False)
-    console.print(Text(message), soft_wrap=not console.is_terminal)
+    for line in text.split("\n", allow_blank=True):
+        _print(console, line, 0)
+
+
+def _print(console: Console, text: Text, indent: int) -> None:
+    """Print one line. A terminal gets it wrapped, below its last column; a word that is too long stays whole."""
+    if not console.is_terminal:
+        console.print(Text(" " * indent) + text, soft_wrap=True)
+        return
+    below = _find_last_column(text.plain) if cell_len(text.plain) > console.width - indent else 0
+    # The last column may begin too far to the right to hold any words.
+    below = below if below <= console.width // 2 else 4
+    head, rest = text[:below], text[below:]
+    for place, line in enumerate(rest.divide(_find_breaks(rest.plain, console.width - indent - below))):
+        line.rstrip()
+        before = head if place == 0 else Text(" " * below)
+        console.print(Text(" " * indent) + before + line, soft_wrap=True)
+
+
+def _find_breaks(line: str, width: int) -> list[int]:
+    """Where lines after the first begin, so that each has at most `width` columns or a single word.
+
+    >>> _find_breaks("one two three", 7)
+    [8]
+    """
+    breaks, used = list[int](), 0
+    for word in re.finditer(r"\s*(\S+)", line):
+        if used and used + cell_len(word[0]) > width:
+            breaks.append(word.start(1))
+            used = cell_len(word[1])
+        else:
+            used += cell_len(word[0])
+    return breaks
+
+
+def _find_last_column(line: str) -> int:
+    """Where the text after the last gap of two spaces, or after the mark of a list, begins.
+
+    >>> [_find_last_column(line) for line in ("RDP      2.6  an upper bound", "- one of several", "a b")]
+    [14, 2, 0]
+    """
+    found = re.match(r"\s*(- )?(.*\S {2,}(?=\S))?", line)
+    assert found is not None
+    return found.end()
 
 
 @contextmanager

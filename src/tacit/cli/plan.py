@@ -11,22 +11,27 @@ Kind = Literal["handwriting", "image", "table", "text"]
 
 def plan(
     population: Annotated[float, options.numeric("Public number of examples to train on.")],
-    epsilon: Annotated[float, options.numeric("The epsilon that everything may cost.")],
+    epsilon: Annotated[float, options.numeric("Budget.")],
     delta: Annotated[float | None, options.numeric("Probability with which epsilon may fail (1e-5, or less).")] = None,
-    kind: Annotated[Kind, typer.Option("--kind", help="What the data are; the recipe differs.")] = "image",
+    kind: Annotated[Kind, typer.Option("--kind", help="Kind of data; each has a recipe of its own.")] = "image",
     features: Annotated[float, options.numeric("Features of an example (3969: scattering of 28 x 28 pixels).")] = 3969,
     classes: Annotated[float, options.numeric("Classes to tell apart.")] = 10,
     json: options.Json = False,
 ) -> None:
-    """Show what a budget buys: lot size, steps, noise, signal-to-noise and time, for a linear model over features.
+    """Show what a budget buys, before any data are read.
 
-    The row with a star is the automatic recipe. No data are read; the time is that of two matrix products here.
+    It lists lot size, steps, noise, signal to noise and time for a linear model over features.
+
+    The row with a star is the automatic recipe. The time is estimated from two matrix products on this machine.
 
     \b
     tacit plan --population 60000 --epsilon 1
-    tacit plan --population 30000 --epsilon 0.5 --kind table --features 150 --classes 2
+    tacit plan --population 30000 --epsilon 0.5 --kind table --classes 2
     """
     from tacit.cli.output import say, say_json
+    from tacit.workflows.arguments import check_numbers
+
+    check_numbers(population=population, epsilon=epsilon, delta=delta, features=features, classes=classes)
     from tacit.workflows.plan import plan as find_plans
 
     found = find_plans(

@@ -17,14 +17,15 @@ def report(
         Path | None, typer.Option(metavar="FOLDER", help="Where report.html and report.json go (the same folder).")
     ] = None,
     baseline: Annotated[
-        bool, typer.Option("--baseline/--no-baseline", help="Train a model without privacy beside it, on public data.")
+        bool,
+        typer.Option("--baseline/--no-baseline", help="Also train a model without privacy, on public data."),
     ] = True,
     data_path: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Your copy of the data, if it has moved.")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """One page about a run or a comparison, and the same for machines.
+    """Write a report of a run or a comparison: HTML and JSON.
 
     The page is a single file that needs no network: it can be mailed, printed and read on a phone.
 

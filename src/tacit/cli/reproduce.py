@@ -17,23 +17,23 @@ def reproduce(
     paper: Annotated[
         str | None, typer.Argument(help="Such as gaussian_dp; without a name, list all.", show_default=False)
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="In minutes: fewer epochs, seeds and examples.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes: fewer epochs, seeds and examples.")] = False,
     reduced: Annotated[
-        bool, typer.Option("--reduced", help="In an hour or two on two cores, where the paper's size takes days.")
+        bool, typer.Option("--reduced", help="An hour or two on two cores, if the full size takes days.")
     ] = False,
     part: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="This part only, such as 'table 1'; may be repeated.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder of results (reproductions/PAPER).")] = None,
     experiments: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The experiments of a clone, if tacit does not run from it.")
+        Path | None, typer.Option(metavar="FOLDER", help="The folder experiments/ of a clone of the repository.")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Run a paper's experiments again: our tables and figures beside the published numbers.
+    """Repeat a paper's experiments, beside its published numbers.
 
-    Every run is saved when it ends; after Ctrl-C the same command resumes. Seeds are fixed, so nothing is for release.
-    Data sets are read from the folder of TACIT_DATA, or downloaded; missing ones are left out and named.
+    Every run is saved when it ends. After Ctrl-C the same command resumes. Seeds are fixed, so the models are not for
+    release. Data sets are read from the folder TACIT_DATA, or downloaded. Missing ones are skipped and named.
 
     \b
     tacit reproduce

@@ -23,8 +23,8 @@ def train(
         Literal["auto", "none"] | None,
         typer.Option(
             "--recipe",
-            help="auto: features, lots, steps and rates from public facts (the default for a data set by name with "
-            "--epsilon alone); or none.",
+            help="auto: features, lots, steps and rates from public facts (the default for classes with --epsilon "
+            "alone); or none.",
         ),
     ] = None,
     method: Annotated[
@@ -63,8 +63,9 @@ def train(
 ) -> None:
     """Train a private model: weights, guarantee and test accuracy.
 
-    With a data set by name and --epsilon alone, a recipe chooses everything else from public facts. Otherwise a network
-    is trained with the given options. Ctrl-C saves the run and prints the command that resumes it.
+    With --epsilon alone, a recipe trains a classifier and chooses everything else from public facts. With other
+    options, or if the target is a number, a network is trained. Ctrl-C saves the run and prints the command that
+    resumes it.
 
     \b
     tacit train mnist --epsilon 1
@@ -74,10 +75,20 @@ def train(
     tacit train patients.csv --target outcome --bounds bounds.toml --epsilon 1
     tacit train wine --epsilon 1 --ledger wine.ledger
     tacit train adult --epsilon 1 --method objective_perturbation
-    tacit train digits --epsilon 3 --method directional --set objective=l2 --set grain=parameter
+    tacit train digits --epsilon 3 --method directional --set objective=l2
     tacit train --resume runs/first
     """
     from tacit.cli.output import say, say_json
+    from tacit.workflows.arguments import check_methods, check_numbers
+
+    check_numbers(
+        epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population, steps=steps,
+        epochs=epochs, clip_norm=clip_norm, views=views, micro_batch=micro_batch, seed=seed,
+    )  # fmt: skip
+    check_methods([method] if method else [])
+    from tacit.workflows.bounds import check_table
+
+    check_table(data_path or data, target, bounds)
     from tacit.workflows.train import train as run
 
     trained = run(

@@ -15,21 +15,19 @@ def _several(meaning: str) -> typer.models.OptionInfo:
 
 def tune(
     data: Annotated[str, typer.Argument(help="A data set such as iris, digits or adult; or your own table.")],
-    epsilon: Annotated[float, options.numeric("The epsilon that the whole search may cost.")],
+    epsilon: Annotated[float, options.numeric("Budget of the whole search.")],
     delta: Annotated[float | None, options.numeric("Probability with which epsilon may fail.")] = None,
     learning_rate: Annotated[
-        str | None, _several("0.1:10 draws from a range, 0.1,1,10 from a list (a quarter to four times the usual).")
+        str | None, _several("A range 0.1:10 or a list 0.1,1,10 (a quarter to four times the default).")
     ] = None,
     clip_norm: Annotated[str | None, _several("Largest norm of one example's gradient: a range or a list (1).")] = None,
     lot_size: Annotated[str | None, _several("Expected examples per lot: a list.")] = None,
     epochs: Annotated[str | None, _several("Passes over the data: a list.")] = None,
     steps: Annotated[str | None, _several("Or the number of lots: a list.")] = None,
-    trials: Annotated[
-        float, options.numeric("How many trials there are on average; how many there were stays secret.")
-    ] = 10,
+    trials: Annotated[float, options.numeric("Average number of trials; the actual number stays secret.")] = 10,
     shape: Annotated[
         float,
-        options.numeric("1: after each trial a coin says whether another follows. Less costs less, and tries less."),
+        options.numeric("1: the number of trials is geometric. A smaller shape costs less and tries less."),
     ] = 1,
     method: Annotated[str | None, typer.Option(metavar="NAME", help="As for tacit train (dpsgd).")] = None,
     chosen: options.Set = None,
@@ -40,10 +38,10 @@ def tune(
     target: options.Target = None,
     bounds: options.Bounds = None,
     seed: Annotated[
-        float | None, options.numeric("Fix all draws, to repeat a search: what it trains is not for release.")
+        float | None, options.numeric("Make the search reproducible: the model is not for release.")
     ] = None,
     ledger: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Charge the search to this ledger; made if it is not there.")
+        str | None, typer.Option(metavar="FILE", help="Charge the search to this ledger; it is made if missing.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where the best model goes (runs/DATA-1, ...).")
@@ -52,16 +50,24 @@ def tune(
 ) -> None:
     """Find good settings and train with them, within one budget.
 
-    Trials differ in settings that are drawn at random. Only the best one is kept and shown: the others, and how many
-    there were, stay secret, and that is why the search costs little more than a single run. Looking at single runs of
-    tacit train instead costs all of them.
+    Each trial draws its settings at random. Only the best trial is kept and shown. The others, and their number, stay
+    secret, so the search costs little more than a single run. If you compare runs of tacit train instead, you pay for
+    all of them.
 
     \b
     tacit tune iris --epsilon 3
-    tacit tune digits --epsilon 3 --learning-rate 0.1:10 --clip-norm 0.1,1 --lot-size 128,512 --trials 20
-    tacit tune patients.csv --target outcome --bounds bounds.toml --epsilon 1 --ledger patients.ledger
+    tacit tune digits --epsilon 3 --learning-rate 0.1:10 --clip-norm 0.1,1
+    tacit tune digits --epsilon 3 --lot-size 128,512 --trials 20
+    tacit tune patients.csv --target outcome --bounds bounds.toml --epsilon 1
     """
     from tacit.cli.output import say, say_json
+    from tacit.workflows.arguments import check_methods, check_numbers
+
+    check_numbers(epsilon=epsilon, delta=delta, population=population, micro_batch=micro_batch, seed=seed)
+    check_methods([method] if method else [])
+    from tacit.workflows.bounds import check_table
+
+    check_table(data_path or data, target, bounds)
     from tacit.workflows.tune import tune as search
 
     tuned = search(

@@ -91,10 +91,14 @@ class Bounds:
             )
             listed = {}
         columns = dict[str, Column]()
+        undeclared = [name for name, declared in listed.items() if _is_undeclared(declared)]
+        problems += _describe_undeclared(undeclared)
         ignored = tuple(name for name, declared in listed.items() if declared == {"ignore": True})
         for name, declared in listed.items():
+            if name in ignored or name in undeclared:
+                continue
             try:
-                columns |= {} if name in ignored else {name: _parse_column(name, declared)}
+                columns[name] = _parse_column(name, declared)
             except InvalidArgument as error:
                 problems.append(str(error))
         try:
@@ -165,12 +169,22 @@ def _parse_held_out(values: Mapping[str, Any]) -> float:
     return share
 
 
+def _is_undeclared(declared: Any) -> bool:
+    return TODO in (declared, *(declared.values() if isinstance(declared, dict) else ()))
+
+
+def _describe_undeclared(names: Sequence[str]) -> list[str]:
+    """The problem of columns that a template leaves to be declared; empty without any."""
+    if not names:
+        return []
+    columns = f"Column {names[0]!r} is" if len(names) == 1 else f"Columns {', '.join(map(repr, names))} are"
+    return [
+        f"{columns} still to be declared: each as {{ low = 0, high = 100 }}, as a list of all its values, as "
+        '{ type = "date", low = 2015-01-01, high = 2025-12-31 } or as { ignore = true }.'
+    ]
+
+
 def _parse_column(name: str, declared: Any) -> Column:
-    if TODO in (declared, *(declared.values() if isinstance(declared, dict) else ())):
-        raise InvalidArgument(
-            f"Column {name!r} is still to be declared: {{ low = 0, high = 100 }}, a list of all its values, "
-            '{ type = "date", low = 2015-01-01, high = 2025-12-31 } or { ignore = true }.'
-        )
     try:
         column = _make_column(declared)
     except InvalidArgument as error:

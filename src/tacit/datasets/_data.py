@@ -43,8 +43,8 @@ TABLE_SCALING = "numbers go from declared ranges to [-1, 1], categories to 0 or 
 PUBLIC_TEST = Assumption("public_test", "The test examples are public; only examples trained on are protected.")
 HELD_OUT = Assumption(
     "private_test",
-    "Which rows were held out for testing, a hash of each row alone decided; a score of theirs is released only with "
-    "noise of its own, which protects those rows no less than training protects the others.",
+    "Whether a row was held out for testing depends on a hash of that row alone. A score on held-out rows is released "
+    "only with noise of its own, which protects them at least as much as training protects the others.",
 )
 NOT_TESTED = Assumption("not_tested", "No rows were held out for testing, as was declared, and nothing was scored.")
 # A declared size need only be about right; beyond this factor it was probably mistyped.

@@ -40,7 +40,7 @@ ONE_FIT = Assumption(
     "one_fit",
     "This is the cost of one fit. Every further fit on the same examples, in a search, a cross-validation or by hand, "
     "adds its own; give all of them one ledger to have them added up. Scores on these examples have no noise and no "
-    "guarantee, nor has a choice by such scores: choose by examples that are public.",
+    "guarantee, and neither has a choice based on them: choose with public examples.",
 )
 _READ_OFF = Assumption("public_classes", "Which classes there are is public: they were read off y, not declared.")
 _COUNTED = "The number of examples, {}, is public: it was counted, not declared."

@@ -21,7 +21,7 @@ _SAME = {
     "normalize": "Columns are scaled by scale='bounds' and declared bounds=...",
     "seed": "It is called random_state.",
     "n_jobs": "A fit uses one process. Leave it out.",
-    "warm_start": "Every fit starts anew, and is a release of its own. Leave it out.",
+    "warm_start": "Every fit starts from zero and is a release of its own. Leave it out.",
     "verbose": "A fit prints nothing. Leave it out.",
     "early_stopping": "It would choose the number of steps by private scores. Leave it out.",
     "validation_fraction": "It would choose the number of steps by private scores. Leave it out.",

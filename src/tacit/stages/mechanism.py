@@ -89,7 +89,7 @@ class Method:
     """What is published about a mechanism, and how far that is true.
 
     `claims` is the paper's formula, `status` rates it in this `mode`, and `because` says in one sentence why it is not
-    proven (docs/explanations/guarantees.md has the argument). What is proven does not depend on the method: it
+    proven (docs/guarantees.md has the argument). What is proven does not depend on the method: it
     follows from the
     events that the noise emits, and a noise without a proof emits `Unproven` ones. In paper mode a budget is what the
     paper claims to keep, and the noise is the paper's. `attained` says whether some example really moves a sum as far

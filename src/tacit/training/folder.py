@@ -126,7 +126,7 @@ class RunFolder:
             yield
         except OSError as error:
             raise TacitError(
-                f"The run cannot be written to {self.path}: {error.strerror or error}. Make room or choose another "
+                f"The run cannot be written to {self.path}: {error.strerror or error}. Free space or choose another "
                 "--out; steps after the last save will be charged when the run is resumed."
             ) from error
 

@@ -222,7 +222,7 @@ class ClaimsAudit:
         return (
             f"{len(self.attacks)} attacks: {verdicts}; {'all as expected' if not odd else f'{odd} NOT AS EXPECTED'}. "
             f"Epsilon is at delta 1e-05, or at the delta of the claim.{sure} Why a refuted claim breaks: "
-            "docs/explanations/guarantees.md."
+            "docs/guarantees.md."
         )
 
 

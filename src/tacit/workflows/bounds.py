@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit._files import write_atomic
+from tacit.datasets import Bounds, is_table
 from tacit.datasets._bounds import TODO, suggest, write_template
 from tacit.datasets._read import name_source, read_header
 from tacit.errors import InvalidArgument
@@ -31,7 +32,7 @@ class BoundsTemplate:
         lines = [
             f"Only the header was read: {len(self.columns):,} columns, target {self.target}.",
             f"Replace each {TODO}: rows, {', '.join(marked[:_SHOWN])}{more}.",
-            "Declare what you know about such data. Never look it up in the table.",
+            "Declare what you know about such data. Do not look it up in the table.",
         ]
         return [(f"Template of bounds: {self.path}", lines)]
 
@@ -64,3 +65,15 @@ def bounds(table: Any, *, target: str, out: str | Path | None = None) -> BoundsT
     except OSError as error:
         raise InvalidArgument(f"{path} cannot be written: {error.strerror}. Choose another --out.") from error
     return BoundsTemplate(text, names, target, path)
+
+
+def check_table(table: str | Path | None, target: str | None, bounds: Path | None) -> None:
+    """Refuse bounds with problems, a target that they lack, and a table that is not there, before any row is read.
+
+    It checks nothing if `table` is no table or an option is missing: whoever loads the data says so.
+    """
+    if table is None or not is_table(str(table)) or target is None or bounds is None:
+        return
+    Bounds.read(bounds).features(target)
+    if not Path(table).expanduser().exists():
+        raise InvalidArgument(f"There is no file {table}. Give the path of your table.")

@@ -26,7 +26,7 @@ from tacit.workflows.text import Paragraph
 __all__ = ["Balance", "Budget", "Ledger", "as_json", "find", "open_ledger", "paragraphs", "standing", "words"]
 
 _DELTA = 1e-5
-_HEAD = ("run", "since", "who", "what", "state", "epsilon", "so far")
+_HEAD = ("run", "since", "state", "epsilon", "so far")
 
 
 @dataclass(frozen=True)
@@ -152,39 +152,37 @@ def standing(ledger: Ledger, dataset: str, run: str) -> str:
     terms = balance.account.terms
     of = "" if terms is None else f" of {terms.budget.epsilon:g}"
     return (
-        f"{ledger.path}: charged as run {run}. With it {dataset} stands at epsilon {up(balance.epsilon)}{of} at delta "
+        f"{ledger.path}: charged as run {run}. {dataset} has now spent epsilon {up(balance.epsilon)}{of} at delta "
         f"{balance.delta:g} ({neighbours(balance.account.adjacency)}, PLD)."
     )
 
 
 def _table(rows: tuple[Row, ...]) -> list[str]:
+    """Two lines for each run: its state and epsilon, then whose it is and what it releases."""
     lines = [_HEAD, *(_cells(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    numbers = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    abouts = [f"{'':<{widths[0]}}  {row.charge.who}: {_describe_charge(row.charge)}" for row in rows]
+    return [numbers[0], *(line for pair in zip(numbers[1:], abouts, strict=True) for line in pair)]
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     charge = row.charge
+    state = "settled" if charge.is_settled else "reserved"
+    return charge.run, charge.since[:16].replace("T", " "), state, up(row.alone), up(row.so_far)
+
+
+def _describe_charge(charge: Charge) -> str:
     what = charge.about.get("method") or charge.about.get("note") or "release"
     seeded = ", fixed seed" if FIXED_SEED in charge.about.get("violations", ()) else ""
-    state = "settled" if charge.is_settled else "reserved"
-    since = charge.since[:16].replace("T", " ")
-    return (
-        charge.run,
-        since,
-        charge.who,
-        f"{what}: {words(charge.event)}{seeded}",
-        state,
-        up(row.alone),
-        up(row.so_far),
-    )
+    return f"{what}, {words(charge.event)}{seeded}"
 
 
 def _left(balance: Balance) -> list[str]:
     account, terms = balance.account, balance.account.terms
     lines = []
     if terms is None:
-        lines.append(f"No budget is set. Set one by: tacit ledger budget FILE {account.dataset} --epsilon E --delta D")
+        lines.append(f"No budget is set. To set one: tacit ledger budget FILE {account.dataset} --epsilon E --delta D")
     elif balance.remaining is None:
         lines.append("Left: nothing.")
     else:
@@ -196,11 +194,11 @@ def _left(balance: Balance) -> list[str]:
     if terms is not None and terms.order is not None:
         lines.append(f"A Rényi filter of order {terms.order:.4g} holds the budget, however runs were chosen.")
     elif len(account.charges) > 1:
-        lines.append("Taken for granted: no run's noise, lots or length were chosen by what an earlier one showed.")
+        lines.append("Assumption: no run's noise, lots or steps were chosen from the results of an earlier run.")
     if any(not charge.is_settled for charge in account.charges):
-        lines.append("Reserved is what a run may still draw. One that will not go on: tacit ledger settle FILE RUN")
+        lines.append("Reserved runs may still draw. To end one and free the rest: tacit ledger settle FILE RUN")
     if any(FIXED_SEED in charge.about.get("violations", ()) for charge in account.charges):
-        lines.append("NOT FOR RELEASE: what came from a fixed seed; whoever knows it can take the noise off again.")
+        lines.append("NOT FOR RELEASE: runs with a fixed seed. Whoever knows the seed can remove the noise.")
     return lines
 
 

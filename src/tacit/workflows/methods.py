@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from tacit.methods.registry import Entry, find_method, list_methods
@@ -22,21 +23,20 @@ _CHOICES = {
 
 
 def describe_all(entries: tuple[Entry, ...]) -> list[Paragraph]:
-    """One line per method, by kind."""
-    names, papers = (max(len(getattr(one, field)) for one in entries) + 2 for field in ("name", "paper"))
-    head = f"{'method':<{names}}{'paper':<{papers}}{'as published':<14}protects"
+    """One line per method, by kind and by what it protects; lines have at most 78 columns."""
+    width = max(len(one.name) for one in entries) + 2
     paragraphs = []
     for kind, title in _KINDS.items():
-        rows = [
-            f"{one.name:<{names}}{one.paper:<{papers}}{one.status:<14}{one.protects}"
-            for one in entries
-            if one.kind == kind
-        ]
-        paragraphs.append((title, [head, *rows]))
+        for protects in dict.fromkeys(one.protects for one in entries if one.kind == kind):
+            chosen = [one for one in entries if (one.kind, one.protects) == (kind, protects)]
+            lines = [f"{'method':<{width}}{'as published':<14}paper"]
+            for one in chosen:
+                first, *more = textwrap.wrap(one.paper, 64 - width)
+                lines += [f"{one.name:<{width}}{one.status:<14}{first}", *(" " * (width + 14) + each for each in more)]
+            paragraphs.append((f"{title}, protecting {protects}", lines))
     note = (
-        "'as published' rates the paper's own claim about its own form (mode 'paper', with its default settings). "
-        "Every method runs in a form with a proof (mode 'rigorous') unless that is asked for: whom it protects then "
-        "stands at the right."
+        "'as published' is our verdict on the paper's own claim. Every method has a form with a proof, and tacit uses "
+        "that form unless you ask for --mode paper."
     )
     return [*paragraphs, ("What the words mean", [note, "tacit methods NAME explains one of them."])]
 

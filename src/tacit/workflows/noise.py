@@ -338,11 +338,11 @@ class NoiseComparison:
         )
 
     def _table(self) -> list[str]:
-        head = f"{'law':<18}{'multiplier':>11}{'L1 error':>12}{'':>9}{'L2 error':>12}{'':>9}{'median':>10}"
+        head = f"{'law':<16}{'multiplier':>11}{'L1 error':>11}{'':>9}{'L2 error':>11}{'':>9}{'median':>9}"
         rows = [head]
         for one in self.found:
             l1, l2 = _beside(one.l1, self.gaussian.l1), _beside(one.l2, self.gaussian.l2)
-            rows.append(f"{find_family(one.name).label:<18}{up(one.multiplier):>11}{l1}{l2}{near(one.median, 4):>10}")
+            rows.append(f"{find_family(one.name).label:<16}{up(one.multiplier):>11}{l1}{l2}{near(one.median, 4):>9}")
         return rows
 
     def _findings(self) -> list[str]:
@@ -350,23 +350,23 @@ class NoiseComparison:
         return [
             f"Least L1 error: {find_family(by_l1.name).label}{_describe_saving(by_l1.l1, self.gaussian.l1)}.",
             f"Least L2 error: {find_family(by_l2.name).label}{_describe_saving(by_l2.l2, self.gaussian.l2)}.",
-            "Heavy or pointed laws gain where few numbers are released; where many are, only a law's Fisher "
-            "information counts, and at equal information none has a smaller variance than the Gaussian.",
+            "Heavy-tailed or peaked laws help if a release has few numbers. If it has many, only the Fisher "
+            "information of a law matters, and at equal information the Gaussian has the smallest variance.",
         ]
 
 
 _UNITS = [
-    "In units of the norm that one example's encoding can have. L1 is the expected sum of all errors, L2 the root of "
-    "the expected sum of their squares, in brackets beside Gaussian noise; half of the errors stay below the median.",
-    "A multiplier is the standard deviation of one error; the Cauchy law has none, nor an expected error: it is its "
-    "scale.",
+    "The unit is the largest norm of one example's encoding. L1 is the expected sum of all errors, L2 the root of the "
+    "expected sum of their squares. In brackets: the ratio to Gaussian noise. Half of the errors are below the median.",
+    "A multiplier is the standard deviation of one error. The Cauchy law has no standard deviation and no expected "
+    "error: its multiplier is its scale.",
 ]
 
 
 def _beside(value: float, gaussian: float) -> str:
     if math.isinf(value):
-        return f"{'infinite':>12}{'':>9}"
-    return f"{near(value):>12}{f'({value / gaussian:.4f})':>9}"
+        return f"{'infinite':>11}{'':>9}"
+    return f"{near(value):>11}{f'({value / gaussian:.4f})':>9}"
 
 
 def _describe_saving(value: float, gaussian: float) -> str:

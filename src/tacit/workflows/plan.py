@@ -13,8 +13,9 @@ import numpy as np
 from tacit import _validate
 from tacit.errors import Caution
 from tacit.recipes.recipe import Kind, Recipe, auto
+from tacit.workflows.numbers import check_delta
 from tacit.workflows.progress import show_status
-from tacit.workflows.settings import check_delta, resolve_delta
+from tacit.workflows.settings import resolve_delta
 from tacit.workflows.text import Paragraph, join_paragraphs
 
 _HEAD = (
@@ -22,8 +23,8 @@ _HEAD = (
 )
 _MEANING = [
     "multiplier: noise on the sum over a lot, as a multiple of the clip norm. rate: the learning rate of the recipe.",
-    "a step, in all: signal to noise of one step, and of all steps together: the longest sum of a lot over the length "
-    "of its noise.",
+    "a step, in all: signal to noise of one step, and of all steps together. The signal is the largest norm of the "
+    "sum over a lot.",
     "More steps at the same total noise follow the gradient better and take longer. * marks the recipe.",
 ]
 

@@ -147,7 +147,7 @@ class TrainingProgress:
     def show_step(self, done: int, loss: Callable[[], float | None], epsilon: Callable[[], str]) -> None:
         """Show that a step is done. Loss and epsilon take time, so they are computed only now and then."""
         if is_watched(self._console) and self._losses.is_due() and (value := loss()) is not None:
-            self._loss = f"loss {value:.3f} (private: seen by you, not released)"
+            self._loss = f"loss {value:.3f} (private)"
         if self._epsilons.is_due():
             self._epsilon = f"epsilon {epsilon()}" + ("" if self._budget is None else f" of {self._budget:.4g}")
         self._bar.update(self._task, completed=done, seen="  ".join(filter(None, self._texts())))

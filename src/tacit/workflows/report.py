@@ -82,6 +82,6 @@ def _describe_ledger(folder: Path) -> str | None:
         return None
     runs = len(balance.account.charges)
     return (
-        f"A ledger is kept of this data set. After {runs:,} {'run' if runs == 1 else 'runs'} it stands at epsilon "
+        f"This data set has a ledger. After {runs:,} {'run' if runs == 1 else 'runs'} it has spent epsilon "
         f"{up(balance.epsilon)} at delta {balance.delta:g} ({neighbours(balance.account.adjacency)}, PLD)."
     )

@@ -163,7 +163,7 @@ def _refuse_unless_covered(whole: Event, event: Event, what: str) -> None:
     if not covers(whole, event):
         raise OutOfOrder(
             f"The score of the rows held out cost them {event}, and {what} {whole}, which does not cover that. The "
-            "score was not handed out. Train with Poisson lots and Gaussian noise, or declare held_out = 0."
+            "score was not released. Train with Poisson lots and Gaussian noise, or declare held_out = 0."
         )
 
 

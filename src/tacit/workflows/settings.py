@@ -30,6 +30,7 @@ from tacit.methods.registry import find_method
 from tacit.randomness import new_salt, salted_fingerprint
 from tacit.reports.scores import Score
 from tacit.training.folder import RunFolder
+from tacit.workflows.numbers import check_delta
 
 _SECRET = ("seed", "data_path", "ledger", "salt", "table", "dataset")
 # Left out of public settings if all values of a row are these defaults.
@@ -372,16 +373,6 @@ def warn_about(data: Data, settings: Settings) -> None:
     for text in (_compare_size(data, settings), check_delta(settings.delta, settings.population)):
         if text is not None:
             warnings.warn(text, Caution, stacklevel=3)
-
-
-def check_delta(delta: float, population: int) -> str | None:
-    """A warning if delta is so large that the guarantee says little; else None."""
-    if delta * population < 1:
-        return None
-    return (
-        f"delta {delta:g} is not below 1/{population:,}, one over the population: publishing one example in full would "
-        "satisfy it, whatever epsilon is. Leave --delta out, or choose one far below."
-    )
 
 
 def _compare_size(data: Data, settings: Settings) -> str | None:

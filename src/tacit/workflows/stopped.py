@@ -89,7 +89,7 @@ def _resume_booking(booking: Reservation, task: RecipeTask, done: int) -> None:
     if known.stop < stop:
         booking.settle()
         raise CannotResume(
-            f"{booking.ledger.path} has room for {known.stop - start:,} of the {stop - start:,} remaining steps. Raise "
+            f"{booking.ledger.path} allows {known.stop - start:,} of the {stop - start:,} remaining steps. Raise "
             "the budget of its data set, then resume."
         )
 

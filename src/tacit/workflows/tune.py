@@ -357,7 +357,7 @@ def _refuse_unless_scored(data: Data, settings: Settings) -> None:
         return
     if not data.is_tested:
         raise InvalidArgument(
-            "Trials are told apart by a score, and the bounds declare held_out = 0: there are no rows to score. "
+            "Trials are compared by a score, and the bounds declare held_out = 0, so there are no rows to score. "
             "Declare a share, or a file of public rows as test."
         )
     if not isinstance(mechanism.noise, GaussianNoise) or mechanism.guide is not None:
