@@ -27,14 +27,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
 
 from tacit.accounting.composition import Composition, Measure, chernoff_bound
 from tacit.accounting.jumps import separate
 from tacit.accounting.losses import Kind
 
-# The smoothed integrand is cut where it has fallen to exp(-_CUT^2 / 2).
-_CUT = 8.5
 # Aliases and what lies beyond the last node are kept below this fraction of delta.
 _LOG_SMALL = 23.0
 # Below e^this, delta counts as 0, and the line is not moved any further.
@@ -46,8 +43,6 @@ _WORK = 1.5e7
 _MOST_WORK = 1.5e8
 
 
-# The line is a little left of the saddle, where fewer nodes suffice.
-LEFT = 0.85
 # During the search, smoothing may move epsilon by this fraction.
 SEARCH_TOLERANCE = 1e-4
 # A step is a jump if its loss exceeds one of these multiples of epsilon; infinity means no jumps.
@@ -101,16 +96,32 @@ def saddle_for_delta(measure: Measure, log_delta: float, most: float = 1e9) -> f
         c = math.exp(log_c)
         return saddle_log_delta(measure, c, saddle_epsilon(measure, c)) - log_delta
 
-    low, high = -3.0, 3.0
-    while low > -15 and excess(low) < 0:
-        low, high = low - 3, low
     ceiling = math.log(min(most, 1e9))
-    high = min(high, ceiling)
-    while high < ceiling and excess(high) > 0:
-        low, high = high, min(high + 3, ceiling)
-    if excess(low) <= 0 or excess(high) >= 0:
-        return math.exp(low if excess(low) <= 0 else high)
-    return math.exp(float(optimize.brentq(excess, low, high, xtol=0.02)))
+    low, high = -3.0, min(3.0, ceiling)
+    while (at_low := excess(low)) <= 0:
+        low, high = low - 3, low
+        if low < -18:
+            return math.exp(high)
+    while (at_high := excess(high)) >= 0:
+        if high >= ceiling:
+            return math.exp(high)
+        low, at_low, high = high, at_high, min(high + 3, ceiling)
+    # False position: where losses jump, a little of c changes delta by many powers of ten.
+    for _ in range(60):
+        middle = low + (high - low) * min(max(at_low / (at_low - at_high), 0.05), 0.95)
+        found = excess(middle)
+        if abs(found) < 0.5 or high - low < 1e-9:
+            break
+        if found > 0:
+            low, at_low, at_high = middle, found, at_high / 2
+        else:
+            high, at_high, at_low = middle, found, at_low / 2
+    return math.exp(middle)
+
+
+def left_of(measure: Measure, c: float) -> float:
+    """Where the line is drawn: a little left of the saddle c, where fewer nodes suffice and M is hardly larger."""
+    return c - min(0.15 * c, 0.75 / math.sqrt(measure.cumulants(c)[2] + 1e-300))
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,25 +222,39 @@ def try_line(
     `log_delta` estimates log delta(epsilon); it sets the period and so the size of the aliases. Necessary smoothing
     moves epsilon by about the fraction `tolerance`, or more if that costs too much; with `strict`, None instead.
     """
-    log_scale = measure.cumulants(c)[0] - c * epsilon
+    value, _, curvature = measure.cumulants(c)
+    log_scale = value - c * epsilon
     log_delta = min(log_delta, log_scale)
-    period = max(_LOG_SMALL - log_delta + math.log(measure.mass()), 4.0) / c
-    ceilings = _ceilings(measure, c, 0.0)
-    for _ in range(10):
-        if min(b - a * epsilon - (a - c) * period for a, b in ceilings) < log_delta - _LOG_SMALL:
+    spread = math.sqrt(curvature + 1 / c**2)
+    spacing = 2 * math.pi / _period(measure, c, spread, epsilon, log_delta)
+    wanted = log_scale - log_delta + _LOG_SMALL
+    most_eta = math.sqrt(2 * tolerance * max(epsilon, 1e-3 / c) / (c + 1))
+    t = 6 / math.sqrt(max(curvature, 1e-300)) if curvature > 0 else math.inf
+    t = max(min(t, math.sqrt(2 * wanted) / most_eta), 2 * spacing)
+    most_work = _WORK if strict else _MOST_WORK
+    while True:
+        fallen = measure.log_decay(c, t)
+        missing = wanted + fallen - math.log(math.pi * t)
+        eta = math.sqrt(2 * max(missing, 0.0)) / t
+        if eta <= most_eta:
             break
-        period *= 1.4
-    spacing = 2 * math.pi / period
-    end = _natural_end(measure, c, spacing, log_delta - _LOG_SMALL - log_scale)
-    if end is not None:
-        return _evaluate(measure, c, 0.0, spacing, end, ceilings)
-    wanted = _CUT / math.sqrt(2 * tolerance * max(epsilon, 1e-3 / c) / (c + 1))
-    last = _affordable_end(measure, c, spacing, wanted)
-    if strict and last < wanted:
+        if _work(measure, c, 1.2 * t, spacing) > most_work:
+            if strict:
+                return None
+            break
+        t *= 1.2
+    if strict and _work(measure, c, t, spacing) > most_work:
         return None
-    log_fallen = -0.5 * _CUT**2 - 0.5 * (measure.mu * last) ** 2
-    eta = _CUT / last
-    return _evaluate(measure, c, eta, spacing, (last, log_fallen), _ceilings(measure, c, eta))
+    return _evaluate(measure, c, eta, spacing, (t, fallen - 0.5 * (eta * t) ** 2), _ceilings(measure, c, spread, eta))
+
+
+def _period(measure: Measure, c: float, spread: float, epsilon: float, log_delta: float) -> float:
+    """The period with which aliases on both sides are below e^-_LOG_SMALL of delta."""
+    behind = (_LOG_SMALL - log_delta + math.log(measure.mass())) / c
+    ahead = min(
+        (bound - a * epsilon - log_delta + _LOG_SMALL) / (a - c) for a, bound in _ceilings(measure, c, spread, 0.0)
+    )
+    return max(behind, ahead, 4.0 / c)
 
 
 def _work(measure: Measure, c: float, last: float, spacing: float) -> float:
@@ -237,27 +262,9 @@ def _work(measure: Measure, c: float, last: float, spacing: float) -> float:
     return (last / spacing + 1) * (measure.points(c, last) + 16)
 
 
-def _natural_end(measure: Measure, c: float, spacing: float, wanted: float) -> tuple[float, float] | None:
-    """The smallest t beyond which the integrand provably stays below e^wanted of its peak, if affordable."""
-    t = 6 / math.sqrt(max(measure.cumulants(c)[2], 1e-300))
-    while t / spacing * 16 <= _WORK:
-        fallen = measure.log_decay(c, t)
-        if fallen - math.log(math.pi * t) < wanted:
-            return (t, fallen) if _work(measure, c, t, spacing) <= _WORK else None
-        t *= 1.2
-    return None
-
-
-def _affordable_end(measure: Measure, c: float, spacing: float, wanted: float) -> float:
-    """`wanted`, or the largest affordable t: a longer line needs less smoothing."""
-    last = max(wanted, 2 * spacing, _CUT / 5)
-    while last > 2 * spacing and _work(measure, c, last, spacing) > _MOST_WORK:
-        last *= 0.8
-    return last
-
-
-def _ceilings(measure: Measure, c: float, eta: float) -> Ceilings:
-    return tuple(chernoff_bound(measure, factor * c, eta) for factor in (1.15, 1.4, 1.8, 2.5, 4.0, 8.0))
+def _ceilings(measure: Measure, c: float, spread: float, eta: float) -> Ceilings:
+    """Chernoff bounds to the right of c: for a Gaussian of this spread, the best is a few spreads away."""
+    return tuple(chernoff_bound(measure, c + share / spread, eta) for share in (0.5, 1.0, 2.0, 4.0, 8.0, 14.0))
 
 
 def _evaluate(
@@ -365,7 +372,7 @@ def _draw_apart(
     lines = []
     for measure in measures:
         place = c if measure is composition else saddle(measure, epsilon, c)
-        lines.append(draw_line(measure, LEFT * place, epsilon, log_delta, tolerance))
+        lines.append(draw_line(measure, left_of(measure, place), epsilon, log_delta, tolerance))
     return Lines(tuple(lines), composition.infinite(), share)
 
 

@@ -63,6 +63,9 @@ class Jumps:
             curvature + rho_2 * gain + rho_1**2 * gain * (1 - gain),
         )
 
+    def log_moment_ceiling(self, c: float) -> float:
+        return self.cumulants(c)[0]
+
     def points(self, c: float, reach: float) -> int:
         return self.small.points(c, reach) + sum(large.loss.size for large in self.large if large is not None)
 

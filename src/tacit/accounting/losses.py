@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tacit.accounting.composition import GaussianMixture, Tilted
 from tacit.accounting.densities import Density, Floats, GaussianDensity
+from tacit.accounting.mixture import GaussianMixture, Tilted
 
 Kind = Literal["lower", "estimate", "upper"]
 
@@ -64,10 +64,6 @@ class LossAtoms:
     def points(self, c: float, reach: float) -> int:
         """How many terms `tilted` has."""
         return self.loss.size
-
-    def uniform_shares(self, c: float) -> tuple[tuple[Floats, Floats], ...]:
-        """Atoms have no uniform piece."""
-        return ()
 
     def delta(self, epsilon: float) -> float:
         """delta(epsilon) of one step."""

@@ -9,14 +9,14 @@ import numpy as np
 from scipy import optimize
 
 from tacit.accounting import gdp
-from tacit.accounting.composition import Composition, GaussianMixture, Part
+from tacit.accounting.composition import Composition, Part
 from tacit.accounting.contour import (
     JUMPS,
-    LEFT,
     SEARCH_TOLERANCE,
     Lines,
     draw_lines,
     follow_lines,
+    left_of,
     order_shares,
     saddle,
     saddle_epsilon,
@@ -30,6 +30,7 @@ from tacit.accounting.curve import Accountant, Bounds, Certifies, GroupProfile, 
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, ProductNoise, RandomizedResponse, ShuffledReports
 from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product
+from tacit.accounting.mixture import GaussianMixture
 from tacit.accounting.shuffle import report_delta
 from tacit.accounting.steps import (
     Steps,
@@ -238,7 +239,7 @@ class _Direction:
     def _exact_lines(self, composition: Composition, c: float, epsilon: float, log_delta: float) -> Lines | None:
         if not c < self._most_tilt():
             return None
-        line = try_line(composition, LEFT * c, epsilon, log_delta, _EXACT_TOLERANCE)
+        line = try_line(composition, left_of(composition, c), epsilon, log_delta, _EXACT_TOLERANCE)
         return None if line is None else Lines((line,), 0.0, math.inf)
 
     def _most_tilt(self) -> float:

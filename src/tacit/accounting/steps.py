@@ -11,7 +11,6 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from tacit.accounting.composition import GaussianMixture
 from tacit.accounting.densities import Density, Floats, GaussianDensity
 from tacit.accounting.events import (
     Adaptive,
@@ -39,6 +38,7 @@ from tacit.accounting.losses import (
     remove_sampled,
     replaced_atoms,
 )
+from tacit.accounting.mixture import GaussianMixture
 from tacit.errors import NotAccountable, NotProven
 
 # More different shifts than this are rounded to this many values, on the safe side.
