@@ -39,7 +39,7 @@ _NOTHING = -700.0
 # With more smoothing than this eta, the lower bound is 0.
 _MOST_ETA = 70.0
 # Most complex multiplications for one line: without smoothing, and with it.
-_WORK = 1.5e7
+_WORK = 2e8
 _MOST_WORK = 1.5e8
 
 
@@ -238,12 +238,12 @@ def try_line(
         eta = math.sqrt(2 * max(missing, 0.0)) / t
         if eta <= most_eta:
             break
-        if _work(measure, c, 1.2 * t, spacing) > most_work:
+        if measure.work(c, spacing, int(1.2 * t / spacing) + 1) > most_work:
             if strict:
                 return None
             break
         t *= 1.2
-    if strict and _work(measure, c, t, spacing) > most_work:
+    if strict and measure.work(c, spacing, int(t / spacing) + 1) > most_work:
         return None
     return _evaluate(measure, c, eta, spacing, (t, fallen - 0.5 * (eta * t) ** 2), _ceilings(measure, c, spread, eta))
 
@@ -257,11 +257,6 @@ def _period(measure: Measure, c: float, spread: float, epsilon: float, log_delta
     return max(behind, ahead, 4.0 / c)
 
 
-def _work(measure: Measure, c: float, last: float, spacing: float) -> float:
-    """Complex multiplications for the characteristic functions up to t = last."""
-    return (last / spacing + 1) * (measure.points(c, last) + 16)
-
-
 def _ceilings(measure: Measure, c: float, spread: float, eta: float) -> Ceilings:
     """Chernoff bounds to the right of c: for a Gaussian of this spread, the best is a few spreads away."""
     return tuple(chernoff_bound(measure, c + share / spread, eta) for share in (0.5, 1.0, 2.0, 4.0, 8.0, 14.0))
@@ -270,10 +265,9 @@ def _ceilings(measure: Measure, c: float, spread: float, eta: float) -> Ceilings
 def _evaluate(
     measure: Measure, c: float, eta: float, spacing: float, end: tuple[float, float], ceilings: Ceilings
 ) -> Line:
-    stride = max(int(math.sqrt(end[0] / spacing)), 1)
-    rows = int(end[0] / spacing) // stride + 1
-    nodes = spacing * np.arange(rows * stride)
-    moments = measure.moments(c, spacing, rows, stride)
+    count = int(end[0] / spacing) + 1
+    nodes = spacing * np.arange(count)
+    moments = measure.moments(c, spacing, count)
     # z (z + 1) - c (c + 1) = -t^2 + i t (2 c + 1)
     values = moments.values * np.exp(0.5 * eta**2 * (1j * nodes * (2 * c + 1) - nodes**2))
     values[0] *= 0.5

@@ -14,6 +14,7 @@ from tacit.accounting.composition import (
     Moments,
     Part,
     characteristic,
+    characteristic_work,
     gaussian_moments,
     mean_and_variance,
 )
@@ -46,8 +47,8 @@ class Jumps:
         for (part, times), large in zip(self.small.parts, self.large, strict=True):
             if large is None:
                 continue
-            core, rest = part.tilted(c, 0.0), large.tilted(c, 0.0)
-            ratio = math.exp(min(rest.log_total - core.log_total, 300.0))
+            core, rest = part.tilted(c), large.tilted(c)
+            ratio = math.exp(min(float(rest.log_total[0] - core.log_total[0]), 300.0))
             (mean_c, var_c), (mean_r, var_r) = mean_and_variance(core), mean_and_variance(rest)
             first = ratio * (mean_r - mean_c)
             second = ratio * ((mean_r - mean_c) ** 2 + var_r - var_c)
@@ -66,30 +67,31 @@ class Jumps:
     def log_moment_ceiling(self, c: float) -> float:
         return self.cumulants(c)[0]
 
-    def points(self, c: float, reach: float) -> int:
-        return self.small.points(c, reach) + sum(large.loss.size for large in self.large if large is not None)
+    def work(self, c: float, spacing: float, count: int) -> float:
+        rest = (characteristic_work(large.size, count) for large in self.large if large is not None)
+        return self.small.work(c, spacing, count) + sum(rest)
 
     def log_decay(self, c: float, t: float) -> float:
         return -0.5 * (self.mu * t) ** 2
 
-    def moments(self, c: float, spacing: float, rows: int, stride: int) -> Moments:
+    def moments(self, c: float, spacing: float, count: int) -> Moments:
         """core^T (exp(T log(1 + R)) - 1) with R = rest / core: no subtraction of nearly equal numbers."""
-        log_scale, log_core = gaussian_moments(self.mu, c, spacing, rows * stride)
-        growth = np.zeros(rows * stride, dtype=np.complex128)
-        core_doubt = np.full(rows * stride, 32 * ROUNDING)
-        rest_doubt = np.zeros(rows * stride)
+        log_scale, log_core = gaussian_moments(self.mu, c, spacing, count)
+        growth = np.zeros(count, dtype=np.complex128)
+        core_doubt = np.full(count, 32 * ROUNDING)
+        rest_doubt = np.zeros(count)
         for (part, times), large in zip(self.small.parts, self.large, strict=True):
-            core = part.tilted(c, 0.0)
-            phi = characteristic(core.weight, core.loss, spacing, rows, stride)
+            core = part.tilted(c)
+            phi = characteristic(core.weight, core.loss, spacing, count)[0]
             size = np.maximum(np.abs(phi), ROUNDING)
-            log_scale += times * core.log_total
+            log_scale += times * float(core.log_total[0])
             log_core += times * np.log(phi + 1e-300)
             core_doubt += times * ROUNDING / size
             if large is None:
                 continue
-            rest = large.tilted(c, 0.0)
-            weight = math.exp(min(rest.log_total - core.log_total, 300.0))
-            ratio = weight * characteristic(rest.weight, rest.loss, spacing, rows, stride) / (phi + 1e-300)
+            rest = large.tilted(c)
+            weight = math.exp(min(float(rest.log_total[0] - core.log_total[0]), 300.0))
+            ratio = weight * characteristic(rest.weight, rest.loss, spacing, count)[0] / (phi + 1e-300)
             growth += times * _log1p(ratio)
             rest_doubt += (
                 times * 4 * ROUNDING * (weight + np.abs(ratio)) / (size * np.maximum(np.abs(1 + ratio), ROUNDING))

@@ -36,7 +36,10 @@ _OUTSIDE = 1e-30
 # Beyond this, the normal density is below e^-_FLOOR of its peak.
 _FAR = 15.0
 _TARGET = 1e-18
-_MOST_POINTS = 20_000
+_MOST_POINTS = 200_000
+_FEW_POINTS = 800
+# Nodes of smaller weight are dropped.
+_NEGLIGIBLE = 1e-23
 # Kinds whose shifts differ by more than this factor do not share a grid.
 _ALIKE = 1.3
 _MOST_KINDS = 256
@@ -88,13 +91,13 @@ class GaussianMixture:
 class Tilted:
     """Weights and losses with sum_k weight e^{i t loss} = phi(t), right to within `error` for |t| up to the reach.
 
-    For several kinds of steps, the arrays have a row for each.
+    The arrays have a row, or a number, for each kind of step.
     """
 
     weight: Floats
     loss: Floats
-    log_total: Any
-    error: Any
+    log_total: Floats
+    error: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,13 +238,13 @@ class Mixtures:
         law: _Law = self._known["law", c]
         return law
 
-    def _tilt(self, c: float, x: Floats, step: float, ratio: Floats) -> Tilted:
-        exponent = self.power(c) * ratio - 0.5 * x**2
+    def _tilt(self, c: float, x: Floats, step: float, ratio: Floats, scale: Floats | float = 0.0) -> Tilted:
+        exponent = self.power(c) * ratio - 0.5 * x**2 + scale
         top = exponent.max(axis=1, keepdims=True)
         weight = np.exp(exponent - top)
         total = weight.sum(axis=1, keepdims=True)
         log_total = top + np.log(total * (step / math.sqrt(2 * math.pi)))
-        return Tilted(weight / total, -ratio if self.added else ratio, log_total[:, 0], math.inf)
+        return Tilted(weight / total, -ratio if self.added else ratio, log_total[:, 0], np.zeros(0))
 
     def cumulants(self, c: float) -> tuple[float, float, float]:
         """log M(c) of all steps together, and its first two derivatives."""
@@ -302,54 +305,106 @@ class Mixtures:
         return np.asarray(np.exp(np.minimum(log_error[:, 0], 0.0)))
 
     def tilted(self, c: float, reach: float) -> Tilted:
-        """Nodes of the trapezoidal rule, fine enough for |t| <= reach."""
-        low, high, step, error = self._fine(c, reach)
-        x = step * np.arange(math.floor(low / step), math.ceil(high / step) + 1.0)
-        nodes = self._tilt(c, x, step, self.log_ratio(x))
-        return Tilted(nodes.weight, nodes.loss, nodes.log_total, error)
+        """Nodes of the trapezoidal rule in s = x + dense * log A(x), fine enough for |t| <= reach."""
+        rule = self._rule(c, reach)
+        # A step with few binary digits makes all nodes exact: errors of their spacing would be multiplied by T.
+        step = max(math.floor(rule.step * 2.0**24), 1) / 2.0**24
+        x = (step * np.arange(math.floor(rule.low / step), math.ceil(rule.high / step) + 1.0))[None]
+        scale, error = np.zeros(()), rule.error + _OUTSIDE
+        if rule.dense > 0:
+            x, slope = self._solve(x, rule.dense)
+            scale = -np.log1p(rule.dense * slope)
+        nodes = self._tilt(c, x, step, self.log_ratio(x), scale)
+        keep = (nodes.weight > _NEGLIGIBLE).any(axis=0)
+        weight, loss = nodes.weight[:, keep], nodes.loss[:, keep]
+        error = error + _NEGLIGIBLE * keep.size
+        if rule.dense > 0:
+            # These nodes are rounded, which moves the phase t * loss.
+            error = error + reach * 2.0**-51 * (weight * (np.abs(x) * slope)[:, keep]).sum(axis=1)
+        return Tilted(weight, loss, nodes.log_total, error)
+
+    def _solve(self, s: Floats, dense: float) -> tuple[Floats, Floats]:
+        """The x with x + dense * log A(x) = s, and the slope of log A there: Newton's method from the right."""
+        with np.errstate(divide="ignore"):
+            x = np.minimum(s - dense * np.log(self.weights[0]), s + 1e3)
+        x = np.where(s > 0, np.minimum(x, np.maximum(s, self.shift * self.most)), x)
+        for _ in range(100):
+            grid = self._make_grid(x, 0.0)
+            slope = self._slope(grid)
+            after = x - (x + dense * grid.ratio - s) / (1 + dense * slope)
+            close = bool(np.all(np.abs(after - x) <= 1e-15 * (1 + np.abs(x))))
+            x = after
+            if close:
+                break
+        return x, slope
 
     def points(self, c: float, reach: float) -> int:
-        """The number of nodes that `tilted` needs for all kinds; huge where it would miss its error target."""
-        low, high, step, error = self._fine(c, reach)
-        needed = int((high - low) / step) * self.times.size
-        return needed if float(error.max()) <= 10 * _TARGET else needed * 1000
+        """The number of nodes that `tilted` needs for each kind; huge where it would miss its error target."""
+        rule = self._rule(c, reach)
+        return rule.points if float(rule.error.max()) <= 10 * _TARGET else 1000 * rule.points
 
-    def _fine(self, c: float, reach: float) -> tuple[float, float, float, Floats]:
-        """Range and step of the nodes that keep the proven error below the target, and that error for each kind."""
-        if ("fine", c, reach) in self._known:
-            known: tuple[float, float, float, Floats] = self._known["fine", c, reach]
-            return known
+    def _rule(self, c: float, reach: float) -> _Rule:
+        """The rule with the fewest nodes: at first equally spaced ones, and if these are many, denser where A rises."""
+        if ("rule", c, reach) not in self._known:
+            best = self._try_rule(c, reach, 0.0)
+            if best.points > _FEW_POINTS:
+                rules = (self._try_rule(c, reach, reach / slower) for slower in (300.0, 100.0, 30.0))
+                best = min((best, *rules), key=lambda rule: rule.points)
+            self._known["rule", c, reach] = best
+        found: _Rule = self._known["rule", c, reach]
+        return found
+
+    def _try_rule(self, c: float, reach: float, dense: float) -> _Rule:
+        """The widest step with which the error in s = x + dense * log A(x) is proven to be below the target.
+
+        Any curve x + i y(x) may replace the line Im x = a of the error bound, with e^{-2 pi Im s / h} on it: y is chosen
+        so that Im s = y + dense * arg A is about a. On the curve |dx| <= 1.2 d(Re x).
+        """
         law, power = self._law(c), self.power(c)
-        x = law.grid.x
-        log_weight = law.log_weight
-        alive = np.flatnonzero((log_weight > log_weight.max(axis=1, keepdims=True) - _FLOOR).any(axis=0))
-        low, high = float(x[alive[0]]) - 1.0, float(x[alive[-1]]) + 1.0
-        # Within this strip every term of A has a positive real part (k > 1), or A avoids (-inf, 0] (k = 1).
-        widest = np.minimum((2.0 if self.most == 1 else 1.3) / (self.most * self.shift), 6.0)
-        best, error_at = 0.0, (widest, np.zeros(()))
+        x, slope = law.grid.x, self._slope(law.grid)
+        alive = np.flatnonzero((law.log_weight > law.log_weight.max(axis=1, keepdims=True) - _FLOOR).any(axis=0))
+        first, last = max(alive[0] - 4, 0), min(alive[-1] + 4, x.size - 1)
+        low = float((x[first] + dense * law.grid.ratio[:, first]).min())
+        high = float((x[last] + dense * law.grid.ratio[:, last]).max())
+        # Within this strip every term of A has a positive real part; for k = 1 and dense = 0, A avoids (-inf, 0].
+        strip = 1.3 if self.most > 1 else 1.5 if dense > 0 else 2.0
+        widest = np.minimum(strip / (self.most * self.shift), 6.0)
+        best, above, log_bound = 0.0, np.zeros(()), np.zeros(())
         for share in (1.0, 0.8, 0.55, 0.35, 0.2, 0.1, 0.05, 0.02):
-            a = share * widest
-            modulus, angle = self._turn(law.grid, a * self.shift)
+            y = share * widest / (1 + dense * slope)
+            modulus, angle = self._turn(law.grid, y * self.shift)
             swell = power * modulus
-            log_integral = _log_sum(log_weight + swell + reach * angle)
+            log_integral = _log_sum(law.log_weight + swell + reach * angle + 0.5 * y**2)
             # Beyond the nodes the integrand is e^-_FLOOR on the real line; off it, it may be larger by this.
-            outside = reach * np.minimum(self.most * self.shift * a, math.pi)[:, 0]
-            outside += np.maximum(swell.max(axis=1), 0.0) + 8 - _FLOOR
-            log_integral = 0.5 * a[:, 0] ** 2 + np.logaddexp(log_integral, outside)
-            step = float(np.min(2 * math.pi * a[:, 0] / (log_integral - math.log(_TARGET))))
+            beyond = reach * np.minimum(self.most * self.shift * y[:, last:], math.pi).max(axis=1)
+            beyond += np.maximum(swell.max(axis=1), 0.0) + 0.5 * (share * widest[:, 0]) ** 2 + 8 - _FLOOR
+            log_integral = np.logaddexp(log_integral, beyond) + math.log(1.2)
+            a = (y + dense * angle).min(axis=1)
+            step = float(np.min(2 * math.pi * a / (log_integral - math.log(_TARGET))))
             if step > best:
-                best, error_at = step, (a[:, 0], log_integral)
+                best, above, log_bound = step, a, log_integral
             elif step < 0.8 * best:
                 break
-        # A step with few binary digits makes all nodes exact: errors of their spacing would be multiplied by T.
         step = max(min(best, _COARSE), (high - low) / _MOST_POINTS)
-        step = max(math.floor(step * 2.0**24), 1) / 2.0**24
-        a, log_integral = error_at
         # 2 I / (e^{2 pi a / h} - 1), with 1.5 times the computed integral I.
-        exponent = 2 * math.pi * a / step
-        error = np.exp(np.minimum(math.log(3.0) + log_integral - exponent, 300.0)) / -np.expm1(-exponent) + _OUTSIDE
-        self._known["fine", c, reach] = found = (low, high, step, np.asarray(error))
-        return found
+        exponent = 2 * math.pi * above / step
+        error = np.exp(np.minimum(math.log(3.0) + log_bound - exponent, 300.0)) / -np.expm1(-exponent)
+        return _Rule(dense, low, high, step, np.asarray(error))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rule:
+    """Equally spaced nodes from low to high in s = x + dense * log A(x), and the error for each kind."""
+
+    dense: float
+    low: float
+    high: float
+    step: float
+    error: Floats
+
+    @property
+    def points(self) -> int:
+        return int((self.high - self.low) / self.step)
 
 
 def _log_sum(exponents: Floats) -> Floats:
