@@ -43,6 +43,8 @@ _WORK = 2e8
 _MOST_WORK = 1.5e8
 
 
+# How much larger (in logarithms) the integrand may be than at the saddle.
+_LOSS = 3.0
 # During the search, smoothing may move epsilon by this fraction.
 SEARCH_TOLERANCE = 1e-4
 # A step is a jump if its loss exceeds one of these multiples of epsilon; infinity means no jumps.
@@ -119,9 +121,25 @@ def saddle_for_delta(measure: Measure, log_delta: float, most: float = 1e9) -> f
     return math.exp(middle)
 
 
-def left_of(measure: Measure, c: float) -> float:
-    """Where the line is drawn: a little left of the saddle c, where fewer nodes suffice and M is hardly larger."""
-    return c - min(0.15 * c, 0.75 / math.sqrt(measure.cumulants(c)[2] + 1e-300))
+def left_of(measure: Measure, c: float, epsilon: float, log_delta: float) -> float:
+    """Where the line is drawn: a little left of the saddle c, where fewer nodes suffice and M is hardly larger.
+
+    Where rare large losses make up M(c), the aliases of the right side set the period; further left they are smaller.
+    """
+    value, _, curvature = measure.cumulants(c)
+    first = c - min(0.15 * c, 0.75 / math.sqrt(curvature + 1e-300))
+    most = value - c * epsilon - math.log(c * (c + 1)) + _LOSS
+    best, period = first, _periods(measure, first, epsilon, log_delta)
+    for place in (0.7 * c, 0.5 * c, 0.35 * c):
+        if period[1] < 1.2 * period[0] or place >= best:
+            break
+        if measure.cumulants(place)[0] - place * epsilon - math.log(place * (place + 1)) > most:
+            break
+        other = _periods(measure, place, epsilon, log_delta)
+        if max(other) > 0.9 * max(period):
+            break
+        best, period = place, other
+    return best
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,40 +243,39 @@ def try_line(
     value, _, curvature = measure.cumulants(c)
     log_scale = value - c * epsilon
     log_delta = min(log_delta, log_scale)
-    spread = math.sqrt(curvature + 1 / c**2)
-    spacing = 2 * math.pi / _period(measure, c, spread, epsilon, log_delta)
+    spacing = 2 * math.pi / max(_periods(measure, c, epsilon, log_delta))
     wanted = log_scale - log_delta + _LOG_SMALL
     most_eta = math.sqrt(2 * tolerance * max(epsilon, 1e-3 / c) / (c + 1))
-    t = 6 / math.sqrt(max(curvature, 1e-300)) if curvature > 0 else math.inf
-    t = max(min(t, math.sqrt(2 * wanted) / most_eta), 2 * spacing)
-    most_work = _WORK if strict else _MOST_WORK
-    while True:
-        fallen = measure.log_decay(c, t)
-        missing = wanted + fallen - math.log(math.pi * t)
-        eta = math.sqrt(2 * max(missing, 0.0)) / t
-        if eta <= most_eta:
-            break
-        if measure.work(c, spacing, int(1.2 * t / spacing) + 1) > most_work:
-            if strict:
-                return None
-            break
+    t = min(6 / math.sqrt(max(curvature, 1e-300)), math.sqrt(2 * wanted) / most_eta)
+    t = max(t, 2 * spacing)
+    while (eta := _least_eta(measure, c, t, wanted)) > most_eta:
         t *= 1.2
-    if strict and measure.work(c, spacing, int(t / spacing) + 1) > most_work:
-        return None
-    return _evaluate(measure, c, eta, spacing, (t, fallen - 0.5 * (eta * t) ** 2), _ceilings(measure, c, spread, eta))
+    most_work = _WORK if strict else _MOST_WORK
+    while t > 2 * spacing and measure.work(c, spacing, int(t / spacing) + 1) > most_work:
+        if strict:
+            return None
+        t *= 0.8
+        eta = _least_eta(measure, c, t, wanted)
+    fallen = measure.log_decay(c, t) - 0.5 * (eta * t) ** 2
+    return _evaluate(measure, c, eta, spacing, (t, fallen), _ceilings(measure, c, eta))
 
 
-def _period(measure: Measure, c: float, spread: float, epsilon: float, log_delta: float) -> float:
-    """The period with which aliases on both sides are below e^-_LOG_SMALL of delta."""
+def _least_eta(measure: Measure, c: float, t: float, wanted: float) -> float:
+    """The smoothing with which the integrand has fallen by `wanted` (in logarithms) at t."""
+    missing = wanted + measure.log_decay(c, t) - math.log(math.pi * t)
+    return math.sqrt(2 * max(missing, 0.0)) / t
+
+
+def _periods(measure: Measure, c: float, epsilon: float, log_delta: float) -> tuple[float, float]:
+    """The periods with which aliases from the left, and from the right, are below e^-_LOG_SMALL of delta."""
     behind = (_LOG_SMALL - log_delta + math.log(measure.mass())) / c
-    ahead = min(
-        (bound - a * epsilon - log_delta + _LOG_SMALL) / (a - c) for a, bound in _ceilings(measure, c, spread, 0.0)
-    )
-    return max(behind, ahead, 4.0 / c)
+    ahead = min((b - a * epsilon - log_delta + _LOG_SMALL) / (a - c) for a, b in _ceilings(measure, c, 0.0))
+    return max(behind, 4.0 / c), ahead
 
 
-def _ceilings(measure: Measure, c: float, spread: float, eta: float) -> Ceilings:
-    """Chernoff bounds to the right of c: for a Gaussian of this spread, the best is a few spreads away."""
+def _ceilings(measure: Measure, c: float, eta: float) -> Ceilings:
+    """Chernoff bounds to the right of c: for a Gaussian, the best is a few standard deviations away."""
+    spread = math.sqrt(measure.cumulants(c)[2] + 1 / c**2)
     return tuple(chernoff_bound(measure, c + share / spread, eta) for share in (0.5, 1.0, 2.0, 4.0, 8.0, 14.0))
 
 
@@ -366,7 +383,7 @@ def _draw_apart(
     lines = []
     for measure in measures:
         place = c if measure is composition else saddle(measure, epsilon, c)
-        lines.append(draw_line(measure, left_of(measure, place), epsilon, log_delta, tolerance))
+        lines.append(draw_line(measure, left_of(measure, place, epsilon, log_delta), epsilon, log_delta, tolerance))
     return Lines(tuple(lines), composition.infinite(), share)
 
 

@@ -239,7 +239,7 @@ class _Direction:
     def _exact_lines(self, composition: Composition, c: float, epsilon: float, log_delta: float) -> Lines | None:
         if not c < self._most_tilt():
             return None
-        line = try_line(composition, left_of(composition, c), epsilon, log_delta, _EXACT_TOLERANCE)
+        line = try_line(composition, left_of(composition, c, epsilon, log_delta), epsilon, log_delta, _EXACT_TOLERANCE)
         return None if line is None else Lines((line,), 0.0, math.inf)
 
     def _most_tilt(self) -> float:
