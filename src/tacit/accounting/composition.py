@@ -133,11 +133,11 @@ class Composition:
             kinds = max(_MOST_HELD // (2 * math.isqrt(count) * law.weight.shape[1] + count), 1)
             for some in (slice(first, first + kinds) for first in range(0, numbers.size, kinds)):
                 weight, loss, times = law.weight[some], law.loss[some], numbers[some, None]
-                phi = characteristic(weight, loss, spacing, count)
-                log_moment += (times * np.log(phi + 1e-300)).sum(axis=0)
+                change, rounding = characteristic(weight, loss, spacing, count)
+                log_moment += (times * log1p(change)).sum(axis=0)
                 phase = _PHASE * spacing * (weight * np.abs(loss)).sum(axis=1, keepdims=True)
-                error = law.error[some, None] + ROUNDING + phase * np.arange(count)
-                relative += (times * error / np.maximum(np.abs(phi), error)).sum(axis=0)
+                error = law.error[some, None] + rounding[:, None] + phase * np.arange(count)
+                relative += (times * error / np.maximum(np.abs(1 + change), error)).sum(axis=0)
         values = np.exp(log_moment)
         return Moments(log_scale, values, np.abs(values) * relative)
 
@@ -162,17 +162,47 @@ def gaussian_moments(mu: float, c: float, spacing: float, count: int) -> tuple[f
     return 0.5 * mu**2 * c * (c + 1), log_moment.astype(np.complex128)
 
 
-def characteristic(weight: Floats, loss: Floats, spacing: float, count: int) -> Complexes:
-    """sum_j weight_j e^{i k spacing loss_j} for k = 0 .. count - 1, for each row of weights and losses."""
+def characteristic(weight: Floats, loss: Floats, spacing: float, count: int) -> tuple[Complexes, Floats]:
+    """sum_j weight_j (e^{i k spacing loss_j} - 1) for k = 0 .. count - 1, and its rounding, for each row."""
     points = weight.shape[1]
     if characteristic_work(points, count) < points * count:
-        return np.stack([_transform(*row, spacing, count) for row in zip(weight, loss, strict=True)])
+        rows = [_transform_rest(*row, spacing, count) for row in zip(weight, loss, strict=True)]
+        return np.stack([values for values, _ in rows]), np.array([rounding for _, rounding in rows])
     stride = max(math.isqrt(count), 1)
-    rows = -(-count // stride)
+    rows_of = -(-count // stride)
     fine = _turns(spacing * loss, stride)
-    coarse = _turns((spacing * stride) * loss, rows) * weight[:, None, :]
+    coarse = _turns((spacing * stride) * loss, rows_of) * weight[:, None, :]
     product = coarse @ np.swapaxes(fine, 1, 2)
-    return np.asarray(product.reshape(len(weight), rows * stride)[:, :count])
+    whole = product.reshape(len(weight), rows_of * stride)[:, :count]
+    return whole - weight.sum(axis=1, keepdims=True), np.full(len(weight), ROUNDING)
+
+
+def _transform_rest(weight: Floats, loss: Floats, spacing: float, count: int) -> tuple[Complexes, float]:
+    """The sum by a transform for large losses, and by a power series for those with k spacing |loss| <= 1/2.
+
+    At a low rate nearly all weight has a tiny loss, and rounding is proportional to the weight of the others. The series
+    ends after 16 terms: the rest is below 2^-16 / 17! < 1e-19 of its first term.
+    """
+    small = np.abs(loss) * (spacing * count) <= 0.5
+    large = float(weight[~small].sum())
+    k = np.arange(count) / count
+    scaled, power = loss[small] * (spacing * count), weight[small].copy()
+    moments = []
+    for order in range(1, 17):
+        power *= scaled / order
+        moments.append(float(power.sum()))
+    # e^{iy} - 1 = -y^2/2 + y^4/24 - ... + i (y - y^3/6 + ...)
+    real, imaginary = np.zeros(count), np.zeros(count)
+    for order in range(16, 0, -1):
+        sign = (1.0, 1.0, -1.0, -1.0)[order % 4]
+        if order % 2:
+            imaginary += sign * moments[order - 1] * k**order
+        else:
+            real += sign * moments[order - 1] * k**order
+    values = real + 1j * imaginary
+    if large > 0:
+        values += _transform(weight[~small], loss[~small], spacing, count) - large
+    return values, ROUNDING * (large + float(np.abs(power).sum()) + abs(moments[0]) + abs(moments[1]))
 
 
 def characteristic_work(points: int, count: int) -> float:
@@ -200,6 +230,12 @@ def _transform(weight: Floats, loss: Floats, spacing: float, count: int) -> Comp
         lattice += np.bincount(index.ravel(), bell.ravel(), size)
     k = np.arange(count) / size
     return np.asarray(np.conj(fft.rfft(lattice)[:count]) * (math.sqrt(math.pi / _SPREAD) * np.exp(_SPREAD * k**2)))
+
+
+def log1p(z: Complexes) -> Complexes:
+    """log(1 + z), accurate for small complex z."""
+    real = 0.5 * np.log1p(np.maximum(z.real * (2 + z.real) + z.imag**2, -1 + 1e-300))
+    return np.asarray(real + 1j * np.arctan2(z.imag, 1 + z.real))
 
 
 def _turns(angle: Floats, count: int) -> Complexes:

@@ -246,8 +246,7 @@ def try_line(
     spacing = 2 * math.pi / max(_periods(measure, c, epsilon, log_delta))
     wanted = log_scale - log_delta + _LOG_SMALL
     most_eta = math.sqrt(2 * tolerance * max(epsilon, 1e-3 / c) / (c + 1))
-    t = min(6 / math.sqrt(max(curvature, 1e-300)), math.sqrt(2 * wanted) / most_eta)
-    t = max(t, 2 * spacing)
+    t = max(min(1 / math.sqrt(max(curvature, 1e-300)), 1 / most_eta) * math.sqrt(2 * wanted), 2 * spacing)
     while (eta := _least_eta(measure, c, t, wanted)) > most_eta:
         t *= 1.2
     most_work = _WORK if strict else _MOST_WORK

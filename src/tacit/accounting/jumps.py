@@ -16,6 +16,7 @@ from tacit.accounting.composition import (
     characteristic,
     characteristic_work,
     gaussian_moments,
+    log1p,
     mean_and_variance,
 )
 from tacit.accounting.losses import LossAtoms
@@ -82,7 +83,7 @@ class Jumps:
         rest_doubt = np.zeros(count)
         for (part, times), large in zip(self.small.parts, self.large, strict=True):
             core = part.tilted(c)
-            phi = characteristic(core.weight, core.loss, spacing, count)[0]
+            phi = 1 + characteristic(core.weight, core.loss, spacing, count)[0][0]
             size = np.maximum(np.abs(phi), ROUNDING)
             log_scale += times * float(core.log_total[0])
             log_core += times * np.log(phi + 1e-300)
@@ -91,8 +92,8 @@ class Jumps:
                 continue
             rest = large.tilted(c)
             weight = math.exp(min(float(rest.log_total[0] - core.log_total[0]), 300.0))
-            ratio = weight * characteristic(rest.weight, rest.loss, spacing, count)[0] / (phi + 1e-300)
-            growth += times * _log1p(ratio)
+            ratio = weight * (1 + characteristic(rest.weight, rest.loss, spacing, count)[0][0]) / (phi + 1e-300)
+            growth += times * log1p(ratio)
             rest_doubt += (
                 times * 4 * ROUNDING * (weight + np.abs(ratio)) / (size * np.maximum(np.abs(1 + ratio), ROUNDING))
             )
@@ -122,9 +123,3 @@ def separate(whole: Composition, threshold: float) -> tuple[Composition, Jumps] 
         return None
     core = Composition(tuple(small), whole.mu)
     return core, Jumps(core, tuple(large))
-
-
-def _log1p(z: Complexes) -> Complexes:
-    """log(1 + z), accurate for small complex z."""
-    real = 0.5 * np.log1p(np.maximum(z.real * (2 + z.real) + z.imag**2, -1 + 1e-16))
-    return np.asarray(real + 1j * np.arctan2(z.imag, 1 + z.real))

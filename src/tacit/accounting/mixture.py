@@ -32,7 +32,9 @@ from tacit.accounting.densities import Floats
 
 _COARSE = 0.25
 _FLOOR = 110.0
-_OUTSIDE = 1e-30
+# Nodes begin and end a few cells beyond where the integrand is e^-_CUT of its peak; the rest is below `_OUTSIDE`.
+_CUT = 55.0
+_OUTSIDE = 1e-20
 # Beyond this, the normal density is below e^-_FLOOR of its peak.
 _FAR = 15.0
 _TARGET = 1e-18
@@ -43,6 +45,8 @@ _NEGLIGIBLE = 1e-23
 # Kinds whose shifts differ by more than this factor do not share a grid.
 _ALIKE = 1.3
 _MOST_KINDS = 256
+# Tilted laws that are kept.
+_KEPT = 3
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,7 @@ class Mixtures:
         return _Grid(x, step, ratio, posteriors)
 
     def _coarse(self, c: float) -> _Grid:
-        """A grid for every tilt up to the next power of two; outside it is less than `_OUTSIDE` of the whole.
+        """A grid for every tilt up to the next power of two; outside it is below e^-_FLOOR of the peak.
 
         The larger the tilt, the more of the law lies to the right (removed) or to the left (added), because A rises.
         """
@@ -229,14 +233,16 @@ class Mixtures:
         return np.asarray(self.shift * sum(j * chance for j, chance in enumerate(grid.posteriors, start=1)))
 
     def _law(self, c: float) -> _Law:
-        if ("law", c) not in self._known:
+        laws: dict[float, _Law] = self._known.setdefault("laws", {})
+        if c not in laws:
             grid = self._coarse(c)
             nodes = self._tilt(c, grid.x, grid.step, grid.ratio)
             mean = (nodes.weight * nodes.loss).sum(axis=1)
             variance = (nodes.weight * (nodes.loss - mean[:, None]) ** 2).sum(axis=1)
-            self._known["law", c] = _Law(grid, nodes.weight, nodes.log_total, mean, variance)
-        law: _Law = self._known["law", c]
-        return law
+            while len(laws) >= _KEPT:
+                del laws[next(iter(laws))]
+            laws[c] = _Law(grid, nodes.weight, nodes.log_total, mean, variance)
+        return laws[c]
 
     def _tilt(self, c: float, x: Floats, step: float, ratio: Floats, scale: Floats | float = 0.0) -> Tilted:
         exponent = self.power(c) * ratio - 0.5 * x**2 + scale
@@ -248,12 +254,13 @@ class Mixtures:
 
     def cumulants(self, c: float) -> tuple[float, float, float]:
         """log M(c) of all steps together, and its first two derivatives."""
-        law = self._law(c)
-        return (
-            float(self.times @ law.log_total),
-            float(self.times @ law.mean),
-            float(self.times @ law.variance),
-        )
+        if ("cumulants", c) not in self._known:
+            law = self._law(c)
+            self._known["cumulants", c] = tuple(
+                float(self.times @ values) for values in (law.log_total, law.mean, law.variance)
+            )
+        found: tuple[float, float, float] = self._known["cumulants", c]
+        return found
 
     def coarse_error(self, c: float) -> float:
         """An upper bound of the error of log M(c) of all steps together.
@@ -263,13 +270,18 @@ class Mixtures:
         """
         if not self.added:
             return float(self.times.sum()) * math.exp(-40)
-        law, best = self._law(c), np.full(self.times.size, math.inf)
-        for share in (1.3, 0.6, 0.3, 0.1):
-            a = np.minimum(share / (self.most * self.shift), 6.0)
-            log_integral = _log_sum(law.log_weight - c * self._turn(law.grid, a * self.shift)[0])
-            log_error = math.log(3.0) + log_integral + (0.5 * a**2 - 2 * math.pi * a / law.grid.step)[:, 0]
-            best = np.minimum(best, np.exp(np.minimum(log_error, 300.0)))
-        return float(self.times @ best)
+        if ("error", c) not in self._known:
+            law, best = self._law(c), np.full(self.times.size, math.inf)
+            for share in (0.6, 1.3, 0.3, 0.1):
+                a = np.minimum(share / (self.most * self.shift), 6.0)
+                log_integral = _log_sum(law.log_weight - c * self._turn(law.grid, a * self.shift)[0])
+                log_error = math.log(3.0) + log_integral + (0.5 * a**2 - 2 * math.pi * a / law.grid.step)[:, 0]
+                best = np.minimum(best, np.exp(np.minimum(log_error, 300.0)))
+                if float(self.times @ best) < 1e-3:
+                    break
+            self._known["error", c] = float(self.times @ best)
+        found: float = self._known["error", c]
+        return found
 
     def _turn(self, grid: _Grid, angle: Floats) -> tuple[Floats, Floats]:
         """Log modulus and argument of A(x + ia) / A(x), where `angle` is a * shift."""
@@ -285,7 +297,7 @@ class Mixtures:
         pull = (law.weight * self._slope(law.grid)).sum(axis=1, keepdims=True)
         furthest = np.minimum(np.minimum(1.1 / (self.most * self.shift), 5.0), t * pull)
         best = np.zeros(self.times.size)
-        for share in (1.0, 0.6, 0.35):
+        for share in (0.9, 0.5):
             a = share * furthest
             modulus, angle = self._turn(law.grid, a * self.shift)
             swell = power * modulus
@@ -362,7 +374,7 @@ class Mixtures:
         """
         law, power = self._law(c), self.power(c)
         x, slope = law.grid.x, self._slope(law.grid)
-        alive = np.flatnonzero((law.log_weight > law.log_weight.max(axis=1, keepdims=True) - _FLOOR).any(axis=0))
+        alive = np.flatnonzero((law.log_weight > law.log_weight.max(axis=1, keepdims=True) - _CUT).any(axis=0))
         first, last = max(alive[0] - 4, 0), min(alive[-1] + 4, x.size - 1)
         low = float((x[first] + dense * law.grid.ratio[:, first]).min())
         high = float((x[last] + dense * law.grid.ratio[:, last]).max())
@@ -375,8 +387,8 @@ class Mixtures:
             modulus, angle = self._turn(law.grid, y * self.shift)
             swell = power * modulus
             log_integral = _log_sum(law.log_weight + swell + reach * angle + 0.5 * y**2)
-            # Beyond the nodes the integrand is e^-_FLOOR on the real line; off it, it may be larger by this.
-            beyond = reach * np.minimum(self.most * self.shift * y[:, last:], math.pi).max(axis=1)
+            # Beyond the coarse grid the integrand is e^-_FLOOR on the real line; off it, it may be larger by this.
+            beyond = reach * np.minimum(self.most * self.shift * y[:, -1:], math.pi).max(axis=1)
             beyond += np.maximum(swell.max(axis=1), 0.0) + 0.5 * (share * widest[:, 0]) ** 2 + 8 - _FLOOR
             log_integral = np.logaddexp(log_integral, beyond) + math.log(1.2)
             a = (y + dense * angle).min(axis=1)

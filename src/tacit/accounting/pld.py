@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy import optimize
 
 from tacit.accounting import gdp
-from tacit.accounting.composition import Composition, Part
+from tacit.accounting.composition import Composition, Part, chernoff_bound
 from tacit.accounting.contour import (
     JUMPS,
     SEARCH_TOLERANCE,
@@ -28,7 +29,16 @@ from tacit.accounting.contour import (
 )
 from tacit.accounting.curve import Accountant, Bounds, Certifies, GroupProfile, Profile, register_accountant
 from tacit.accounting.densities import Floats
-from tacit.accounting.events import Adjacency, EpsilonDelta, Event, ProductNoise, RandomizedResponse, ShuffledReports
+from tacit.accounting.events import (
+    Adjacency,
+    EpsilonDelta,
+    Event,
+    Gaussian,
+    ProductNoise,
+    RandomizedResponse,
+    Sampled,
+    ShuffledReports,
+)
 from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product
 from tacit.accounting.mixture import GaussianMixture
 from tacit.accounting.shuffle import report_delta
@@ -84,7 +94,7 @@ class LossProfile:
         """The profile of `event` for `group` examples together; `NotProven` if a part has no proof."""
         return LossProfile(boil_down(event, group))
 
-    @property
+    @cached_property
     def directions(self) -> tuple[_Direction, ...]:
         if self.steps.is_symmetric:
             return (_Direction(self.steps, added=False),)
@@ -97,7 +107,10 @@ class LossProfile:
         if self.is_hopeless():
             value = gdp.epsilon(delta, dominating_mu(self.steps))
             return Bounds(0.0, value, value)
-        bounds = Bounds.largest([direction.epsilon(delta) for direction in self.directions])
+        bounds = self.directions[0].epsilon(delta)
+        for other in self.directions[1:]:
+            if not other.is_below(bounds.lower, delta):
+                bounds = Bounds.largest([bounds, other.epsilon(delta)])
         stated = stated_sums(self.steps)
         return bounds.capped(min(self._chained_epsilon(delta), stated[0] if stated[1] <= delta else math.inf))
 
@@ -138,8 +151,12 @@ class LossProfile:
 
     def is_hopeless(self) -> bool:
         """Whether a step has so little noise that its losses overflow; then the bound without sampling is used."""
-        mixtures = (exact_mixture(event, False, self.steps.group) for event, _ in self.steps.counts)
-        return any(mixture is not None and mixture.most * mixture.shift > _HOPELESS for mixture in mixtures)
+        least = self.steps.group / _HOPELESS
+        return any(
+            isinstance(event, Sampled) and isinstance(event.inside, Gaussian) and event.inside.multiplier < least
+            for event, _ in self.steps.counts
+            if event.adjacency is Adjacency.ADD_REMOVE
+        )
 
     def _hops(self) -> tuple[_Direction, _Direction] | None:
         """Replacing an example of a Poisson lot as two hops: one removed, then the other added."""
@@ -217,35 +234,44 @@ class _Direction:
 
     def _exact_epsilon(self, delta: float) -> Bounds | None:
         """By the closed form of the losses; None if there is none, or if it is slower."""
-        composition = self._exact()
-        if composition is None or self._most_tilt() < 0.1:
+        composition, most = self._exact, self._most_tilt
+        if composition is None or most < 0.1:
             return None
         target = math.log(delta)
-        c = saddle_for_delta(composition, target, self._most_tilt())
-        if not c < self._most_tilt():
-            return None
+        c = saddle_for_delta(composition, target, most)
         epsilon = max(saddle_epsilon(composition, c), 0.0)
-        for _ in range(4):
-            lines = self._exact_lines(composition, c, epsilon, target)
+        tolerance = SEARCH_TOLERANCE
+        for _ in range(6):
+            lines = self._exact_lines(c, epsilon, target, tolerance) if c < most else None
             if lines is None:
                 return None
             found = follow_lines(lines, epsilon, delta, "estimate")
             if abs(found - epsilon) <= 0.05 * found + 0.5 / c:
-                bounds = Bounds.ordered(*(settle_epsilon(lines, found, delta, kind) for kind in _KINDS))
-                return bounds if bounds.upper - bounds.lower <= 1e-5 * bounds.upper else None
+                if lines.smoothing <= _EXACT_TOLERANCE * found:
+                    bounds = Bounds.ordered(*(settle_epsilon(lines, found, delta, kind) for kind in _KINDS))
+                    return bounds if bounds.upper - bounds.lower <= 1e-5 * bounds.upper else None
+                tolerance = 0.5 * _EXACT_TOLERANCE
             epsilon, c = found, saddle(composition, found, c)
         return None
 
-    def _exact_lines(self, composition: Composition, c: float, epsilon: float, log_delta: float) -> Lines | None:
-        if not c < self._most_tilt():
-            return None
-        line = try_line(composition, left_of(composition, c, epsilon, log_delta), epsilon, log_delta, _EXACT_TOLERANCE)
+    def _exact_lines(self, c: float, epsilon: float, log_delta: float, tolerance: float) -> Lines | None:
+        composition = self._exact
+        assert composition is not None
+        line = try_line(composition, left_of(composition, c, epsilon, log_delta), epsilon, log_delta, tolerance)
         return None if line is None else Lines((line,), 0.0, math.inf)
 
+    def is_below(self, epsilon: float, delta: float) -> bool:
+        """Whether a Chernoff bound already shows that this direction is (epsilon, delta)-DP."""
+        if self._exact is None or self._is_single() or not epsilon > 0:
+            return False
+        c = saddle(self._exact, epsilon, most=self._most_tilt)
+        return bool(chernoff_bound(self._exact, c, 0.0)[1] - c * epsilon <= math.log(delta))
+
+    @cached_property
     def _most_tilt(self) -> float:
         """Beyond this c the moments consist of a far tail of negligible probability."""
-        mixtures = (exact_mixture(event, self.added, self.steps.group) for event, _ in self.steps.counts)
-        return min((mixture.most_tilt() for mixture in mixtures if mixture is not None), default=0.0)
+        parts = self._exact.parts if self._exact is not None else ()
+        return min((part.most_tilt() for part, _ in parts if isinstance(part, GaussianMixture)), default=0.0)
 
     def _size(self, fineness: Fineness) -> int:
         """Atoms per kind of step: fewer if there are many kinds, whose errors average out."""
@@ -267,7 +293,7 @@ class _Direction:
 
         If nearly every outcome reveals the example, a line to the right of zero shows only its smoothing.
         """
-        rough = self._exact() or self._atoms("estimate", _CERTAIN / self.steps.total, _SEARCH_SIZE)
+        rough = self._exact or self._atoms("estimate", _CERTAIN / self.steps.total, _SEARCH_SIZE)
         if rough.cumulants(-0.5)[0] + epsilon / 2 > math.log(_CERTAIN):
             return False
         # The omitted tails add at most _CERTAIN.
@@ -279,11 +305,11 @@ class _Direction:
         if epsilon >= total_loss_ceiling(self.steps, added=self.added):
             nothing = Lines((), 0.0, math.inf)
             return dict.fromkeys(_KINDS, nothing)
-        composition = self._exact()
-        if composition is not None and self._most_tilt() > 0.1:
-            c = saddle(composition, epsilon, most=self._most_tilt())
+        composition = self._exact
+        if composition is not None and self._most_tilt > 0.1:
+            c = saddle(composition, epsilon, most=self._most_tilt)
             log_delta = min(saddle_log_delta(composition, c, epsilon), 0.0)
-            found = self._exact_lines(composition, c, epsilon, log_delta)
+            found = self._exact_lines(c, epsilon, log_delta, _EXACT_TOLERANCE) if c < self._most_tilt else None
             if found is not None and (found.doubt(epsilon) < 1e-4 or log_delta < _LOG_LEAST):
                 return dict.fromkeys(_KINDS, found)
         guess = 1e-3
@@ -311,6 +337,7 @@ class _Direction:
             lines[kind] = draw_lines(atoms, c, epsilon, log_delta, fineness.tolerance, order)
         return lines
 
+    @cached_property
     def _exact(self) -> Composition | None:
         parts: list[tuple[Part, int]] = []
         for event, times in self.steps.counts:
