@@ -67,19 +67,24 @@ Part = GaussianMixture | Atoms
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """Steps with their numbers, and an exact Gaussian part of parameter mu."""
+    """Steps with their numbers, and an exact Gaussian part of parameter mu.
+
+    `known` are steps of another composition, which keep what was computed for them.
+    """
 
     parts: tuple[tuple[Part, int], ...]
     mu: float = 0.0
+    known: tuple[Mixtures, ...] = ()
 
     @property
     def steps(self) -> int:
         return sum(times for _, times in self.parts)
 
     @cached_property
-    def _mixtures(self) -> tuple[Mixtures, ...]:
+    def mixtures(self) -> tuple[Mixtures, ...]:
+        """All sampled Gaussian steps, in blocks."""
         parts = [(part, times) for part, times in self.parts if isinstance(part, GaussianMixture)]
-        return tuple(Mixtures.group(parts))
+        return (*self.known, *Mixtures.group(parts))
 
     @cached_property
     def _atoms(self) -> tuple[tuple[Atoms, int], ...]:
@@ -93,7 +98,7 @@ class Composition:
     def cumulants(self, c: float) -> tuple[float, float, float]:
         """log M(c) and its first two derivatives."""
         value, slope, curvature = 0.5 * self.mu**2 * c * (c + 1), self.mu**2 * (c + 0.5), self.mu**2
-        for block in self._mixtures:
+        for block in self.mixtures:
             more = block.cumulants(c)
             value, slope, curvature = value + more[0], slope + more[1], curvature + more[2]
         for part, times in self._atoms:
@@ -106,7 +111,7 @@ class Composition:
 
     def log_moment_ceiling(self, c: float) -> float:
         """An upper bound of log M(c): its value with the errors of the quadrature."""
-        return self.cumulants(c)[0] + sum(block.coarse_error(c) for block in self._mixtures)
+        return self.cumulants(c)[0] + sum(block.coarse_error(c) for block in self.mixtures)
 
     def mass(self) -> float:
         """An upper bound of the total mass."""
@@ -114,32 +119,44 @@ class Composition:
 
     def work(self, c: float, spacing: float, count: int) -> float:
         """The cost of `count` values of M, in complex multiplications."""
-        blocks = ((block.points(c, spacing * count), block.times.size) for block in self._mixtures)
+        blocks = ((block.points(c, spacing * count), block.times.size) for block in self.mixtures)
         atoms = ((part.size, 1) for part, _ in self._atoms)
         return 16.0 * count + sum(kinds * characteristic_work(points, count) for points, kinds in (*blocks, *atoms))
 
     def log_decay(self, c: float, t: float) -> float:
         """Log of an upper bound on |M(c + i t')| / M(c) for every t' >= t. Atoms may come back, so they count as 1."""
-        return sum(block.log_decay(c, t) for block in self._mixtures) - 0.5 * (self.mu * t) ** 2
+        return sum(block.log_decay(c, t) for block in self.mixtures) - 0.5 * (self.mu * t) ** 2
 
     def moments(self, c: float, spacing: float, count: int) -> Moments:
         """M on the line Re z = c; an error e in phi moves phi^T by at most T e |phi|^{T-1}."""
         log_scale, log_moment = gaussian_moments(self.mu, c, spacing, count)
         relative = np.full(count, 32 * ROUNDING)
-        laws = [(part.tilted(c), np.array([float(times)])) for part, times in self._atoms]
-        laws += [(block.tilted(c, spacing * count), block.times) for block in self._mixtures]
-        for law, numbers in laws:
-            log_scale += float(numbers @ law.log_total)
-            kinds = max(_MOST_HELD // (2 * math.isqrt(count) * law.weight.shape[1] + count), 1)
-            for some in (slice(first, first + kinds) for first in range(0, numbers.size, kinds)):
-                weight, loss, times = law.weight[some], law.loss[some], numbers[some, None]
-                change, rounding = characteristic(weight, loss, spacing, count)
-                log_moment += (times * log1p(change)).sum(axis=0)
-                phase = _PHASE * spacing * (weight * np.abs(loss)).sum(axis=1, keepdims=True)
-                error = law.error[some, None] + rounding[:, None] + phase * np.arange(count)
-                relative += (times * error / np.maximum(np.abs(1 + change), error)).sum(axis=0)
+        for block in self.mixtures:
+            if (c, spacing, count) not in block.known_moments:
+                block.known_moments.clear()
+                law = block.tilted(c, spacing * count)
+                block.known_moments[c, spacing, count] = _log_moments(law, block.times, spacing, count)
+            scale, log_values, errors = block.known_moments[c, spacing, count]
+            log_scale, log_moment, relative = log_scale + scale, log_moment + log_values, relative + errors
+        for part, times in self._atoms:
+            scale, log_values, errors = _log_moments(part.tilted(c), np.array([float(times)]), spacing, count)
+            log_scale, log_moment, relative = log_scale + scale, log_moment + log_values, relative + errors
         values = np.exp(log_moment)
         return Moments(log_scale, values, np.abs(values) * relative)
+
+
+def _log_moments(law: Tilted, numbers: Floats, spacing: float, count: int) -> tuple[float, Complexes, Floats]:
+    """log M(c) of all kinds together, log M(c + i t) / M(c), and the relative error of the latter."""
+    log_moment, relative = np.zeros(count, dtype=np.complex128), np.zeros(count)
+    kinds = max(_MOST_HELD // (2 * math.isqrt(count) * law.weight.shape[1] + count), 1)
+    for some in (slice(first, first + kinds) for first in range(0, numbers.size, kinds)):
+        weight, loss, times = law.weight[some], law.loss[some], numbers[some, None]
+        change, rounding = characteristic(weight, loss, spacing, count)
+        log_moment += (times * log1p(change)).sum(axis=0)
+        phase = _PHASE * spacing * (weight * np.abs(loss)).sum(axis=1, keepdims=True)
+        error = law.error[some, None] + rounding[:, None] + phase * np.arange(count)
+        relative += (times * error / np.maximum(np.abs(1 + change), error)).sum(axis=0)
+    return float(numbers @ law.log_total), log_moment, relative
 
 
 def chernoff_bound(measure: Measure, a: float, eta: float) -> tuple[float, float]:
@@ -234,8 +251,9 @@ def _transform(weight: Floats, loss: Floats, spacing: float, count: int) -> Comp
 
 def log1p(z: Complexes) -> Complexes:
     """log(1 + z), accurate for small complex z."""
-    real = 0.5 * np.log1p(np.maximum(z.real * (2 + z.real) + z.imag**2, -1 + 1e-300))
-    return np.asarray(real + 1j * np.arctan2(z.imag, 1 + z.real))
+    near = np.abs(z) < 0.5
+    real = 0.5 * np.log1p(np.where(near, z.real * (2 + z.real) + z.imag**2, 0.0))
+    return np.where(near, real + 1j * np.arctan2(z.imag, 1 + z.real), np.log(1 + z + 1e-300))
 
 
 def _turns(angle: Floats, count: int) -> Complexes:

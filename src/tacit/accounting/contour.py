@@ -39,12 +39,12 @@ _NOTHING = -700.0
 # With more smoothing than this eta, the lower bound is 0.
 _MOST_ETA = 70.0
 # Most complex multiplications for one line: without smoothing, and with it.
-_WORK = 2e8
-_MOST_WORK = 1.5e8
+_WORK = 1e8
+_MOST_WORK = 3e7
 
 
 # How much larger (in logarithms) the integrand may be than at the saddle.
-_LOSS = 3.0
+_LOSS = 1.5
 # During the search, smoothing may move epsilon by this fraction.
 SEARCH_TOLERANCE = 1e-4
 # A step is a jump if its loss exceeds one of these multiples of epsilon; infinity means no jumps.
@@ -151,6 +151,7 @@ class Line:
 
     c: float
     spacing: float
+    last: float
     nodes: NDArray[np.float64]
     transform: NDArray[np.complex128]
     bump: NDArray[np.complex128]
@@ -259,6 +260,15 @@ def try_line(
     return _evaluate(measure, c, eta, spacing, (t, fallen), _ceilings(measure, c, eta))
 
 
+def redraw_line(measure: Measure, line: Line) -> Line | None:
+    """The same line for another measure, nearly the one it was drawn for; None if it was smoothed."""
+    if line.smoothing > 0:
+        return None
+    ceilings = tuple(chernoff_bound(measure, a, 0.0) for a, _ in line.ceilings)
+    end = (line.last, measure.log_decay(line.c, line.last))
+    return _evaluate(measure, line.c, 0.0, line.spacing, end, ceilings)
+
+
 def _least_eta(measure: Measure, c: float, t: float, wanted: float) -> float:
     """The smoothing with which the integrand has fallen by `wanted` (in logarithms) at t."""
     missing = wanted + measure.log_decay(c, t) - math.log(math.pi * t)
@@ -303,6 +313,7 @@ def _evaluate(
     return Line(
         c=c,
         spacing=spacing,
+        last=end[0],
         nodes=nodes,
         transform=values * kernel,
         bump=values * height,
@@ -382,7 +393,10 @@ def _draw_apart(
     lines = []
     for measure in measures:
         place = c if measure is composition else saddle(measure, epsilon, c)
-        lines.append(draw_line(measure, left_of(measure, place, epsilon, log_delta), epsilon, log_delta, tolerance))
+        left = left_of(measure, place, epsilon, log_delta)
+        # What smoothing does to epsilon is set by the saddle, wherever the line is.
+        share = (left + 1) / (place + 1)
+        lines.append(draw_line(measure, left, epsilon, log_delta, share * tolerance))
     return Lines(tuple(lines), composition.infinite(), share)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from tacit.accounting.composition import (
     ROUNDING,
-    Complexes,
     Composition,
     Moments,
     Part,
@@ -109,6 +108,8 @@ class Jumps:
 
 def separate(whole: Composition, threshold: float) -> tuple[Composition, Jumps] | None:
     """Split into core (no loss above the threshold) and jumps (the rest); None if one of them is empty."""
+    if whole.mixtures:
+        return None
     small: list[tuple[Part, int]] = []
     large: list[LossAtoms | None] = []
     for part, times in whole.parts:

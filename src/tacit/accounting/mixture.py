@@ -176,6 +176,11 @@ class Mixtures:
     def _known(self) -> dict[Any, Any]:
         return {}
 
+    @cached_property
+    def known_moments(self) -> dict[Any, Any]:
+        """What was computed last for a composition with these steps; another composition may use it again."""
+        return {}
+
     def power(self, c: float) -> float:
         """E[e^{c L}] is the integral of phi(x) A(x)^power."""
         return -c if self.added else c + 1
@@ -293,6 +298,12 @@ class Mixtures:
 
     def log_decay(self, c: float, t: float) -> float:
         """Log of an upper bound on |M(c + i t')| / M(c) of all steps together, for every t' >= t."""
+        if ("decay", c, t) not in self._known:
+            self._known["decay", c, t] = self._find_decay(c, t)
+        found: float = self._known["decay", c, t]
+        return found
+
+    def _find_decay(self, c: float, t: float) -> float:
         law, power = self._law(c), self.power(c)
         pull = (law.weight * self._slope(law.grid)).sum(axis=1, keepdims=True)
         furthest = np.minimum(np.minimum(1.1 / (self.most * self.shift), 5.0), t * pull)

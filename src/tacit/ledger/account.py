@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from tacit.accounting import gdp
@@ -142,9 +142,32 @@ class Account:
             return None
         last = restate(self.charges[-1].event, terms.adjacency)
         try:
-            return largest(lambda times: terms.allows(self.after(last * times)), 0, _MOST_RUNS)
+            if terms.order is not None:
+                return largest(lambda times: terms.allows(self.after(last * times)), 0, _MOST_RUNS)
+            return self._count_fitting(last, terms.budget) if terms.allows(self.after(last)) else 0
         except NotProven:
             return 0
+
+    def _count_fitting(self, run: Event, budget: Budget) -> int:
+        """How many such runs fit, at least one. The square of the mu that epsilon stands for is nearly linear in them."""
+
+        @cache
+        def square(times: int) -> float:
+            return float(gdp.mu(curve(self.after(run * times)).epsilon(budget.delta), budget.delta)) ** 2
+
+        goal, low, high = float(gdp.mu(budget.epsilon, budget.delta)) ** 2, 1, 2
+        while square(high) <= goal:
+            if high >= _MOST_RUNS:
+                return high
+            share = (goal - square(0)) / max(square(high) - square(0), 1e-12 * goal)
+            low, high = high, int(min(1.02 * share * high + 1, _MOST_RUNS))
+        turn = 0
+        while high - low > 1:
+            turn += 1
+            share = (goal - square(low)) / (square(high) - square(low)) if turn % 4 else 0.5
+            middle = min(max(int(low + share * (high - low)), low + 1), high - 1)
+            low, high = (middle, high) if square(middle) <= goal else (low, middle)
+        return low
 
     def largest_fitting(self, cost: Callable[[int], Event], start: int, stop: int) -> int:
         """The largest number from `start` to `stop` whose cost fits into the budget; `start` if none fits."""
