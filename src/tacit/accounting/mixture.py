@@ -37,6 +37,8 @@ _CUT = 55.0
 _OUTSIDE = 1e-20
 # Beyond this, the normal density is below e^-_FLOOR of its peak.
 _FAR = 15.0
+# The largest mode of a tilted integrand.
+_FURTHEST = 200.0
 _TARGET = 1e-18
 _MOST_POINTS = 200_000
 _FEW_POINTS = 800
@@ -81,14 +83,8 @@ class GaussianMixture:
         return np.asarray(tilt / self.shift + self.shift / 2)
 
     def most_tilt(self) -> float:
-        """The largest c at which the tilted integrand is not dominated by outcomes that practically never occur.
-
-        The mode of the far tail is at (c + 1) * shift, with log height (c + 1) (c shift^2 / 2 + log rate).
-        """
-        if self.added:
-            return math.inf
-        tail = -1.8 * math.log(self.weights[-1]) / self.shift if self.weights[-1] > 0 else 0.0
-        return max(30.0, min(200.0, tail)) / (self.most * self.shift) - 1
+        """The largest c whose integrand is computed: the mode of its far tail is at (c + 1) * shift."""
+        return math.inf if self.added else _FURTHEST / (self.most * self.shift) - 1
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,9 @@ class Account:
         try:
             if not terms.allows(self.total):
                 return None
-            multiplier = self._least(lambda x: Gaussian(x, terms.adjacency), terms)
+            free = float(gdp.mu(terms.budget.epsilon, delta)) ** 2 - float(gdp.mu(self.epsilon(delta), delta)) ** 2
+            guess = 1 / math.sqrt(free) if free > 0 else 1.0
+            multiplier = self._least(lambda x: Gaussian(x, terms.adjacency), terms, guess)
         except (NotAchievable, NotProven):
             return None
         # The search stops at a very small multiplier, whose cost may be above the budget.
@@ -245,11 +247,11 @@ class Account:
         # Rounded down, so that the printed number fits.
         return f"lower epsilon to {math.floor(low * 1e4) / 1e4:g}" if low >= 1e-4 else ""
 
-    def _least(self, event_of: Callable[[float], Event], terms: Terms) -> float:
+    def _least(self, event_of: Callable[[float], Event], terms: Terms, guess: float = 1.0) -> float:
         """The smallest x with which `event_of(x)` fits; `NotAchievable` if none does."""
         if terms.order is None:
-            budget = terms.budget
-            return calibrate(lambda x: self.after(event_of(x)), epsilon=budget.epsilon, delta=budget.delta)
+            epsilon, delta = terms.budget.epsilon, terms.budget.delta
+            return calibrate(lambda x: self.after(event_of(x)), epsilon=epsilon, delta=delta, guess=guess)
         low, high = 1e-3, 1.0
         while not terms.allows(self.after(event_of(high))):
             low, high = high, 2 * high
