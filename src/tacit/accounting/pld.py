@@ -81,7 +81,7 @@ class Fineness:
     tolerance: float
 
 
-_FINE = Fineness(4000, 2e-6)
+_FINE = Fineness(12_000, 2e-6)
 # For whole curves, which need four digits.
 _COARSE = Fineness(1000, 1e-4)
 

@@ -45,7 +45,7 @@ from tacit.errors import NotAccountable, NotProven
 _MOST_SHIFTS = 256
 # A few losses on one lot are convolved atom by atom (the square of this many); many by transforms.
 _JOINED = 1000
-_MANY_JOINED = 8
+_MANY_JOINED = 2
 _MOST_JOINED_SHIFTS = 24
 
 
@@ -261,7 +261,11 @@ def _refuse_shuffled(event: Event) -> None:
 def _join_lot(event: Event, kind: Kind, tail: float, size: int) -> LossAtoms:
     """The total loss of all releases on one lot, as one list of atoms."""
     steps = boil_down(event)
-    if sum(times * _releases(inner) for inner, times in steps.counts) >= _MANY_JOINED:
+    releases = sum(times * _releases(inner) for inner, times in steps.counts) + (steps.mu > 0)
+    if releases == 1:
+        ((alone, _),) = _lot_parts(steps, kind, tail, size)
+        return alone
+    if releases >= _MANY_JOINED:
         # An estimate omits the far tails, which adds up over many releases.
         side: Kind = "upper" if kind == "upper" else "lower"
         # A tail is a billionth of a step's share of delta; rounding may use a tenth of that share.
