@@ -50,7 +50,7 @@ SEARCH_TOLERANCE = 1e-4
 # A step is a jump if its loss exceeds one of these multiples of epsilon; infinity means no jumps.
 JUMPS = (3.0, 0.4, 0.14)
 # Bounds of delta that differ by less than this many tolerances need no better lines.
-_ENOUGH = 100.0
+_ENOUGH = 20.0
 _LONG = 12_000.0
 
 # Pairs (a, b): delta(x) is at most e^{b - a x}.
@@ -270,9 +270,10 @@ def redraw_line(measure: Measure, line: Line) -> Line | None:
 
 
 def _least_eta(measure: Measure, c: float, t: float, wanted: float) -> float:
-    """The smoothing with which the integrand has fallen by `wanted` (in logarithms) at t."""
-    missing = wanted + measure.log_decay(c, t) - math.log(math.pi * t)
-    return math.sqrt(2 * max(missing, 0.0)) / t
+    """The smoothing with which the integrand has fallen by `wanted` (in logarithms) at t, if it needs any."""
+    missing = wanted + measure.log_decay(c, t)
+    # Without smoothing the kernel 1 / (z (z + 1)) makes the rest smaller; what smoothing costs has no such kernel.
+    return 0.0 if missing <= math.log(math.pi * t) else math.sqrt(2 * missing) / t
 
 
 def _periods(measure: Measure, c: float, epsilon: float, log_delta: float) -> tuple[float, float]:
