@@ -12,7 +12,7 @@ from scipy import optimize
 
 from support.exact_losses import composed, epsilon_delta, gaussian_delta, hockey_stick, response
 from tacit.accounting import contour, gdp
-from tacit.accounting.composition import Composition, GaussianMixture
+from tacit.accounting.composition import Composition
 from tacit.accounting.contour import (
     Lines,
     draw_line,
@@ -23,6 +23,7 @@ from tacit.accounting.contour import (
     try_line,
 )
 from tacit.accounting.losses import LossAtoms
+from tacit.accounting.mixture import GaussianMixture
 
 
 def response_atoms(epsilon):

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tacit.accounting import composition as module
-from tacit.accounting.composition import GaussianMixture, log_decay
+from tacit.accounting import mixture as module
+from tacit.accounting.composition import ROUNDING, Composition, characteristic
+from tacit.accounting.mixture import GaussianMixture, Mixtures, Tilted
 
 LONG = np.longdouble
 
@@ -37,9 +38,13 @@ def aiming_at(target):
     """Ask for less accuracy than rounding allows, so that the stated error can be seen."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_TARGET", target)
-        module._step.cache_clear()
         yield
-    module._step.cache_clear()
+
+
+def tilt(mixture, c, reach):
+    """The nodes of one kind of step."""
+    law = Mixtures.of([(mixture, 1)]).tilted(c, reach)
+    return Tilted(law.weight[0], law.loss[0], float(law.log_total[0]), float(law.error[0]))
 
 
 def log_ratio(mixture, x):
@@ -78,7 +83,7 @@ def phi(tilted, times):
 def assert_error_is_bounded(mixture, c, reach, target, shares):
     """Of the characteristic function, at these shares of the reach: by what the tilted law says of itself."""
     with aiming_at(target):
-        tilted = mixture.tilted(c, reach)
+        tilted = tilt(mixture, c, reach)
     times = np.array(shares) * reach
     _, exact = moments(mixture, c, times)
     worst = max(abs(a - b) for a, b in zip(phi(tilted, times), exact, strict=True))
@@ -119,7 +124,7 @@ def test_the_stated_error_bounds_the_error_where_nearly_everyone_is_sampled(shif
 @given(mixtures(most=4), tilts, reaches)
 def test_the_characteristic_function_is_right_to_rounding(mixture, c, reach):
     assume(c * mixture.shift * mixture.most < 25)
-    tilted = mixture.tilted(c, reach)
+    tilted = tilt(mixture, c, reach)
     assert tilted.error < 1e-15
     times = np.array([0.05, 0.4, 1.0]) * reach
     _, exact = moments(mixture, c, times)
@@ -134,8 +139,9 @@ def test_the_characteristic_function_is_right_to_rounding(mixture, c, reach):
 def test_the_moment_itself_is_right_with_few_nodes_and_with_many(mixture, c):
     assume(c * mixture.shift * mixture.most < 25)
     exact, _ = moments(mixture, c, [1.0])
-    for reach in (0.0, 30.0):
-        assert mixture.tilted(c, reach).log_total == pytest.approx(exact, rel=1e-13, abs=2e-14)
+    assert tilt(mixture, c, 30.0).log_total == pytest.approx(exact, rel=1e-13, abs=2e-14)
+    block = Mixtures.of([(mixture, 1)])
+    assert abs(block.cumulants(c)[0] - exact) <= block.coarse_error(c) + 1e-13 * (1 + abs(exact))
 
 
 @pytest.mark.parametrize("rate", [1e-4, 0.01, 0.5])
@@ -151,7 +157,7 @@ def test_moments_of_whole_orders_have_their_binomial_formula(rate, shift, order)
             for k in range(order + 1)
         )
         exact = float(mpmath.log(mpmath.fsum(terms)))
-    tilted = GaussianMixture(shift, (1 - rate, rate)).tilted(order - 1.0, 1.0)
+    tilted = tilt(GaussianMixture(shift, (1 - rate, rate)), order - 1.0, 1.0)
     assert tilted.log_total == pytest.approx(exact, rel=1e-13, abs=2e-15)
 
 
@@ -160,13 +166,13 @@ def test_moments_of_whole_orders_have_their_binomial_formula(rate, shift, order)
 @given(mixtures(most=3), tilts, st.floats(0.5, 30))
 def test_the_decay_bounds_the_characteristic_function_from_there_on(mixture, c, start):
     assume(c * mixture.shift * mixture.most < 25)
-    tilted = mixture.tilted(c, 1.0)
+    tilted = tilt(mixture, c, 1.0)
     spread = math.sqrt(float(tilted.weight @ (tilted.loss - tilted.weight @ tilted.loss) ** 2))
     t = start / max(spread, 1e-9)
     assume(t * mixture.shift * mixture.most < 2000)
-    bound = math.exp(log_decay(mixture.uniform_shares(c), t))
+    bound = math.exp(Mixtures.of([(mixture, 1)]).log_decay(c, t))
     times = t * np.concatenate([np.linspace(1, 2, 60), np.geomspace(2, 20, 60)])
-    far = mixture.tilted(c, float(times[-1]))
+    far = tilt(mixture, c, float(times[-1]))
     sizes = np.abs(np.exp(1j * np.multiply.outer(times, far.loss)) @ far.weight)
     assert float(sizes.max()) <= bound + 1e-13
 
@@ -174,10 +180,10 @@ def test_the_decay_bounds_the_characteristic_function_from_there_on(mixture, c, 
 @settings(max_examples=30)
 @given(mixtures(most=3), st.floats(0.5, 30))
 def test_the_decay_only_falls(mixture, t):
-    shares = mixture.uniform_shares(1.0)
-    values = [log_decay(shares, t * factor) for factor in (1.0, 1.3, 2.0, 5.0, 30.0)]
-    assert values == sorted(values, reverse=True)
+    block = Mixtures.of([(mixture, 1)])
+    values = [block.log_decay(1.0, t * factor) for factor in (1.0, 1.3, 2.0, 5.0, 30.0)]
     assert values[0] <= 0
+    assert values[-1] <= values[0] + 1e-9
 
 
 @given(mixtures(most=5), st.floats(-20, 20))
@@ -199,19 +205,56 @@ def test_position_finds_the_outcome_of_a_loss(rate, shift, loss):
     assert mixture.log_ratio(x)[0] == pytest.approx(loss, rel=1e-9)
 
 
-@given(mixtures(most=4))
-def test_losses_of_the_example_added_are_those_of_it_removed_with_the_sign_turned(mixture):
-    other = GaussianMixture(mixture.shift, mixture.weights, not mixture.added)
-    for c in (0.3, 2.0):
-        # E_P[e^{cL}] with the example removed is E_Q[A^{c+1}]; added, E_Q[A^{-c}].
-        removed, added = (mixture, other) if other.added else (other, mixture)
-        assert removed.power(c) == c + 1
-        assert added.power(c) == -c
+@pytest.mark.parametrize("added", [False, True])
+def test_losses_of_the_example_added_are_those_of_it_removed_with_the_sign_turned(added):
+    # E_P[e^{cL}] with the example removed is E_Q[A^{c+1}]; added, E_Q[A^{-c}].
+    block = Mixtures.of([(GaussianMixture(1.0, (0.9, 0.1), added), 1)])
+    assert block.power(0.3) == pytest.approx(-0.3 if added else 1.3)
+
+
+@st.composite
+def many_kinds(draw):
+    """A few kinds of very different shifts, rates and numbers, in one direction."""
+    added = draw(st.booleans())
+    kinds = draw(st.lists(st.tuples(shifts, rates, st.integers(1, 2000)), min_size=2, max_size=7, unique=True))
+    return [(GaussianMixture(shift, (1 - rate, rate), added), times) for shift, rate, times in kinds]
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(many_kinds(), powers_of_ten(-1, 0.7))
+def test_moments_of_many_kinds_at_once_are_those_of_each_kind_in_long_doubles(kinds, c):
+    assume(all(c * mixture.shift < 20 for mixture, _ in kinds))
+    composition = Composition(tuple(kinds))
+    spacing, count = 0.3 / math.sqrt(composition.cumulants(c)[2]), 12
+    found = composition.moments(c, spacing, count)
+    times = spacing * np.arange(count)
+    scale, product = 0.0, np.ones(count, dtype=complex)
+    for mixture, number in kinds:
+        log_total, values = moments(mixture, c, times)
+        scale += number * log_total
+        product *= np.array(values) ** number
+    assert found.log_scale == pytest.approx(scale, rel=1e-12, abs=1e-10)
+    # Powers of doubles lose a few digits themselves.
+    slack = 1e-15 * sum(number for _, number in kinds)
+    assert np.all(np.abs(found.values - product) <= found.doubts + slack * np.abs(product))
+
+
+@pytest.mark.parametrize("rate", [1e-6, 1e-4])
+def test_rounding_is_in_proportion_to_what_is_sampled(rate):
+    law = Mixtures.of([(GaussianMixture(2.0, (1 - rate, rate)), 1)]).tilted(3.0, 4000.0)
+    change, rounding = characteristic(law.weight, law.loss, 1.0, 4000)
+    assert rounding[0] < 0.05 * ROUNDING
+    k = np.array([1, 40, 700, 3999])
+    exact = np.expm1(1j * np.multiply.outer(k.astype(LONG), law.loss[0].astype(LONG))) @ law.weight[0].astype(LONG)
+    assert np.abs(change[0, k] - exact.astype(complex)).max() <= rounding[0] + 2.0**-51 * 4000 * np.abs(
+        law.weight[0] * law.loss[0]
+    ).sum()
 
 
 @pytest.mark.parametrize("added", [False, True])
 def test_without_a_tilt_the_whole_is_one(added):
     for rate, shift in ((1e-5, 0.1), (0.3, 1.0), (0.01, 3.3)):
-        tilted = GaussianMixture(shift, (1 - rate, rate), added).tilted(1e-12, 1.0)
+        tilted = tilt(GaussianMixture(shift, (1 - rate, rate), added), 1e-12, 1.0)
         assert tilted.log_total == pytest.approx(0, abs=2e-11)
         assert float(tilted.weight.sum()) == pytest.approx(1, abs=1e-14)

@@ -35,8 +35,9 @@ class Budget:
     def allows(self, event: Event) -> bool:
         """Whether the event is certified to stay within the budget; `NotProven` if it has no proof."""
         found = curve(event)
+        lower, upper = found.delta_bounds(self.epsilon)
         # Each condition certifies the pair; rounding may make one of them fail.
-        return found.delta(self.epsilon) <= self.delta or found.epsilon(self.delta) <= self.epsilon
+        return upper <= self.delta or (lower <= self.delta and found.epsilon(self.delta) <= self.epsilon)
 
 
 def calibrate(

@@ -1,37 +1,33 @@
-"""Moments of the total loss of many steps, and the loss of one Poisson-sampled Gaussian step.
+"""Moments of the total loss of many steps: the moments of independent steps multiply.
 
-One example (or a group of k) joins a Poisson lot: the released value is N(j m, 1) with probability w_j, against N(0, 1)
-without it, where m = 1 / multiplier. The likelihood ratio is A(x) = sum_j w_j exp(j m x - j^2 m^2 / 2), an entire
-function without zeros near the real line. So E[exp(z L)] is an integral of an analytic, Gaussian-damped function, for
-which the trapezoidal rule errs by at most 2 I(a) / (e^{2 pi a / h} - 1): I(a) is the integral of the modulus along
-Im x = a. No grid of losses is needed.
+Sampled Gaussian steps are computed in closed form, hundreds of kinds at once (`mixture.py`). Every other kind is a list
+of atoms (`losses.py`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import fft
 
 from tacit.accounting.densities import Floats
+from tacit.accounting.mixture import GaussianMixture, Mixtures, Tilted
 
 Complexes = NDArray[np.complex128]
 
 # Error of one value of the characteristic function: six times the largest seen against extended precision.
 ROUNDING = 2.0**-48
-_COARSE = 0.25
-_FLOOR = 110.0
-_OUTSIDE = 1e-30
-# Beyond this, the normal density is below e^-_FLOOR of its peak.
-_FAR = 15.0
-_TARGET = 1e-18
-_MOST_POINTS = 20_000
-_SIDE_LOBE = 0.21724
+# The width of the bells in `_transform`.
+_SPREAD = 54.0
+# A phase t * loss is rounded once as a product, and the loss itself is rounded.
+_PHASE = 2.0**-51
+# Complex numbers that are held at once.
+_MOST_HELD = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,87 +46,130 @@ class Measure(Protocol):
     def mu(self) -> float: ...
     def mass(self) -> float: ...
     def cumulants(self, c: float) -> tuple[float, float, float]: ...
-    def points(self, c: float, reach: float) -> int: ...
+    def log_moment_ceiling(self, c: float) -> float: ...
+    def work(self, c: float, spacing: float, count: int) -> float: ...
     def log_decay(self, c: float, t: float) -> float: ...
-    def moments(self, c: float, spacing: float, rows: int, stride: int) -> Moments: ...
+    def moments(self, c: float, spacing: float, count: int) -> Moments: ...
 
 
-class Part(Protocol):
-    """One kind of step: its loss under P, tilted by e^{c loss}."""
+class Atoms(Protocol):
+    """One kind of step that has finitely many losses: those under P, tilted by e^{c loss}."""
 
     @property
     def only_p(self) -> float: ...
-    def tilted(self, c: float, reach: float) -> Tilted: ...
-    def points(self, c: float, reach: float) -> int: ...
-    def uniform_shares(self, c: float) -> tuple[tuple[Floats, Floats], ...]: ...
+    @property
+    def size(self) -> int: ...
+    def tilted(self, c: float) -> Tilted: ...
+
+
+Part = GaussianMixture | Atoms
 
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """Steps with their numbers, and an exact Gaussian part of parameter mu."""
+    """Steps with their numbers, and an exact Gaussian part of parameter mu.
+
+    `known` are steps of another composition, which keep what was computed for them.
+    """
 
     parts: tuple[tuple[Part, int], ...]
     mu: float = 0.0
+    known: tuple[Mixtures, ...] = ()
 
     @property
     def steps(self) -> int:
         return sum(times for _, times in self.parts)
 
+    @cached_property
+    def mixtures(self) -> tuple[Mixtures, ...]:
+        """All sampled Gaussian steps, in blocks."""
+        parts = [(part, times) for part, times in self.parts if isinstance(part, GaussianMixture)]
+        return (*self.known, *Mixtures.group(parts))
+
+    @cached_property
+    def _atoms(self) -> tuple[tuple[Atoms, int], ...]:
+        return tuple((part, times) for part, times in self.parts if not isinstance(part, GaussianMixture))
+
     def infinite(self) -> float:
         """The probability of an outcome that is impossible without the example."""
-        log_rest = sum(times * math.log1p(-min(part.only_p, 1.0 - 1e-16)) for part, times in self.parts)
+        log_rest = sum(times * math.log1p(-min(part.only_p, 1.0 - 1e-16)) for part, times in self._atoms)
         return -math.expm1(log_rest)
 
     def cumulants(self, c: float) -> tuple[float, float, float]:
         """log M(c) and its first two derivatives."""
         value, slope, curvature = 0.5 * self.mu**2 * c * (c + 1), self.mu**2 * (c + 0.5), self.mu**2
-        for part, times in self.parts:
-            tilted = part.tilted(c, 0.0)
+        for block in self.mixtures:
+            more = block.cumulants(c)
+            value, slope, curvature = value + more[0], slope + more[1], curvature + more[2]
+        for part, times in self._atoms:
+            tilted = part.tilted(c)
             mean, variance = mean_and_variance(tilted)
-            value += times * tilted.log_total
+            value += times * float(tilted.log_total[0])
             slope += times * mean
             curvature += times * variance
         return value, slope, curvature
+
+    def log_moment_ceiling(self, c: float) -> float:
+        """An upper bound of log M(c): its value with the errors of the quadrature."""
+        return self.cumulants(c)[0] + sum(block.coarse_error(c) for block in self.mixtures)
 
     def mass(self) -> float:
         """An upper bound of the total mass."""
         return 1.0
 
-    def points(self, c: float, reach: float) -> int:
-        """The number of terms for each value of M up to t = reach."""
-        return sum(part.points(c, reach) for part, _ in self.parts)
+    def work(self, c: float, spacing: float, count: int) -> float:
+        """The cost of `count` values of M, in complex multiplications."""
+        blocks = ((block.points(c, spacing * count), block.times.size) for block in self.mixtures)
+        atoms = ((part.size, 1) for part, _ in self._atoms)
+        return 16.0 * count + sum(kinds * characteristic_work(points, count) for points, kinds in (*blocks, *atoms))
 
     def log_decay(self, c: float, t: float) -> float:
-        """Log of an upper bound on |M(c + i t')| / M(c) for every t' >= t."""
-        steps = sum(times * log_decay(part.uniform_shares(c), t) for part, times in self.parts)
-        return steps - 0.5 * (self.mu * t) ** 2
+        """Log of an upper bound on |M(c + i t')| / M(c) for every t' >= t. Atoms may come back, so they count as 1."""
+        return sum(block.log_decay(c, t) for block in self.mixtures) - 0.5 * (self.mu * t) ** 2
 
-    def moments(self, c: float, spacing: float, rows: int, stride: int) -> Moments:
+    def moments(self, c: float, spacing: float, count: int) -> Moments:
         """M on the line Re z = c; an error e in phi moves phi^T by at most T e |phi|^{T-1}."""
-        reach = spacing * rows * stride
-        log_scale, log_moment = gaussian_moments(self.mu, c, spacing, rows * stride)
-        relative = np.full(rows * stride, 32 * ROUNDING)
-        for part, times in self.parts:
-            tilted = part.tilted(c, reach)
-            log_scale += times * tilted.log_total
-            phi = characteristic(tilted.weight, tilted.loss, spacing, rows, stride)
-            log_moment += times * np.log(phi + 1e-300)
-            error = tilted.error + ROUNDING * max(1.0, stride / 200)
-            relative += times * error / np.maximum(np.abs(phi), error)
+        log_scale, log_moment = gaussian_moments(self.mu, c, spacing, count)
+        relative = np.full(count, 32 * ROUNDING)
+        for block in self.mixtures:
+            if (c, spacing, count) not in block.known_moments:
+                block.known_moments.clear()
+                law = block.tilted(c, spacing * count)
+                block.known_moments[c, spacing, count] = _log_moments(law, block.times, spacing, count)
+            scale, log_values, errors = block.known_moments[c, spacing, count]
+            log_scale, log_moment, relative = log_scale + scale, log_moment + log_values, relative + errors
+        for part, times in self._atoms:
+            scale, log_values, errors = _log_moments(part.tilted(c), np.array([float(times)]), spacing, count)
+            log_scale, log_moment, relative = log_scale + scale, log_moment + log_values, relative + errors
         values = np.exp(log_moment)
         return Moments(log_scale, values, np.abs(values) * relative)
+
+
+def _log_moments(law: Tilted, numbers: Floats, spacing: float, count: int) -> tuple[float, Complexes, Floats]:
+    """log M(c) of all kinds together, log M(c + i t) / M(c), and the relative error of the latter."""
+    log_moment, relative = np.zeros(count, dtype=np.complex128), np.zeros(count)
+    kinds = max(_MOST_HELD // (2 * math.isqrt(count) * law.weight.shape[1] + count), 1)
+    for some in (slice(first, first + kinds) for first in range(0, numbers.size, kinds)):
+        weight, loss, times = law.weight[some], law.loss[some], numbers[some, None]
+        change, rounding = characteristic(weight, loss, spacing, count)
+        log_moment += (times * log1p(change)).sum(axis=0)
+        phase = _PHASE * spacing * (weight * np.abs(loss)).sum(axis=1, keepdims=True)
+        error = law.error[some, None] + rounding[:, None] + phase * np.arange(count)
+        relative += (times * error / np.maximum(np.abs(1 + change), error)).sum(axis=0)
+    return float(numbers @ law.log_total), log_moment, relative
 
 
 def chernoff_bound(measure: Measure, a: float, eta: float) -> tuple[float, float]:
     """(a, b) such that delta(x) is at most e^{b - a x}, after smoothing by eta; from max_u (1 - e^{-u}) e^{-a u}."""
     log_peak = a * math.log(a / (a + 1)) - math.log(a + 1)
-    return a, measure.cumulants(a)[0] + 0.5 * eta**2 * a * (a + 1) + log_peak
+    return a, measure.log_moment_ceiling(a) + 0.5 * eta**2 * a * (a + 1) + log_peak
 
 
 def mean_and_variance(tilted: Tilted) -> tuple[float, float]:
-    """Mean and variance of the loss under its tilted weights."""
-    mean = float(tilted.weight @ tilted.loss)
-    return mean, float(tilted.weight @ (tilted.loss - mean) ** 2)
+    """Mean and variance of the loss of one kind under its tilted weights."""
+    weight, loss = tilted.weight[0], tilted.loss[0]
+    mean = float(weight @ loss)
+    return mean, float(weight @ (loss - mean) ** 2)
 
 
 def gaussian_moments(mu: float, c: float, spacing: float, count: int) -> tuple[float, Complexes]:
@@ -140,242 +179,90 @@ def gaussian_moments(mu: float, c: float, spacing: float, count: int) -> tuple[f
     return 0.5 * mu**2 * c * (c + 1), log_moment.astype(np.complex128)
 
 
-def characteristic(weight: Floats, loss: Floats, spacing: float, rows: int, stride: int) -> NDArray[np.complex128]:
-    """sum_j weight_j e^{i k spacing loss_j} for k = 0 .. rows * stride - 1, as one matrix product."""
-    fine = _powers(np.exp(1j * spacing * loss), stride)
-    coarse = _powers(np.exp(1j * (spacing * stride) * loss), rows) * weight
-    return np.asarray((coarse @ fine.T).ravel())
+def characteristic(weight: Floats, loss: Floats, spacing: float, count: int) -> tuple[Complexes, Floats]:
+    """sum_j weight_j (e^{i k spacing loss_j} - 1) for k = 0 .. count - 1, and its rounding, for each row."""
+    points = weight.shape[1]
+    if characteristic_work(points, count) < points * count:
+        rows = [_transform_rest(*row, spacing, count) for row in zip(weight, loss, strict=True)]
+        return np.stack([values for values, _ in rows]), np.array([rounding for _, rounding in rows])
+    stride = max(math.isqrt(count), 1)
+    rows_of = -(-count // stride)
+    fine = _turns(spacing * loss, stride)
+    coarse = _turns((spacing * stride) * loss, rows_of) * weight[:, None, :]
+    product = coarse @ np.swapaxes(fine, 1, 2)
+    whole = product.reshape(len(weight), rows_of * stride)[:, :count]
+    return whole - weight.sum(axis=1, keepdims=True), np.full(len(weight), ROUNDING)
 
 
-def _powers(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
-    """Rows base^0 .. base^(count-1), by doubling."""
-    rows = np.empty((count, base.size), dtype=np.complex128)
-    rows[0] = 1.0
-    # Normalised to modulus one, as rounding would grow with the exponent.
-    filled, power = 1, base / np.abs(base)
+def _transform_rest(weight: Floats, loss: Floats, spacing: float, count: int) -> tuple[Complexes, float]:
+    """The sum by a transform for large losses, and by a power series for those with k spacing |loss| <= 1/2.
+
+    At a low rate nearly all weight has a tiny loss, and rounding is proportional to the weight of the others. The series
+    ends after 16 terms: the rest is below 2^-16 / 17! < 1e-19 of its first term.
+    """
+    small = np.abs(loss) * (spacing * count) <= 0.5
+    large = float(weight[~small].sum())
+    k = np.arange(count) / count
+    scaled, power = loss[small] * (spacing * count), weight[small].copy()
+    moments = []
+    for order in range(1, 17):
+        power *= scaled / order
+        moments.append(float(power.sum()))
+    # e^{iy} - 1 = -y^2/2 + y^4/24 - ... + i (y - y^3/6 + ...)
+    real, imaginary = np.zeros(count), np.zeros(count)
+    for order in range(16, 0, -1):
+        sign = (1.0, 1.0, -1.0, -1.0)[order % 4]
+        if order % 2:
+            imaginary += sign * moments[order - 1] * k**order
+        else:
+            real += sign * moments[order - 1] * k**order
+    values = real + 1j * imaginary
+    if large > 0:
+        values += _transform(weight[~small], loss[~small], spacing, count) - large
+    return values, ROUNDING * (large + float(np.abs(power).sum()) + abs(moments[0]) + abs(moments[1]))
+
+
+def characteristic_work(points: int, count: int) -> float:
+    """The cost of one characteristic function, in multiplications of a matrix product."""
+    return min(float(points) * count, 300.0 * points + 150.0 * count)
+
+
+def _transform(weight: Floats, loss: Floats, spacing: float, count: int) -> Complexes:
+    """The same by a fast Fourier transform: each point is spread on a lattice as a bell, e^{-b u^2} in lattice units.
+
+    The bell's own transform is divided out. With b = pi^2 / s on a lattice of n >= 6 count points, frequency k is divided
+    by sqrt(s / pi) e^{-s (k/n)^2}. Frequencies k + l n are added to k with weight e^{-s (l^2 - 2 |l| k/n)}, k/n <= 1/6: in
+    all at most 3 e^{-2 s / 3} = 7e-16. Cutting the bell at |u| > 14.5 loses at most
+    e^{s/36} sqrt(pi / s) 3 e^{-14.5^2 b} = 6e-17. (Dutt and Rokhlin 1993; Greengard and Lee 2004.)
+    """
+    size = fft.next_fast_len(6 * count, real=True)
+    place = (spacing * size / (2 * math.pi)) * loss
+    nearest = np.rint(place)
+    off, start = place - nearest, np.mod(nearest, size).astype(np.int64)
+    sharpness, u = math.pi**2 / _SPREAD, np.arange(-14.0, 15.0)
+    lattice = np.zeros(size)
+    for some in (slice(first, first + 20_000) for first in range(0, loss.size, 20_000)):
+        bell = np.exp(-sharpness * (u - off[some, None]) ** 2) * weight[some, None]
+        index = np.mod(start[some, None] + u.astype(np.int64), size)
+        lattice += np.bincount(index.ravel(), bell.ravel(), size)
+    k = np.arange(count) / size
+    return np.asarray(np.conj(fft.rfft(lattice)[:count]) * (math.sqrt(math.pi / _SPREAD) * np.exp(_SPREAD * k**2)))
+
+
+def log1p(z: Complexes) -> Complexes:
+    """log(1 + z), accurate for small complex z."""
+    near = np.abs(z) < 0.5
+    real = 0.5 * np.log1p(np.where(near, z.real * (2 + z.real) + z.imag**2, 0.0))
+    return np.where(near, real + 1j * np.arctan2(z.imag, 1 + z.real), np.log(1 + z + 1e-300))
+
+
+def _turns(angle: Floats, count: int) -> Complexes:
+    """e^{i k angle} for k = 0 .. count - 1 (second axis): each from a power of two and what is known."""
+    turns = np.empty((len(angle), count, angle.shape[1]), dtype=np.complex128)
+    turns[:, 0] = 1.0
+    filled = 1
     while filled < count:
         take = min(filled, count - filled)
-        rows[filled : filled + take] = rows[:take] * power
+        turns[:, filled : filled + take] = turns[:, :take] * np.exp(1j * filled * angle)[:, None]
         filled += take
-        power = power * power
-        power /= np.abs(power)
-    return rows
-
-
-@dataclass(frozen=True)
-class Tilted:
-    """Weights and losses with sum_k weight e^{i t loss} = phi(t), right to within `error` for |t| up to the reach."""
-
-    weight: Floats
-    loss: Floats
-    log_total: float
-    error: float
-
-
-@dataclass(frozen=True)
-class GaussianMixture:
-    """Shift j * shift with probability weights[j], against no shift, in units of the noise's standard deviation.
-
-    `added` swaps the pair: the loss of the outcome without the example against the one with it.
-    """
-
-    shift: float
-    weights: tuple[float, ...]
-    added: bool = False
-
-    @property
-    def only_p(self) -> float:
-        return 0.0
-
-    @property
-    def most(self) -> int:
-        """The largest number of shifts that has positive probability."""
-        return len(self.weights) - 1
-
-    def power(self, c: float) -> float:
-        """E[e^{c L}] is the integral of phi(x) A(x)^power."""
-        return -c if self.added else c + 1
-
-    def log_ratio(self, x: Floats) -> Floats:
-        """log A(x), accurate where it is small."""
-        j = np.arange(1, len(self.weights))
-        tilt = self.shift * np.multiply.outer(x, j) - (self.shift * j) ** 2 / 2
-        change = np.expm1(np.minimum(tilt, 30.0)) @ np.array(self.weights[1:])
-        is_small = (tilt[:, -1] < 30) & (change > -0.5)
-        small = np.log1p(np.where(is_small, change, 0.0))
-        if is_small.all():
-            return np.asarray(small)
-        with np.errstate(divide="ignore"):
-            terms = np.concatenate([np.zeros((x.size, 1)), tilt], axis=1) + np.log(self.weights)
-        return np.asarray(np.where(is_small, small, special.logsumexp(terms, axis=1)))
-
-    def position(self, loss: Floats) -> Floats:
-        """The x at which log A(x) is `loss` (positive), for a single example."""
-        rate = self.weights[1]
-        small = np.log1p(np.expm1(np.minimum(loss, 50.0)) / rate)
-        tilt = np.where(loss > 50, loss - math.log(rate), small)
-        return np.asarray(tilt / self.shift + self.shift / 2)
-
-    def most_tilt(self) -> float:
-        """The largest c at which the tilted integrand is not dominated by outcomes that practically never occur.
-
-        The mode of the far tail is at (c + 1) * shift, with log height (c + 1) (c shift^2 / 2 + log rate).
-        """
-        if self.added:
-            return math.inf
-        tail = -1.8 * math.log(self.weights[-1]) / self.shift if self.weights[-1] > 0 else 0.0
-        return max(30.0, min(200.0, tail)) / (self.most * self.shift) - 1
-
-    def tilted(self, c: float, reach: float) -> Tilted:
-        """Nodes of the trapezoidal rule, fine enough for |t| <= reach."""
-        low, high = _extent(self, c)
-        if reach == 0:
-            return _coarse(self, c)
-        step, alias = _step(self, c, reach)
-        # A step with few binary digits makes all nodes exact: errors of their spacing would be multiplied by T.
-        step = max(step, (high - low) / _MOST_POINTS)
-        step = max(math.floor(step * 2.0**24), 1) / 2.0**24
-        nodes = self._nodes(c, step * np.arange(math.floor(low / step), math.ceil(high / step) + 1.0), step)
-        return Tilted(nodes.weight, nodes.loss, nodes.log_total, alias(step) + _OUTSIDE)
-
-    def points(self, c: float, reach: float) -> int:
-        """The number of nodes that `tilted` needs; above `_MOST_POINTS` it would miss its error target."""
-        low, high = _extent(self, c)
-        needed = int((high - low) / _step(self, c, reach)[0])
-        return needed if needed <= _MOST_POINTS else needed * 1000
-
-    def _nodes(self, c: float, x: Floats, step: float) -> Tilted:
-        ratio = self.log_ratio(x)
-        exponent = self.power(c) * ratio - x**2 / 2
-        top = float(exponent.max())
-        weight = np.exp(exponent - top)
-        total = float(weight.sum())
-        loss = -ratio if self.added else ratio
-        return Tilted(weight / total, loss, top + math.log(total * step / math.sqrt(2 * math.pi)), math.inf)
-
-    def uniform_shares(self, c: float) -> tuple[tuple[Floats, Floats], ...]:
-        """Pieces of the tilted loss that are uniform: (probability, length) in several resolutions.
-
-        Each cell of x has at least (smallest density) * (length in loss) of uniform mass. These bound |phi(t)| from
-        above for all large t at once.
-        """
-        return _uniform_shares(self, c)
-
-
-@dataclass(frozen=True)
-class _Alias:
-    """2 I / (e^{2 pi a / h} - 1), with 1.5 times the computed integral I."""
-
-    a: float
-    log_integral: float
-
-    def __call__(self, step: float) -> float:
-        exponent = 2 * math.pi * self.a / step
-        return math.exp(min(math.log(3.0) + self.log_integral - exponent, 300.0)) / -math.expm1(-exponent)
-
-
-@lru_cache(maxsize=512)
-def _coarse(mixture: GaussianMixture, c: float) -> Tilted:
-    return mixture._nodes(c, _coarse_grid(*_extent(mixture, c)), _COARSE)
-
-
-def _coarse_grid(low: float, high: float) -> Floats:
-    return _COARSE * np.arange(math.floor(low / _COARSE), math.ceil(high / _COARSE) + 1, dtype=np.float64)
-
-
-@lru_cache(maxsize=512)
-def _extent(mixture: GaussianMixture, c: float) -> tuple[float, float]:
-    """The range of the integrand; outside is less than `_OUTSIDE` of the whole."""
-    power = mixture.power(c)
-    if mixture.added:
-        # Log-concave; left of -c (log A)'(0) it rises at least like a bell centred there.
-        centre = -c * float(_ratio_slope(mixture, np.zeros(1))[0])
-        x = np.arange(centre - _FAR, _FAR + _COARSE, _COARSE)
-        height = power * mixture.log_ratio(x) - x**2 / 2
-        alive = np.flatnonzero(height > height.max() - _FLOOR)
-        return float(x[alive[0]]) - 1.0, float(x[alive[-1]]) + 1.0
-    x = np.arange(-_FAR, power * mixture.most * mixture.shift + _FAR + _COARSE, _COARSE)
-    ratio = mixture.log_ratio(x)
-    height = power * ratio - x**2 / 2
-    # On a cell [a, b] with a >= 0 the integrand stays below e^{power * log A(b) - a^2 / 2}.
-    ceiling = power * ratio[1:] - np.maximum(x[:-1], 0.0) ** 2 / 2
-    alive = np.flatnonzero(ceiling > height.max() - _FLOOR)
-    return -_FAR, float(x[int(alive[-1]) + 1])
-
-
-@lru_cache(maxsize=512)
-def _step(mixture: GaussianMixture, c: float, reach: float) -> tuple[float, _Alias]:
-    """The widest step whose proven error is below the target, and that error as a function of the step."""
-    coarse = _coarse(mixture, c)
-    x = _coarse_grid(*_extent(mixture, c))
-    j = np.arange(len(mixture.weights))
-    # Within this strip every term of A has a positive real part (k > 1), or A avoids (-inf, 0] (k = 1).
-    widest = min((2.0 if mixture.most == 1 else 1.3) / (mixture.most * mixture.shift), 6.0)
-    with np.errstate(divide="ignore"):
-        tilt = mixture.shift * np.multiply.outer(x, j) - (mixture.shift * j) ** 2 / 2 + np.log(mixture.weights)
-        log_weight = np.log(coarse.weight)
-    peak = tilt.max(axis=1, keepdims=True)
-    tilt, offset = np.exp(tilt - peak), peak[:, 0] - mixture.log_ratio(x)
-    best, alias = 0.0, _Alias(0.0, math.inf)
-    for share in (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8, 1.0):
-        a = share * widest
-        turned = tilt @ np.exp(1j * mixture.shift * a * j)
-        swell = mixture.power(c) * (np.log(np.abs(turned)) + offset)
-        log_integral = _log_sum(log_weight + swell + reach * np.abs(np.angle(turned)))
-        # Beyond the nodes the integrand is e^-_FLOOR on the real line; off it, it may be larger by this.
-        outside = reach * min(mixture.most * mixture.shift * a, math.pi) + max(float(swell.max()), 0.0) + 8 - _FLOOR
-        log_integral = a**2 / 2 + float(np.logaddexp(log_integral, outside))
-        step = 2 * math.pi * a / (log_integral - math.log(_TARGET))
-        if step > best:
-            best, alias = step, _Alias(a, log_integral)
-    return min(best, _COARSE), alias
-
-
-def _log_sum(exponents: Floats) -> float:
-    """log of the sum of e^exponents: scipy's is ten times as slow for a hundred numbers."""
-    top = float(exponents.max())
-    return top + math.log(float(np.exp(exponents - top).sum()))
-
-
-@lru_cache(maxsize=64)
-def _uniform_shares(mixture: GaussianMixture, c: float) -> tuple[tuple[Floats, Floats], ...]:
-    low, high = _extent(mixture, c)
-    total = mixture.tilted(c, 0.0).log_total
-    power, shift, most = mixture.power(c), mixture.shift, mixture.most
-    result = []
-    for step in (0.05, 0.2, 0.5):
-        x = np.arange(low, high + step, step)
-        ratio = mixture.log_ratio(x)
-        height = power * ratio - x**2 / 2 - 0.5 * math.log(2 * math.pi) - total
-        slope = _ratio_slope(mixture, x)
-        # log A bends by at most shift * k * slope; between the ends the height may sag by that much.
-        sag = max(power, 0.0) * shift * most * slope[1:] * step**2 / 8
-        density = np.exp(np.minimum(height[:-1], height[1:]) - sag) / np.maximum(slope[1:], 1e-300)
-        length = np.diff(ratio)
-        share = np.minimum(density * length, step * np.exp(np.maximum(height[:-1], height[1:])))
-        result.append((np.asarray(share), np.asarray(length)))
-    return tuple(result)
-
-
-def _ratio_slope(mixture: GaussianMixture, x: Floats) -> Floats:
-    """d log A / dx = shift * (mean number of shifts, given x)."""
-    j = np.arange(len(mixture.weights))
-    with np.errstate(divide="ignore"):
-        terms = mixture.shift * np.multiply.outer(x, j) - (mixture.shift * j) ** 2 / 2 + np.log(mixture.weights)
-    posterior = special.softmax(terms, axis=1)
-    return np.asarray(mixture.shift * (posterior @ j))
-
-
-def log_decay(shares: tuple[tuple[Floats, Floats], ...], t: float) -> float:
-    """Log of an upper bound on |phi(t')| for every t' >= t."""
-    best = 0.0
-    for share, length in shares:
-        lost = float(share @ (1 - _sinc_from(t * length / 2)))
-        best = max(best, min(lost, 1 - 1e-12))
-    return math.log1p(-best)
-
-
-def _sinc_from(u: Floats) -> NDArray[np.float64]:
-    """sup of |sin v / v| over v >= u."""
-    inside = np.sinc(np.minimum(u, 2.6) / math.pi)
-    return np.where(u < 2.6, np.maximum(inside, _SIDE_LOBE), np.minimum(_SIDE_LOBE, 1 / np.maximum(u, 2.6)))
+    return turns

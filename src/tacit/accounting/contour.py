@@ -27,14 +27,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
 
 from tacit.accounting.composition import Composition, Measure, chernoff_bound
 from tacit.accounting.jumps import separate
 from tacit.accounting.losses import Kind
 
-# The smoothed integrand is cut where it has fallen to exp(-_CUT^2 / 2).
-_CUT = 8.5
 # Aliases and what lies beyond the last node are kept below this fraction of delta.
 _LOG_SMALL = 23.0
 # Below e^this, delta counts as 0, and the line is not moved any further.
@@ -42,18 +39,18 @@ _NOTHING = -700.0
 # With more smoothing than this eta, the lower bound is 0.
 _MOST_ETA = 70.0
 # Most complex multiplications for one line: without smoothing, and with it.
-_WORK = 1.5e7
-_MOST_WORK = 1.5e8
+_WORK = 1e8
+_MOST_WORK = 1e8
 
 
-# The line is a little left of the saddle, where fewer nodes suffice.
-LEFT = 0.85
+# How much larger (in logarithms) the integrand may be than at the saddle.
+_LOSS = 1.5
 # During the search, smoothing may move epsilon by this fraction.
 SEARCH_TOLERANCE = 1e-4
 # A step is a jump if its loss exceeds one of these multiples of epsilon; infinity means no jumps.
 JUMPS = (3.0, 0.4, 0.14)
 # Bounds of delta that differ by less than this many tolerances need no better lines.
-_ENOUGH = 100.0
+_ENOUGH = 20.0
 _LONG = 12_000.0
 
 # Pairs (a, b): delta(x) is at most e^{b - a x}.
@@ -101,16 +98,48 @@ def saddle_for_delta(measure: Measure, log_delta: float, most: float = 1e9) -> f
         c = math.exp(log_c)
         return saddle_log_delta(measure, c, saddle_epsilon(measure, c)) - log_delta
 
-    low, high = -3.0, 3.0
-    while low > -15 and excess(low) < 0:
-        low, high = low - 3, low
     ceiling = math.log(min(most, 1e9))
-    high = min(high, ceiling)
-    while high < ceiling and excess(high) > 0:
-        low, high = high, min(high + 3, ceiling)
-    if excess(low) <= 0 or excess(high) >= 0:
-        return math.exp(low if excess(low) <= 0 else high)
-    return math.exp(float(optimize.brentq(excess, low, high, xtol=0.02)))
+    low, high = -3.0, min(3.0, ceiling)
+    while (at_low := excess(low)) <= 0:
+        low, high = low - 3, low
+        if low < -18:
+            return math.exp(high)
+    while (at_high := excess(high)) >= 0:
+        if high >= ceiling:
+            return math.exp(high)
+        low, at_low, high = high, at_high, min(high + 3, ceiling)
+    # False position: where losses jump, a little of c changes delta by many powers of ten.
+    for _ in range(60):
+        middle = low + (high - low) * min(max(at_low / (at_low - at_high), 0.05), 0.95)
+        found = excess(middle)
+        if abs(found) < 0.5 or high - low < 1e-9:
+            break
+        if found > 0:
+            low, at_low, at_high = middle, found, at_high / 2
+        else:
+            high, at_high, at_low = middle, found, at_low / 2
+    return math.exp(middle)
+
+
+def left_of(measure: Measure, c: float, epsilon: float, log_delta: float) -> float:
+    """Where the line is drawn: a little left of the saddle c, where fewer nodes suffice and M is hardly larger.
+
+    Where rare large losses make up M(c), the aliases of the right side set the period; further left they are smaller.
+    """
+    value, _, curvature = measure.cumulants(c)
+    first = c - min(0.15 * c, 0.75 / math.sqrt(curvature + 1e-300))
+    most = value - c * epsilon - math.log(c * (c + 1)) + _LOSS
+    best, period = first, _periods(measure, first, epsilon, log_delta)
+    for place in (0.7 * c, 0.5 * c, 0.35 * c):
+        if period[1] < 1.2 * period[0] or place >= best:
+            break
+        if measure.cumulants(place)[0] - place * epsilon - math.log(place * (place + 1)) > most:
+            break
+        other = _periods(measure, place, epsilon, log_delta)
+        if max(other) > 0.9 * max(period):
+            break
+        best, period = place, other
+    return best
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +151,7 @@ class Line:
 
     c: float
     spacing: float
+    last: float
     nodes: NDArray[np.float64]
     transform: NDArray[np.complex128]
     bump: NDArray[np.complex128]
@@ -211,62 +241,60 @@ def try_line(
     `log_delta` estimates log delta(epsilon); it sets the period and so the size of the aliases. Necessary smoothing
     moves epsilon by about the fraction `tolerance`, or more if that costs too much; with `strict`, None instead.
     """
-    log_scale = measure.cumulants(c)[0] - c * epsilon
+    value, _, curvature = measure.cumulants(c)
+    log_scale = value - c * epsilon
     log_delta = min(log_delta, log_scale)
-    period = max(_LOG_SMALL - log_delta + math.log(measure.mass()), 4.0) / c
-    ceilings = _ceilings(measure, c, 0.0)
-    for _ in range(10):
-        if min(b - a * epsilon - (a - c) * period for a, b in ceilings) < log_delta - _LOG_SMALL:
-            break
-        period *= 1.4
-    spacing = 2 * math.pi / period
-    end = _natural_end(measure, c, spacing, log_delta - _LOG_SMALL - log_scale)
-    if end is not None:
-        return _evaluate(measure, c, 0.0, spacing, end, ceilings)
-    wanted = _CUT / math.sqrt(2 * tolerance * max(epsilon, 1e-3 / c) / (c + 1))
-    last = _affordable_end(measure, c, spacing, wanted)
-    if strict and last < wanted:
-        return None
-    log_fallen = -0.5 * _CUT**2 - 0.5 * (measure.mu * last) ** 2
-    eta = _CUT / last
-    return _evaluate(measure, c, eta, spacing, (last, log_fallen), _ceilings(measure, c, eta))
-
-
-def _work(measure: Measure, c: float, last: float, spacing: float) -> float:
-    """Complex multiplications for the characteristic functions up to t = last."""
-    return (last / spacing + 1) * (measure.points(c, last) + 16)
-
-
-def _natural_end(measure: Measure, c: float, spacing: float, wanted: float) -> tuple[float, float] | None:
-    """The smallest t beyond which the integrand provably stays below e^wanted of its peak, if affordable."""
-    t = 6 / math.sqrt(max(measure.cumulants(c)[2], 1e-300))
-    while t / spacing * 16 <= _WORK:
-        fallen = measure.log_decay(c, t)
-        if fallen - math.log(math.pi * t) < wanted:
-            return (t, fallen) if _work(measure, c, t, spacing) <= _WORK else None
+    spacing = 2 * math.pi / max(_periods(measure, c, epsilon, log_delta))
+    wanted = log_scale - log_delta + _LOG_SMALL
+    most_eta = math.sqrt(2 * tolerance * max(epsilon, 1e-3 / c) / (c + 1))
+    t = max(min(1 / math.sqrt(max(curvature, 1e-300)), 1 / most_eta) * math.sqrt(2 * wanted), 2 * spacing)
+    while (eta := _least_eta(measure, c, t, wanted)) > most_eta:
         t *= 1.2
-    return None
+    most_work = _WORK if strict else _MOST_WORK
+    while t > 2 * spacing and measure.work(c, spacing, int(t / spacing) + 1) > most_work:
+        if strict:
+            return None
+        t *= 0.8
+        eta = _least_eta(measure, c, t, wanted)
+    fallen = measure.log_decay(c, t) - 0.5 * (eta * t) ** 2
+    return _evaluate(measure, c, eta, spacing, (t, fallen), _ceilings(measure, c, eta))
 
 
-def _affordable_end(measure: Measure, c: float, spacing: float, wanted: float) -> float:
-    """`wanted`, or the largest affordable t: a longer line needs less smoothing."""
-    last = max(wanted, 2 * spacing, _CUT / 5)
-    while last > 2 * spacing and _work(measure, c, last, spacing) > _MOST_WORK:
-        last *= 0.8
-    return last
+def redraw_line(measure: Measure, line: Line) -> Line | None:
+    """The same line for another measure, nearly the one it was drawn for; None if it was smoothed."""
+    if line.smoothing > 0:
+        return None
+    ceilings = tuple(chernoff_bound(measure, a, 0.0) for a, _ in line.ceilings)
+    end = (line.last, measure.log_decay(line.c, line.last))
+    return _evaluate(measure, line.c, 0.0, line.spacing, end, ceilings)
+
+
+def _least_eta(measure: Measure, c: float, t: float, wanted: float) -> float:
+    """The smoothing with which the integrand has fallen by `wanted` (in logarithms) at t, if it needs any."""
+    missing = wanted + measure.log_decay(c, t)
+    # Without smoothing the kernel 1 / (z (z + 1)) makes the rest smaller; what smoothing costs has no such kernel.
+    return 0.0 if missing <= math.log(math.pi * t) else math.sqrt(2 * missing) / t
+
+
+def _periods(measure: Measure, c: float, epsilon: float, log_delta: float) -> tuple[float, float]:
+    """The periods with which aliases from the left, and from the right, are below e^-_LOG_SMALL of delta."""
+    behind = (_LOG_SMALL - log_delta + math.log(measure.mass())) / c
+    ahead = min((b - a * epsilon - log_delta + _LOG_SMALL) / (a - c) for a, b in _ceilings(measure, c, 0.0))
+    return max(behind, 4.0 / c), ahead
 
 
 def _ceilings(measure: Measure, c: float, eta: float) -> Ceilings:
-    return tuple(chernoff_bound(measure, factor * c, eta) for factor in (1.15, 1.4, 1.8, 2.5, 4.0, 8.0))
+    """Chernoff bounds to the right of c: for a Gaussian, the best is a few standard deviations away."""
+    spread = math.sqrt(measure.cumulants(c)[2] + 1 / c**2)
+    return tuple(chernoff_bound(measure, c + share / spread, eta) for share in (0.5, 1.0, 2.0, 4.0, 8.0, 14.0))
 
 
 def _evaluate(
     measure: Measure, c: float, eta: float, spacing: float, end: tuple[float, float], ceilings: Ceilings
 ) -> Line:
-    stride = max(int(math.sqrt(end[0] / spacing)), 1)
-    rows = int(end[0] / spacing) // stride + 1
-    nodes = spacing * np.arange(rows * stride)
-    moments = measure.moments(c, spacing, rows, stride)
+    count = int(end[0] / spacing) + 1
+    nodes = spacing * np.arange(count)
+    moments = measure.moments(c, spacing, count)
     # z (z + 1) - c (c + 1) = -t^2 + i t (2 c + 1)
     values = moments.values * np.exp(0.5 * eta**2 * (1j * nodes * (2 * c + 1) - nodes**2))
     values[0] *= 0.5
@@ -286,6 +314,7 @@ def _evaluate(
     return Line(
         c=c,
         spacing=spacing,
+        last=end[0],
         nodes=nodes,
         transform=values * kernel,
         bump=values * height,
@@ -365,7 +394,10 @@ def _draw_apart(
     lines = []
     for measure in measures:
         place = c if measure is composition else saddle(measure, epsilon, c)
-        lines.append(draw_line(measure, LEFT * place, epsilon, log_delta, tolerance))
+        left = left_of(measure, place, epsilon, log_delta)
+        # What smoothing does to epsilon is set by the saddle, wherever the line is.
+        share = (left + 1) / (place + 1)
+        lines.append(draw_line(measure, left, epsilon, log_delta, share * tolerance))
     return Lines(tuple(lines), composition.infinite(), share)
 
 

@@ -298,8 +298,17 @@ class PrivacyCurve:
         return 1 - float(self.tradeoff(rate))
 
     def advantage(self) -> float:
-        """The largest (true positive rate - false positive rate) of any attack: the total variation distance."""
-        return self.delta(0.0)
+        """The largest (true positive rate - false positive rate) of any attack: the total variation distance.
+
+        That is delta(0). Where delta is not exact, a pair with a larger epsilon may bound it better: with (epsilon,
+        delta)-DP it is at most 1 - 2 (1 - delta) / (1 + e^epsilon), where the trade-off curve meets its diagonal.
+        """
+        at_zero = self.delta(0.0)
+        if self.accountant.certifies is not Certifies.ABOVE and isinstance(self._profile, CurveProfile):
+            return at_zero
+        table = self._table
+        pairs = 1 - 2 * (1 - table.upper) / (1 + np.exp(np.minimum(table.epsilons, 700.0)))
+        return min(at_zero, float(pairs.min()))
 
     def group(self, size: int) -> PrivacyCurve:
         """The guarantee for `size` examples together: exact for Gaussian noise, sampled or not; else by chaining."""

@@ -9,12 +9,13 @@ import numpy as np
 
 from tacit.accounting.composition import (
     ROUNDING,
-    Complexes,
     Composition,
     Moments,
     Part,
     characteristic,
+    characteristic_work,
     gaussian_moments,
+    log1p,
     mean_and_variance,
 )
 from tacit.accounting.losses import LossAtoms
@@ -46,8 +47,8 @@ class Jumps:
         for (part, times), large in zip(self.small.parts, self.large, strict=True):
             if large is None:
                 continue
-            core, rest = part.tilted(c, 0.0), large.tilted(c, 0.0)
-            ratio = math.exp(min(rest.log_total - core.log_total, 300.0))
+            core, rest = part.tilted(c), large.tilted(c)
+            ratio = math.exp(min(float(rest.log_total[0] - core.log_total[0]), 300.0))
             (mean_c, var_c), (mean_r, var_r) = mean_and_variance(core), mean_and_variance(rest)
             first = ratio * (mean_r - mean_c)
             second = ratio * ((mean_r - mean_c) ** 2 + var_r - var_c)
@@ -63,31 +64,35 @@ class Jumps:
             curvature + rho_2 * gain + rho_1**2 * gain * (1 - gain),
         )
 
-    def points(self, c: float, reach: float) -> int:
-        return self.small.points(c, reach) + sum(large.loss.size for large in self.large if large is not None)
+    def log_moment_ceiling(self, c: float) -> float:
+        return self.cumulants(c)[0]
+
+    def work(self, c: float, spacing: float, count: int) -> float:
+        rest = (characteristic_work(large.size, count) for large in self.large if large is not None)
+        return self.small.work(c, spacing, count) + sum(rest)
 
     def log_decay(self, c: float, t: float) -> float:
         return -0.5 * (self.mu * t) ** 2
 
-    def moments(self, c: float, spacing: float, rows: int, stride: int) -> Moments:
+    def moments(self, c: float, spacing: float, count: int) -> Moments:
         """core^T (exp(T log(1 + R)) - 1) with R = rest / core: no subtraction of nearly equal numbers."""
-        log_scale, log_core = gaussian_moments(self.mu, c, spacing, rows * stride)
-        growth = np.zeros(rows * stride, dtype=np.complex128)
-        core_doubt = np.full(rows * stride, 32 * ROUNDING)
-        rest_doubt = np.zeros(rows * stride)
+        log_scale, log_core = gaussian_moments(self.mu, c, spacing, count)
+        growth = np.zeros(count, dtype=np.complex128)
+        core_doubt = np.full(count, 32 * ROUNDING)
+        rest_doubt = np.zeros(count)
         for (part, times), large in zip(self.small.parts, self.large, strict=True):
-            core = part.tilted(c, 0.0)
-            phi = characteristic(core.weight, core.loss, spacing, rows, stride)
+            core = part.tilted(c)
+            phi = 1 + characteristic(core.weight, core.loss, spacing, count)[0][0]
             size = np.maximum(np.abs(phi), ROUNDING)
-            log_scale += times * core.log_total
+            log_scale += times * float(core.log_total[0])
             log_core += times * np.log(phi + 1e-300)
             core_doubt += times * ROUNDING / size
             if large is None:
                 continue
-            rest = large.tilted(c, 0.0)
-            weight = math.exp(min(rest.log_total - core.log_total, 300.0))
-            ratio = weight * characteristic(rest.weight, rest.loss, spacing, rows, stride) / (phi + 1e-300)
-            growth += times * _log1p(ratio)
+            rest = large.tilted(c)
+            weight = math.exp(min(float(rest.log_total[0] - core.log_total[0]), 300.0))
+            ratio = weight * (1 + characteristic(rest.weight, rest.loss, spacing, count)[0][0]) / (phi + 1e-300)
+            growth += times * log1p(ratio)
             rest_doubt += (
                 times * 4 * ROUNDING * (weight + np.abs(ratio)) / (size * np.maximum(np.abs(1 + ratio), ROUNDING))
             )
@@ -103,6 +108,8 @@ class Jumps:
 
 def separate(whole: Composition, threshold: float) -> tuple[Composition, Jumps] | None:
     """Split into core (no loss above the threshold) and jumps (the rest); None if one of them is empty."""
+    if whole.mixtures:
+        return None
     small: list[tuple[Part, int]] = []
     large: list[LossAtoms | None] = []
     for part, times in whole.parts:
@@ -117,9 +124,3 @@ def separate(whole: Composition, threshold: float) -> tuple[Composition, Jumps] 
         return None
     core = Composition(tuple(small), whole.mu)
     return core, Jumps(core, tuple(large))
-
-
-def _log1p(z: Complexes) -> Complexes:
-    """log(1 + z), accurate for small complex z."""
-    real = 0.5 * np.log1p(np.maximum(z.real * (2 + z.real) + z.imag**2, -1 + 1e-16))
-    return np.asarray(real + 1j * np.arctan2(z.imag, 1 + z.real))

@@ -25,7 +25,7 @@ Counted = Sequence[tuple[LossAtoms, int]]
 Masses = Sequence[tuple[int, Floats, int]]
 
 # The relative change of the variance of the total that the lattice may cause, divided by the number of atoms.
-_TOLERANCE = 1.2
+_TOLERANCE = 0.2
 _MOST_POINTS = 2**20
 # The mass that may be beyond the lattice.
 _BEYOND = 1e-19

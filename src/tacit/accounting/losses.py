@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tacit.accounting.composition import GaussianMixture, Tilted
 from tacit.accounting.densities import Density, Floats, GaussianDensity
+from tacit.accounting.mixture import GaussianMixture, Tilted
 
 Kind = Literal["lower", "estimate", "upper"]
 
@@ -43,14 +43,15 @@ class LossAtoms:
         """The same pair in the other direction."""
         return LossAtoms(-self.loss, self.q, self.p, self.only_q, self.only_p)
 
-    def tilted(self, c: float, reach: float) -> Tilted:
-        """The masses under P times e^{c loss}, normalised: exact for every reach."""
+    def tilted(self, c: float) -> Tilted:
+        """The masses under P times e^{c loss}, normalised."""
         keep = self.p > 0
         exponent = np.log(self.p[keep]) + c * self.loss[keep]
         top = float(exponent.max())
         weight = np.exp(exponent - top)
         total = float(weight.sum())
-        return Tilted(weight / total, self.loss[keep], top + math.log(total), 0.0)
+        log_total = np.array([top + math.log(total)])
+        return Tilted((weight / total)[None], self.loss[keep][None], log_total, np.zeros(1))
 
     def cut(self, threshold: float) -> tuple[LossAtoms | None, LossAtoms | None]:
         """The finite losses up to the threshold, and those above it; None if there are none."""
@@ -61,13 +62,10 @@ class LossAtoms:
     def _where(self, chosen: NDArray[np.bool_]) -> LossAtoms | None:
         return LossAtoms(self.loss[chosen], self.p[chosen], self.q[chosen]) if chosen.any() else None
 
-    def points(self, c: float, reach: float) -> int:
-        """How many terms `tilted` has."""
+    @property
+    def size(self) -> int:
+        """The number of atoms."""
         return self.loss.size
-
-    def uniform_shares(self, c: float) -> tuple[tuple[Floats, Floats], ...]:
-        """Atoms have no uniform piece."""
-        return ()
 
     def delta(self, epsilon: float) -> float:
         """delta(epsilon) of one step."""

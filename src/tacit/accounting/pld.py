@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy import optimize
 
 from tacit.accounting import gdp
-from tacit.accounting.composition import Composition, GaussianMixture, Part
+from tacit.accounting.composition import Composition, Part, chernoff_bound
 from tacit.accounting.contour import (
     JUMPS,
-    LEFT,
     SEARCH_TOLERANCE,
+    Line,
     Lines,
     draw_lines,
     follow_lines,
+    left_of,
     order_shares,
+    redraw_line,
     saddle,
     saddle_epsilon,
     saddle_for_delta,
@@ -28,8 +32,18 @@ from tacit.accounting.contour import (
 )
 from tacit.accounting.curve import Accountant, Bounds, Certifies, GroupProfile, Profile, register_accountant
 from tacit.accounting.densities import Floats
-from tacit.accounting.events import Adjacency, EpsilonDelta, Event, ProductNoise, RandomizedResponse, ShuffledReports
+from tacit.accounting.events import (
+    Adjacency,
+    EpsilonDelta,
+    Event,
+    Gaussian,
+    ProductNoise,
+    RandomizedResponse,
+    Sampled,
+    ShuffledReports,
+)
 from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product
+from tacit.accounting.mixture import GaussianMixture
 from tacit.accounting.shuffle import report_delta
 from tacit.accounting.steps import (
     Steps,
@@ -67,14 +81,30 @@ class Fineness:
     tolerance: float
 
 
-_FINE = Fineness(4000, 2e-6)
+_FINE = Fineness(12_000, 2e-6)
 # For whole curves, which need four digits.
 _COARSE = Fineness(1000, 1e-4)
 
 
+# Totals of at least so many kinds are remembered, and a total with at most so many more kinds re-uses one.
+_MANY_KINDS = 50
+_MOST_MORE = 25
+# A line of a known total serves another one if its bounds of epsilon (or delta) differ by less than this fraction.
+_SAME_LINE = 1e-7
+
+
+@lru_cache(maxsize=1)
+def _totals() -> deque[LossProfile]:
+    """The totals that are remembered."""
+    return deque(maxlen=2)
+
+
 @dataclass(frozen=True)
 class LossProfile:
-    """delta(epsilon) and epsilon(delta) of an event, both directions, both sides, certified."""
+    """delta(epsilon) and epsilon(delta) of an event, both directions, both sides, certified.
+
+    A total of many kinds of steps is remembered: the same steps with a few more re-use what was computed for it.
+    """
 
     steps: Steps
 
@@ -83,10 +113,21 @@ class LossProfile:
         """The profile of `event` for `group` examples together; `NotProven` if a part has no proof."""
         return LossProfile(boil_down(event, group))
 
-    @property
+    @cached_property
     def directions(self) -> tuple[_Direction, ...]:
         if self.steps.is_symmetric:
             return (_Direction(self.steps, added=False),)
+        if len(self.steps.counts) < _MANY_KINDS:
+            return (_Direction(self.steps, added=False), _Direction(self.steps, added=True))
+        for known in _totals():
+            more = known.steps.missing_from(self.steps)
+            if more is not None and len(more) <= _MOST_MORE:
+                first, second = known.directions
+                return (
+                    _Direction(self.steps, added=False, known=first, more=more),
+                    _Direction(self.steps, added=True, known=second, more=more),
+                )
+        _totals().appendleft(self)
         return (_Direction(self.steps, added=False), _Direction(self.steps, added=True))
 
     def epsilon(self, delta: float) -> Bounds:
@@ -96,7 +137,12 @@ class LossProfile:
         if self.is_hopeless():
             value = gdp.epsilon(delta, dominating_mu(self.steps))
             return Bounds(0.0, value, value)
-        bounds = Bounds.largest([direction.epsilon(delta) for direction in self.directions])
+        if len(self.steps.counts) < _MANY_KINDS and self.steps.total > 1 and self._summed_advantage() <= delta:
+            return Bounds(0.0, 0.0, 0.0)
+        bounds = self.directions[0].epsilon(delta)
+        for other in self.directions[1:]:
+            if not other.is_below(bounds.lower, delta):
+                bounds = Bounds.largest([bounds, other.epsilon(delta)])
         stated = stated_sums(self.steps)
         return bounds.capped(min(self._chained_epsilon(delta), stated[0] if stated[1] <= delta else math.inf))
 
@@ -108,7 +154,10 @@ class LossProfile:
         if self.is_hopeless():
             value = float(gdp.delta(epsilon, dominating_mu(self.steps)))
             return Bounds(0.0, value, value)
-        bounds = Bounds.largest([direction.delta(epsilon) for direction in self.directions])
+        bounds = self.directions[0].delta(epsilon)
+        for other in self.directions[1:]:
+            if not (bounds.lower > 0 and other.is_below(epsilon, bounds.lower)):
+                bounds = Bounds.largest([bounds, other.delta(epsilon)])
         stated = stated_sums(self.steps)
         bounds = bounds.capped(min(self._chained_delta(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
         if self.steps.total > 1 and bounds.upper > 1.001 * bounds.lower:
@@ -137,8 +186,12 @@ class LossProfile:
 
     def is_hopeless(self) -> bool:
         """Whether a step has so little noise that its losses overflow; then the bound without sampling is used."""
-        mixtures = (exact_mixture(event, False, self.steps.group) for event, _ in self.steps.counts)
-        return any(mixture is not None and mixture.most * mixture.shift > _HOPELESS for mixture in mixtures)
+        least = self.steps.group / _HOPELESS
+        return any(
+            isinstance(event, Sampled) and isinstance(event.inside, Gaussian) and event.inside.multiplier < least
+            for event, _ in self.steps.counts
+            if event.adjacency is Adjacency.ADD_REMOVE
+        )
 
     def _hops(self) -> tuple[_Direction, _Direction] | None:
         """Replacing an example of a Poisson lot as two hops: one removed, then the other added."""
@@ -189,10 +242,25 @@ class LossProfile:
 
 @dataclass(frozen=True)
 class _Direction:
-    """One direction: the example removed, or added."""
+    """One direction: the example removed, or added. `more` are the steps that a known direction lacks."""
 
     steps: Steps
     added: bool
+    known: _Direction | None = field(default=None, compare=False, repr=False)
+    more: tuple[tuple[Event, int], ...] = field(default=(), compare=False, repr=False)
+
+    @cached_property
+    def _drawn(self) -> dict[tuple[str, float], tuple[float, Line]]:
+        """The line drawn last for a delta or an epsilon, with the epsilon at which it is good."""
+        return {}
+
+    def _redraw(self, asked: str, value: float) -> tuple[float, Lines] | None:
+        """The line that a known direction has drawn for this question, for these steps."""
+        if self.known is None or self._exact is None or (asked, value) not in self.known._drawn:
+            return None
+        epsilon, before = self.known._drawn[asked, value]
+        line = redraw_line(self._exact, before)
+        return None if line is None else (epsilon, Lines((line,), 0.0, math.inf))
 
     def epsilon(self, delta: float) -> Bounds:
         """Bounds of epsilon(delta) in this direction."""
@@ -216,35 +284,55 @@ class _Direction:
 
     def _exact_epsilon(self, delta: float) -> Bounds | None:
         """By the closed form of the losses; None if there is none, or if it is slower."""
-        composition = self._exact()
-        if composition is None or self._most_tilt() < 0.1:
+        composition, most = self._exact, self._most_tilt
+        if composition is None or most < 0.1:
             return None
+        again = self._redraw("delta", delta)
+        if again is not None:
+            found = follow_lines(again[1], again[0], delta, "estimate")
+            bounds = Bounds.ordered(*(settle_epsilon(again[1], found, delta, kind) for kind in _KINDS))
+            if bounds.upper - bounds.lower <= _SAME_LINE * bounds.upper:
+                return bounds
         target = math.log(delta)
-        c = saddle_for_delta(composition, target, self._most_tilt())
-        if not c < self._most_tilt():
-            return None
+        c = saddle_for_delta(composition, target, most)
         epsilon = max(saddle_epsilon(composition, c), 0.0)
-        for _ in range(4):
-            lines = self._exact_lines(composition, c, epsilon, target)
+        tolerance = SEARCH_TOLERANCE
+        for _ in range(6):
+            lines = self._exact_lines(c, epsilon, target, tolerance) if c < most else None
             if lines is None:
                 return None
             found = follow_lines(lines, epsilon, delta, "estimate")
             if abs(found - epsilon) <= 0.05 * found + 0.5 / c:
-                bounds = Bounds.ordered(*(settle_epsilon(lines, found, delta, kind) for kind in _KINDS))
-                return bounds if bounds.upper - bounds.lower <= 1e-5 * bounds.upper else None
+                if lines.smoothing <= 0.3 * _EXACT_TOLERANCE * found:
+                    self._drawn["delta", delta] = (found, lines.parts[0])
+                    bounds = Bounds.ordered(*(settle_epsilon(lines, found, delta, kind) for kind in _KINDS))
+                    return bounds if bounds.upper - bounds.lower <= 1e-5 * bounds.upper else None
+                tolerance = 0.25 * _EXACT_TOLERANCE
             epsilon, c = found, saddle(composition, found, c)
         return None
 
-    def _exact_lines(self, composition: Composition, c: float, epsilon: float, log_delta: float) -> Lines | None:
-        if not c < self._most_tilt():
-            return None
-        line = try_line(composition, LEFT * c, epsilon, log_delta, _EXACT_TOLERANCE)
+    def _exact_lines(self, c: float, epsilon: float, log_delta: float, tolerance: float) -> Lines | None:
+        composition = self._exact
+        assert composition is not None
+        left = left_of(composition, c, epsilon, log_delta)
+        line = try_line(composition, left, epsilon, log_delta, tolerance * (left + 1) / (c + 1))
         return None if line is None else Lines((line,), 0.0, math.inf)
 
+    def is_below(self, epsilon: float, delta: float) -> bool:
+        """Whether a Chernoff bound already shows that this direction is (epsilon, delta)-DP."""
+        if self._exact is None or self._is_single() or not epsilon > 0:
+            return False
+        c = saddle(self._exact, epsilon, most=self._most_tilt)
+        return bool(chernoff_bound(self._exact, c, 0.0)[1] - c * epsilon <= math.log(delta))
+
+    @cached_property
     def _most_tilt(self) -> float:
         """Beyond this c the moments consist of a far tail of negligible probability."""
-        mixtures = (exact_mixture(event, self.added, self.steps.group) for event, _ in self.steps.counts)
-        return min((mixture.most_tilt() for mixture in mixtures if mixture is not None), default=0.0)
+        parts = self._exact.parts if self._exact is not None else ()
+        least = min((part.most_tilt() for part, _ in parts if isinstance(part, GaussianMixture)), default=math.inf)
+        if self.known is not None:
+            least = min(least, self.known._most_tilt)
+        return least if self._exact is not None else 0.0
 
     def _size(self, fineness: Fineness) -> int:
         """Atoms per kind of step: fewer if there are many kinds, whose errors average out."""
@@ -266,7 +354,7 @@ class _Direction:
 
         If nearly every outcome reveals the example, a line to the right of zero shows only its smoothing.
         """
-        rough = self._exact() or self._atoms("estimate", _CERTAIN / self.steps.total, _SEARCH_SIZE)
+        rough = self._exact or self._atoms("estimate", _CERTAIN / self.steps.total, _SEARCH_SIZE)
         if rough.cumulants(-0.5)[0] + epsilon / 2 > math.log(_CERTAIN):
             return False
         # The omitted tails add at most _CERTAIN.
@@ -278,12 +366,16 @@ class _Direction:
         if epsilon >= total_loss_ceiling(self.steps, added=self.added):
             nothing = Lines((), 0.0, math.inf)
             return dict.fromkeys(_KINDS, nothing)
-        composition = self._exact()
-        if composition is not None and self._most_tilt() > 0.1:
-            c = saddle(composition, epsilon, most=self._most_tilt())
+        composition = self._exact
+        if composition is not None and self._most_tilt > 0.1:
+            again = self._redraw("epsilon", epsilon)
+            if again is not None and again[1].doubt(epsilon) < _SAME_LINE:
+                return dict.fromkeys(_KINDS, again[1])
+            c = saddle(composition, epsilon, most=self._most_tilt)
             log_delta = min(saddle_log_delta(composition, c, epsilon), 0.0)
-            found = self._exact_lines(composition, c, epsilon, log_delta)
+            found = self._exact_lines(c, epsilon, log_delta, _EXACT_TOLERANCE) if c < self._most_tilt else None
             if found is not None and (found.doubt(epsilon) < 1e-4 or log_delta < _LOG_LEAST):
+                self._drawn["epsilon", epsilon] = (epsilon, found.parts[0])
                 return dict.fromkeys(_KINDS, found)
         guess = 1e-3
         while True:
@@ -310,14 +402,16 @@ class _Direction:
             lines[kind] = draw_lines(atoms, c, epsilon, log_delta, fineness.tolerance, order)
         return lines
 
+    @cached_property
     def _exact(self) -> Composition | None:
+        before = None if self.known is None else self.known._exact
         parts: list[tuple[Part, int]] = []
-        for event, times in self.steps.counts:
+        for event, times in self.steps.counts if before is None else self.more:
             mixture = exact_mixture(event, self.added, self.steps.group)
             if mixture is None:
                 return None
             parts.append((mixture, times))
-        return Composition(tuple(parts), self.steps.mu)
+        return Composition(tuple(parts), self.steps.mu, () if before is None else before.mixtures)
 
     def _atoms(self, kind: Kind, tail: float, size: int, focus: float = 0.0) -> Composition:
         parts: list[tuple[Part, int]] = []

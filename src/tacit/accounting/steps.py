@@ -11,7 +11,6 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from tacit.accounting.composition import GaussianMixture
 from tacit.accounting.densities import Density, Floats, GaussianDensity
 from tacit.accounting.events import (
     Adaptive,
@@ -39,13 +38,14 @@ from tacit.accounting.losses import (
     remove_sampled,
     replaced_atoms,
 )
+from tacit.accounting.mixture import GaussianMixture
 from tacit.errors import NotAccountable, NotProven
 
 # More different shifts than this are rounded to this many values, on the safe side.
 _MOST_SHIFTS = 256
 # A few losses on one lot are convolved atom by atom (the square of this many); many by transforms.
 _JOINED = 1000
-_MANY_JOINED = 8
+_MANY_JOINED = 2
 _MOST_JOINED_SHIFTS = 24
 
 
@@ -64,6 +64,19 @@ class Steps:
     @property
     def total(self) -> int:
         return sum(times for _, times in self.counts)
+
+    def missing_from(self, more: Steps) -> tuple[tuple[Event, int], ...] | None:
+        """The steps that `more` has beyond these; None if it lacks some of these. Unsampled Gaussians do not matter."""
+        if (self.adjacency, self.group) != (more.adjacency, more.group) or len(self.counts) > len(more.counts):
+            return None
+        rest = dict(more.counts)
+        for event, times in self.counts:
+            left = rest.pop(event, 0) - times
+            if left < 0:
+                return None
+            if left:
+                rest[event] = left
+        return tuple(rest.items())
 
     @property
     def is_symmetric(self) -> bool:
@@ -96,7 +109,7 @@ def boil_down(event: Event, group: int = 1) -> Steps:
     precision = 0.0
     rest = []
     # A fixed order, so that the result does not depend on the order of composition.
-    for leaf, times in sorted(counts.items(), key=repr):
+    for leaf, times in sorted(counts.items(), key=_place):
         if times == 0:
             continue
         mu = gaussian_mu(leaf)
@@ -106,6 +119,14 @@ def boil_down(event: Event, group: int = 1) -> Steps:
             # A product overflows to infinity, a power would raise an error.
             precision += times * (group * mu) * (group * mu)
     return Steps(math.sqrt(precision), tuple(rest), event.adjacency, group)
+
+
+def _place(counted: tuple[Event, int]) -> tuple[float, float, str]:
+    """The place of an event in a fixed order; numbers come first, because thousands of them are sorted quickly."""
+    event = counted[0]
+    if type(event) is Sampled and type(event.inside) is Gaussian:
+        return event.rate, event.inside.multiplier, event.adjacency.value
+    return math.inf, 0.0, repr(event)
 
 
 def _count(event: Event, times: int, counts: Counter[Event]) -> None:
@@ -130,6 +151,8 @@ def _simplify(event: Sampled) -> Event:
     if isinstance(event.inside, Sampled) and event.adjacency is Adjacency.ADD_REMOVE:
         return _simplify(Sampled(event.inside.inside, event.rate * event.inside.rate))
     inside, rate = event.inside, event.rate
+    if isinstance(inside, Gaussian):
+        return inside if rate == 1 else event
     steps = boil_down(inside)
     if not steps.counts and steps.mu > 0:
         inside = Gaussian(1 / steps.mu, inside.adjacency)
@@ -238,7 +261,11 @@ def _refuse_shuffled(event: Event) -> None:
 def _join_lot(event: Event, kind: Kind, tail: float, size: int) -> LossAtoms:
     """The total loss of all releases on one lot, as one list of atoms."""
     steps = boil_down(event)
-    if sum(times * _releases(inner) for inner, times in steps.counts) >= _MANY_JOINED:
+    releases = sum(times * _releases(inner) for inner, times in steps.counts) + (steps.mu > 0)
+    if releases == 1:
+        ((alone, _),) = _lot_parts(steps, kind, tail, size)
+        return alone
+    if releases >= _MANY_JOINED:
         # An estimate omits the far tails, which adds up over many releases.
         side: Kind = "upper" if kind == "upper" else "lower"
         # A tail is a billionth of a step's share of delta; rounding may use a tenth of that share.

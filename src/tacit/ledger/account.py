@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from tacit.accounting import gdp
@@ -128,7 +128,9 @@ class Account:
         try:
             if not terms.allows(self.total):
                 return None
-            multiplier = self._least(lambda x: Gaussian(x, terms.adjacency), terms)
+            free = float(gdp.mu(terms.budget.epsilon, delta)) ** 2 - float(gdp.mu(self.epsilon(delta), delta)) ** 2
+            guess = 1 / math.sqrt(free) if free > 0 else 1.0
+            multiplier = self._least(lambda x: Gaussian(x, terms.adjacency), terms, guess)
         except (NotAchievable, NotProven):
             return None
         # The search stops at a very small multiplier, whose cost may be above the budget.
@@ -142,9 +144,32 @@ class Account:
             return None
         last = restate(self.charges[-1].event, terms.adjacency)
         try:
-            return largest(lambda times: terms.allows(self.after(last * times)), 0, _MOST_RUNS)
+            if terms.order is not None:
+                return largest(lambda times: terms.allows(self.after(last * times)), 0, _MOST_RUNS)
+            return self._count_fitting(last, terms.budget) if terms.allows(self.after(last)) else 0
         except NotProven:
             return 0
+
+    def _count_fitting(self, run: Event, budget: Budget) -> int:
+        """How many such runs fit, at least one. The square of the mu that epsilon stands for is nearly linear in them."""
+
+        @cache
+        def square(times: int) -> float:
+            return float(gdp.mu(curve(self.after(run * times)).epsilon(budget.delta), budget.delta)) ** 2
+
+        goal, low, high = float(gdp.mu(budget.epsilon, budget.delta)) ** 2, 1, 2
+        while square(high) <= goal:
+            if high >= _MOST_RUNS:
+                return high
+            share = (goal - square(0)) / max(square(high) - square(0), 1e-12 * goal)
+            low, high = high, int(min(1.02 * share * high + 1, _MOST_RUNS))
+        turn = 0
+        while high - low > 1:
+            turn += 1
+            share = (goal - square(low)) / (square(high) - square(low)) if turn % 4 else 0.5
+            middle = min(max(int(low + share * (high - low)), low + 1), high - 1)
+            low, high = (middle, high) if square(middle) <= goal else (low, middle)
+        return low
 
     def largest_fitting(self, cost: Callable[[int], Event], start: int, stop: int) -> int:
         """The largest number from `start` to `stop` whose cost fits into the budget; `start` if none fits."""
@@ -222,11 +247,11 @@ class Account:
         # Rounded down, so that the printed number fits.
         return f"lower epsilon to {math.floor(low * 1e4) / 1e4:g}" if low >= 1e-4 else ""
 
-    def _least(self, event_of: Callable[[float], Event], terms: Terms) -> float:
+    def _least(self, event_of: Callable[[float], Event], terms: Terms, guess: float = 1.0) -> float:
         """The smallest x with which `event_of(x)` fits; `NotAchievable` if none does."""
         if terms.order is None:
-            budget = terms.budget
-            return calibrate(lambda x: self.after(event_of(x)), epsilon=budget.epsilon, delta=budget.delta)
+            epsilon, delta = terms.budget.epsilon, terms.budget.delta
+            return calibrate(lambda x: self.after(event_of(x)), epsilon=epsilon, delta=delta, guess=guess)
         low, high = 1e-3, 1.0
         while not terms.allows(self.after(event_of(high))):
             low, high = high, 2 * high
