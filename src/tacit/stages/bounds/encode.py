@@ -31,8 +31,9 @@ from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
 # Nasr et al. 2020 replace smaller numbers by zero.
 _LEAST = 1e-5
-# Examples that are ranked at a time: each needs some copies of the model, which should stay in the cache.
-_EXAMPLES = 8
+# Numbers that are ranked at a time, in whole examples and at least so many: each needs some copies of the model, which
+# should stay in the cache.
+_NUMBERS, _EXAMPLES = 2**16, 8
 # Many coordinates are not ranked one by one if their vector has few levels.
 _FEW_LEVELS, _MANY_COORDINATES = 33, 4096
 # Most sizes of an example are of one kind, and incrementing one counter in a row is slow: several counters take turns.
@@ -218,7 +219,7 @@ class Encode:
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         dimension, dense = int(state["dimension"]), gradients.dense()
-        pieces: Iterable[Tensor] = dense_rows(dense, _EXAMPLES)
+        pieces: Iterable[Tensor] = dense_rows(dense, max(_EXAMPLES, _NUMBERS // dimension))
         if self.buckets is not None:
             pieces = [bucket_means(torch.cat(list(pieces)), _draw_buckets(len(gradients), self.buckets), self.buckets)]
         total = reduce(operator.add, (self.encode(rows, dimension).sum(0) for rows in pieces))
@@ -264,6 +265,8 @@ def _clamp(rows: Tensor, table: NDArray[Any], starts: NDArray[np.intp], norm: fl
 
 def _nearest(ascending: Tensor, table: NDArray[Any]) -> Tensor:
     """The index of the vector with the smallest angle to each row; the first for a row of zeros."""
+    if len(table) == 1:
+        return torch.zeros(len(ascending), dtype=torch.int64, device=ascending.device)
     vectors = torch.from_numpy(table).to(ascending)
     cosines: Tensor = ascending @ vectors.T / torch.linalg.vector_norm(vectors, dim=1)
     return cosines.argmax(dim=1)
