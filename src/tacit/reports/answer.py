@@ -190,8 +190,8 @@ class Answer:
                 yield from _wrap(self.describe_ties(adjacency), "  ")
         if self.choices:
             is_whole = all(len(self.choices_for(one)) <= most for one in self.adjacencies)
-            left_out = "" if is_whole else " The page has all of them."
-            yield from _wrap(f"A smaller epsilon means more privacy (delta {self.delta:g}).{left_out}")
+            left_out = "" if is_whole else " The page has every epsilon."
+            yield from _wrap(f"A smaller epsilon means more privacy. Intervals are 95 % confidence.{left_out}")
         if len(self.adjacencies) > 1:
             yield from _wrap("The two tables protect different things: do not compare them.")
         if self.choices and self.seeds == 1:
@@ -219,15 +219,16 @@ class Answer:
 
     def _table(self, choices: tuple[Choice, ...]) -> _Table:
         is_share = self.measure == "accuracy"
-        head = ("epsilon", "use", "accuracy (95 % interval)" if is_share else "error (95 % interval)")
-        rows: _Table = [(*head, *(["AUC"] if is_share else []), "privacy costs")]
+        # Whatever does not fit is left out from the right.
+        head = ("epsilon", "use", "accuracy (interval)" if is_share else "error (interval)", "privacy costs")
+        rows: _Table = [(*head, *(["AUC"] if is_share else []))]
         for choice in choices:
             at = f"{choice.epsilon:g}"
             if choice.method is None:
-                rows.append((at, "none", f"no method beats {self.constant_label.lower()}", *([""] * is_share), ""))
+                rows.append((at, "none", f"no method beats {self.constant_label.lower()}", "", *([""] * is_share)))
             else:
                 auc = [_auc(choice.auc).removeprefix("AUC ")] if is_share else []
-                rows.append((at, choice.method, self._score(choice), *auc, self.describe_cost(choice)))
+                rows.append((at, choice.method, self._score(choice), self.describe_cost(choice), *auc))
         return rows
 
 

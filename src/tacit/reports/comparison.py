@@ -30,8 +30,8 @@ _ON_OWN = "The scores are those of models trained on private rows with fixed see
 _ADJACENCIES = {"add_remove": "one example added or removed", "replace_one": "one example replaced"}
 _CONSTANTS = {"accuracy": "the majority class", "rmse": "a constant prediction"}
 _BY_RECIPE = (
-    "The recipe's model is trained without privacy in the same way, on the recipe's features. The better of the two is "
-    "what privacy is compared with."
+    "The recipe's model is trained without privacy in the same way, on the recipe's features, without their private "
+    "preparation. The better of the two is what privacy is compared with."
 )
 # The page names at most so many missing rows.
 _NAMED = 8

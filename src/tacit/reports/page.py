@@ -71,14 +71,16 @@ def render_comparison(facts: Facts) -> str:
     for panel in panels_of(facts):
         title, words = f"{facts['measure'].capitalize()} over ε: {TITLES[panel]}", _describe_panel(facts, panel)
         # The names of the best methods are at the right of the axes.
-        figures.append(_figure(panel, 3.7, title, words, partial(_draw_panel, facts=facts, panel=panel), wide=5.4))
+        figures.append(_figure(panel, 3.7, title, words, partial(_draw_panel, facts=facts, panel=panel), wide=4.9))
     brief = {**facts, "rows": [{name: row[name] for name in row if name != "details"} for row in facts["rows"]]}
     groups: dict[str, list[Facts]] = {}
     for row in facts["rows"]:
         if row["details"]:
             groups.setdefault(row["label"], []).append(row)
     answer = Answer.of(facts)
-    return _render("comparison.html", facts, brief, figures=figures, answer=answer, groups=groups, titles=TITLES)
+    claims = {one["name"]: one["status"] for one in facts["methods"]}
+    values = {"figures": figures, "answer": answer, "groups": groups, "titles": TITLES, "claims": claims}
+    return _render("comparison.html", facts, brief, **values)
 
 
 def _draw_panel(axes: Axes, *, facts: Facts, panel: str) -> None:
