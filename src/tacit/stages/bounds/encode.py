@@ -254,8 +254,9 @@ def _starts(vectors: Vectors, dimension: int, numbers: int) -> NDArray[np.intp]:
 def _clamp(rows: Tensor, table: NDArray[Any], starts: NDArray[np.intp], norm: float) -> Tensor:
     """Each row, clamped to the nearest vector."""
     sizes = rows.abs()
-    if len(table) == 1 and starts.size < _FEW_LEVELS and rows.shape[1] >= _MANY_COORDINATES:
-        limits = _stepwise(sizes, table[0], starts, norm)
+    if len(table) == 1 and starts.size < _FEW_LEVELS:
+        is_long = rows.shape[1] >= _MANY_COORDINATES
+        limits = _stepwise(sizes, table[0], starts, norm) if is_long else _by_order(sizes, table[0], starts)
     else:
         order = sizes.argsort(dim=1, stable=True)
         nearest = _nearest(sizes.gather(1, order), table)
@@ -265,11 +266,23 @@ def _clamp(rows: Tensor, table: NDArray[Any], starts: NDArray[np.intp], norm: fl
 
 def _nearest(ascending: Tensor, table: NDArray[Any]) -> Tensor:
     """The index of the vector with the smallest angle to each row; the first for a row of zeros."""
-    if len(table) == 1:
-        return torch.zeros(len(ascending), dtype=torch.int64, device=ascending.device)
     vectors = torch.from_numpy(table).to(ascending)
     cosines: Tensor = ascending @ vectors.T / torch.linalg.vector_norm(vectors, dim=1)
     return cosines.argmax(dim=1)
+
+
+def _by_order(sizes: Tensor, row: NDArray[Any], starts: NDArray[np.intp]) -> Tensor:
+    """The limit of each coordinate by its rank, for one vector of few levels. Equal sizes have their lowest rank.
+
+    So at most as many coordinates as the vector has on a level and above are larger than the last one below it. Sorting
+    sizes alone is faster than sorting their places.
+    """
+    ascending = torch.from_numpy(np.sort(sizes.cpu().numpy(), axis=1)).to(sizes)
+    levels = torch.from_numpy(row).to(sizes)
+    limits = levels[0].expand_as(sizes)
+    for start in starts.tolist():
+        limits = torch.where(sizes > ascending[:, start - 1 : start], levels[start], limits)
+    return limits.clone() if not starts.size else limits
 
 
 def _stepwise(sizes: Tensor, row: NDArray[Any], starts: NDArray[np.intp], norm: float) -> Tensor:
