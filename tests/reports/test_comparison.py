@@ -175,7 +175,7 @@ def test_the_chosen_methods_have_their_names_beside_their_lines(twin):
 def test_names_beside_lines_do_not_overlap():
     axes = Figure().subplots()
     axes.set_ylim(0, 1)
-    rows = [(f"method {place}", {"mean": mean}, "#000000") for place, mean in enumerate((0.5, 0.51, 0.52, 0.9))]
+    rows = [(f"method {place}", mean, "#000000") for place, mean in enumerate((0.5, 0.51, 0.52, 0.9))]
     score_plots._write_names(axes, rows)
     heights = sorted(text.xy[1] for text in axes.texts)
     assert min(np.diff(heights)) >= 0.05

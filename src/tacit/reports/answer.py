@@ -191,7 +191,8 @@ class Answer:
         if self.choices:
             is_whole = all(len(self.choices_for(one)) <= most for one in self.adjacencies)
             left_out = "" if is_whole else " The page has every epsilon."
-            yield from _wrap(f"A smaller epsilon means more privacy. Intervals are 95 % confidence.{left_out}")
+            chance = "Costs within the 95 % intervals may be chance."
+            yield from _wrap(f"Smaller epsilon: more privacy. {chance}{left_out}")
         if len(self.adjacencies) > 1:
             yield from _wrap("The two tables protect different things: do not compare them.")
         if self.choices and self.seeds == 1:

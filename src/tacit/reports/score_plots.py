@@ -26,6 +26,8 @@ OTHERS = "others"
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499")
 _MARKERS = ("o", "s", "^", "D")
 _GREY, _FAR, _LEAST = "#777777", 100.0, 0.001
+# A certified epsilon above this share of its target has the tick of the target.
+_NEAR = 0.9
 # The height of a name, as a share of the height of the axes.
 _LINE = 0.055
 
@@ -63,7 +65,7 @@ def draw_scores(facts: Facts) -> Figure:
         axes.set_title(TITLES[panel], loc="left", fontsize=10)
     progress = facts["progress"]
     unfinished = "" if progress["is_finished"] else f", unfinished: {progress['done']} of {progress['cells']} cells"
-    figure.suptitle(f"{facts['title']} (δ = {facts['delta']:g}, {facts['seeds_in_words']}{unfinished})", fontsize=11)
+    figure.suptitle(f"{facts['title']} (δ = {facts['delta']:.2g}, {facts['seeds_in_words']}{unfinished})", fontsize=11)
     return figure
 
 
@@ -101,8 +103,10 @@ def draw_lines(axes: Axes, facts: Facts, panel: str) -> None:
         _draw_best(axes, groups[label], place, len(best))
     _mark_epsilons(axes, rows)
     _scale(axes, facts, [row for label in best or groups for row in groups[label]])
-    _draw_levels(axes, Answer.of(facts))
-    _write_names(axes, [(label, groups[label][-1], look(place)["color"]) for place, label in enumerate(best)])
+    ends = [
+        (short_label(groups[label][-1]), groups[label][-1]["mean"], look(n)["color"]) for n, label in enumerate(best)
+    ]
+    _write_names(axes, [*_draw_levels(axes, Answer.of(facts)), *ends])
 
 
 def look(place: int) -> dict[str, Any]:
@@ -134,43 +138,31 @@ def _draw_best(axes: Axes, rows: Sequence[Facts], place: int, count: int) -> Non
     )
 
 
-def _draw_levels(axes: Axes, answer: Answer) -> None:
-    """Lines for the model without privacy and for a constant prediction, each with its name."""
+def _draw_levels(axes: Axes, answer: Answer) -> list[tuple[str, float, str]]:
+    """Lines for the model without privacy and for a constant prediction; their names, heights and colours."""
     levels = []
     if answer.baseline is not None:
         levels.append((answer.baseline.score, "without privacy", "#000000", (0, (4, 3))))
     if answer.constant is not None:
         levels.append((answer.constant, answer.constant_label.lower(), _GREY, (0, (1, 2))))
-    for score, name, colour, style in levels:
+    for score, _, colour, style in levels:
         axes.axhline(score, color=colour, linewidth=1.1, linestyle=style, zorder=2)
-        words = f"{name} {answer.describe_score(score)}"
-        axes.annotate(
-            words, (0.01, score), (0, 3), ("axes fraction", "data"), "offset points", color=colour, fontsize=9
-        )
+    return [(f"{name} {answer.describe_score(score)}", score, colour) for score, name, colour, _ in levels]
 
 
-def _write_names(axes: Axes, named: Sequence[tuple[str, Facts, str]]) -> None:
-    """Write each name at the right of the end of its line, moved down where two would overlap."""
+def _write_names(axes: Axes, named: Sequence[tuple[str, float, str]]) -> None:
+    """Write each name at the right of its line, moved down where two would overlap."""
     low, high = axes.get_ylim()
     above = math.inf
-    for label, row, colour in sorted(named, key=lambda one: -one[1]["mean"]):
-        share = min((row["mean"] - low) / (high - low), above - _LINE)
-        above = share
-        name = label.removesuffix(" (repaired)")
-        axes.annotate(
-            name,
-            (1.01, share),
-            xycoords="axes fraction",
-            va="center",
-            color=colour,
-            fontsize=9.5,
-            annotation_clip=False,
-        )
+    for name, height, colour in sorted(named, key=lambda one: -one[1]):
+        above = min((height - low) / (high - low), above - _LINE)
+        place: dict[str, Any] = {"xy": (1.01, above), "xycoords": "axes fraction", "va": "center"}
+        axes.annotate(name, color=colour, fontsize=9, annotation_clip=False, **place)
 
 
 def _mark_epsilons(axes: Axes, rows: Sequence[Facts]) -> None:
-    """A tick for every target epsilon that is certified up to rounding, else for every certified one."""
-    ticks = sorted({float(f"{_position(row):.2g}") for row in rows if row["mode"] == "rigorous"})
+    """A tick for every target epsilon that some method comes near; if there is none, for every certified one."""
+    ticks = sorted({row["epsilon"] for row in rows if row["certified"] > _NEAR * row["epsilon"]})
     ticks = ticks or sorted({float(f"{_position(row):.2g}") for row in rows})
     places = [_position(row) for row in rows]
     axes.set_xticks(ticks, [f"≤ {tick:g}" if tick <= _LEAST else f"{tick:g}" for tick in ticks])
