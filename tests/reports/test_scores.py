@@ -239,10 +239,10 @@ def test_what_the_brackets_are_is_said():
 def test_the_area_under_the_curve_is_that_of_scikit_learn(classes):
     draw = np.random.default_rng(0)
     labels = draw.integers(classes, size=300)
-    # Rounded, so that some scores are equal.
-    outputs = (draw.normal(size=(300, classes)) + np.eye(classes)[labels]).round(1)
-    shares = special.softmax(outputs, axis=1)
-    expected = roc_auc_score(labels, shares[:, 1] if classes == 2 else shares, multi_class="ovr")
+    # Quarters, so that some scores are equal, and exactly so.
+    outputs = (4 * draw.normal(size=(300, classes)) + 4 * np.eye(classes)[labels]).round() / 4
+    scores = outputs[:, 1] - outputs[:, 0] if classes == 2 else special.softmax(outputs, axis=1)
+    expected = roc_auc_score(labels, scores, multi_class="ovr")
     assert auc_of(outputs, labels) == pytest.approx(expected)
 
 
