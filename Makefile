@@ -12,8 +12,8 @@ DOCS_INSTALLED := .venv/installed-docs
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
 
-demo: $(INSTALLED)  ## compare every method on real data, and print the path of the report
-	$(BIN)/tacit compare breast-cancer --epsilon 0.5,1,3 --mode both --seeds 3 --out demo
+demo: $(INSTALLED)  ## compare every method on census data: which to use, and what privacy costs
+	$(BIN)/tacit compare adult --epsilon 0.5,1,3 --seeds 2 --out demo
 
 lint: $(INSTALLED)  ## lint, check the types and layers
 	$(BIN)/python -m ruff check .

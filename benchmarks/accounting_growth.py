@@ -45,7 +45,8 @@ class Growth:
 def schedule(kinds: int) -> list[tuple[float, float]]:
     """Multipliers from 0.7 to 3 and rates from 1 to 2 %: a pair for each step, all different."""
     return [
-        (0.7 * (3 / 0.7) ** (step / max(kinds - 1, 1)), 0.01 * (1 + (7919 * step % 9973) / 9973)) for step in range(kinds)
+        (0.7 * (3 / 0.7) ** (step / max(kinds - 1, 1)), 0.01 * (1 + (7919 * step % 9973) / 9973))
+        for step in range(kinds)
     ]
 
 
@@ -128,7 +129,9 @@ def small_deltas() -> list[tuple[float, Growth]]:
     return found
 
 
-def report(rows: Sequence[Growth], peers: Sequence[Growth], more: Sequence[tuple[int, float, float]], shown: float) -> str:
+def report(
+    rows: Sequence[Growth], peers: Sequence[Growth], more: Sequence[tuple[int, float, float]], shown: float
+) -> str:
     """The section."""
     answers = {row.kinds: row for row in peers}
     table = [("different steps", "lower", "upper", "width", "time", "dp-accounting", "its time")]
@@ -139,7 +142,12 @@ def report(rows: Sequence[Growth], peers: Sequence[Growth], more: Sequence[tuple
             (
                 f"{kinds:,}",
                 *(
-                    (f"{mine.lower:.8g}", f"{mine.upper:.8g}", f"{mine.upper / mine.lower - 1:.0e}", show_seconds(mine.seconds))
+                    (
+                        f"{mine.lower:.8g}",
+                        f"{mine.upper:.8g}",
+                        f"{mine.upper / mine.lower - 1:.0e}",
+                        show_seconds(mine.seconds),
+                    )
                     if mine
                     else ("", "", "", "")
                 ),
@@ -150,7 +158,13 @@ def report(rows: Sequence[Growth], peers: Sequence[Growth], more: Sequence[tuple
     again += [(f"{kinds:,}", show_seconds(first), show_seconds(second)) for kinds, first, second in more]
     deltas = [("delta", "lower", "upper", "width", "time")]
     deltas += [
-        (f"{delta:g}", f"{row.lower:.10g}", f"{row.upper:.10g}", f"{row.upper / row.lower - 1:.0e}", show_seconds(row.seconds))
+        (
+            f"{delta:g}",
+            f"{row.lower:.10g}",
+            f"{row.upper:.10g}",
+            f"{row.upper / row.lower - 1:.0e}",
+            show_seconds(row.seconds),
+        )
         for delta, row in small_deltas()
     ]
     return "\n\n".join(

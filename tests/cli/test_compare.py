@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tacit.workflows.cells import NON_PRIVATE
-
 COMMAND = [sys.executable, "-m", "tacit", "compare", "iris", "--methods", "dpsgd,output_perturbation", "--seeds", "3"]
 WAIT = 120
 
@@ -77,8 +75,8 @@ def test_a_comparison_goes_on_after_an_interrupt_and_after_a_kill(tmp_path, run_
     assert len(third) == 2 * 2 * 3 + 3
     assert {name for name, when in second.items() if third[name] != when} == {damaged.name}
     assert f"{damaged} is damaged and is trained again." in run.err
-    assert "accuracy at ε 1" in run.out
-    assert f"Report: {tmp_path / 'report.html'}" in run.out
+    assert "accuracy (interval)" in run.out
+    assert run.out.splitlines()[-1] == f"Page: {tmp_path / 'report.html'}"
     assert (tmp_path / "report.html").is_file()
 
 
@@ -117,25 +115,17 @@ def test_a_command_that_is_refused_leaves_the_plan_as_it_was(run_cli, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(("mode", "flag"), [("paper", ""), ("both", " --json")])
-def test_who_is_compared_as_published_is_warned_of_before_training(mode, flag, run_cli, tmp_path, monkeypatch):
-    names = "dpsgd,noisy_sgd,directional,pruned,input_perturbation"
-    before = []
-
-    def train_nothing(jobs, *_):
-        before.append({job.mode for job in jobs if job.method != NON_PRIVATE})
-        return False
-
-    monkeypatch.setattr("tacit.workflows.compare.run_jobs", train_nothing)
-    run = run_cli(f"compare iris --methods {names} --mode {mode} --out {tmp_path / 'out'}{flag}")
-    assert before == [{"paper"} if mode == "paper" else {"rigorous", "paper"}]
-    assert (run.code, run.out) == (130, "")
-    warned = [line for line in run.err.splitlines() if line.startswith("WARNING")]
-    assert [line.split(" as published is refuted")[0].rsplit(" ", 1)[1] for line in warned] == names.split(",")[1:]
-    assert run.err.startswith("WARNING: the claim of Bu et al. 2019 about noisy_sgd as published is refuted.")
-    assert all("Nothing is proven about these runs." in line for line in warned[:3])
-    assert "Not protected: support, residual." in warned[2]
-    assert all(f"Leave out --mode {mode} for a form with a proof" in line for line in warned)
+@pytest.mark.slow
+def test_forms_as_published_are_named_in_the_answer_and_warned_of_nowhere_else(run_cli, tmp_path):
+    run = run_cli(
+        f"compare iris --epsilon 1 --methods noisy_sgd --mode both --seeds 1 --steps 5 --out {tmp_path} --table"
+    )
+    assert run.code == 0
+    assert "WARNING" not in run.err
+    text = " ".join(run.out.split())
+    assert "Published privacy claims that do not hold: 1 of 1 (noisy_sgd)." in text
+    assert "noisy_sgd (as published)" in text
+    assert run.out.splitlines()[-1] == f"Page: {tmp_path / 'report.html'}"
 
 
 @pytest.mark.parametrize(

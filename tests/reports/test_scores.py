@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
+from sklearn.metrics import roc_auc_score
 
 from tacit.accounting import Gaussian, gdp
 from tacit.reports.scores import (
+    auc_of,
     describe_mean,
     explain_intervals,
     interval_of_errors,
@@ -230,3 +233,24 @@ def test_who_is_better_is_told_by_both_intervals(one, other, told):
 def test_what_the_brackets_are_is_said():
     assert "They do not cover other seeds" in explain_intervals([1])
     assert "over seeds and test examples" in explain_intervals([3])
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_the_area_under_the_curve_is_that_of_scikit_learn(classes):
+    draw = np.random.default_rng(0)
+    labels = draw.integers(classes, size=300)
+    # Quarters, so that some scores are equal, and exactly so.
+    outputs = (4 * draw.normal(size=(300, classes)) + 4 * np.eye(classes)[labels]).round() / 4
+    scores = outputs[:, 1] - outputs[:, 0] if classes == 2 else special.softmax(outputs, axis=1)
+    expected = roc_auc_score(labels, scores, multi_class="ovr")
+    assert auc_of(outputs, labels) == pytest.approx(expected)
+
+
+def test_classes_that_do_not_occur_are_left_out_of_the_area():
+    outputs, labels = np.eye(3)[[0, 0, 1, 1]], np.array([0, 0, 1, 1])
+    assert auc_of(outputs, labels) == 1.0
+    assert auc_of(outputs[:2], labels[:2]) is None
+
+
+def test_an_output_that_is_not_finite_has_no_area():
+    assert auc_of(np.array([[0.0, np.inf], [0.0, 1.0]]), np.array([0, 1])) is None

@@ -6,15 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from scipy import special
+from sklearn.metrics import roc_auc_score
 
 import tacit
 from support.report_folders import comparison_of
 from tacit.datasets import load
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.methods.registry import list_gradient_names, list_methods
+from tacit.reports.cells import NON_PRIVATE
 from tacit.reports.comparison import read_comparison
-from tacit.workflows.cells import NON_PRIVATE, run_job
-from tacit.workflows.compare import _list_doubts, list_fitting_methods
+from tacit.workflows.cells import run_job
+from tacit.workflows.compare import list_fitting_methods
+from tacit.workflows.linear import fit_linear, normalise_rows
 from tacit.workflows.progress import Interrupted
 
 
@@ -91,9 +95,59 @@ def test_a_choice_goes_into_the_cells_and_is_part_of_the_comparison(tmp_path):
         replace(chosen, choices={}).write(data, tmp_path, "second")
 
 
-def test_forms_with_a_proof_are_compared_without_a_warning():
-    _, comparison = comparison_of()
-    assert _list_doubts(replace(comparison, modes=("rigorous",))) == []
+def test_the_recipe_is_compared_with_and_without_privacy():
+    _, comparison = comparison_of(methods=("recipe", "dpsgd"))
+    jobs = [(job.method, job.mode, job.epsilon) for job in comparison.list_jobs() if job.method == "recipe"]
+    assert jobs == [("recipe", "rigorous", None), ("recipe", "rigorous", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "is_there"),
+    [
+        ("iris", {}, True),
+        ("diabetes", {}, False),
+        ("iris", {"model": "mlp"}, False),
+        ("iris", {"mode": "paper"}, False),
+    ],
+    ids=["classes", "numbers", "a model", "as published"],
+)
+def test_the_recipe_is_compared_by_default_if_it_fits(data, options, is_there, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("tacit.workflows.compare.run_jobs", lambda jobs, *_: bool(asked.extend(jobs)))
+    with pytest.raises(Interrupted):
+        tacit.compare(data, epsilon=1, out=tmp_path / "out", **options)
+    assert ("recipe" in {job.method for job in asked}) == is_there
+
+
+@pytest.mark.slow
+def test_the_recipe_of_a_comparison_is_the_one_of_train(tmp_path):
+    data, comparison = comparison_of(methods=("recipe",), seeds=1, delta=1e-5)
+    for job in comparison.list_jobs():
+        if job.method == "recipe":
+            run_job(job, data, comparison.options, tmp_path)
+    trained = tacit.train("iris", epsilon=1.0, delta=1e-5, seed=0, out=tmp_path / "run")
+    private = json.loads((tmp_path / "cells/recipe-1-seed0.json").read_text())
+    without = json.loads((tmp_path / "cells/recipe-seed0.json").read_text())
+    assert private["score"]["accuracy"] == trained.score.value
+    assert private["guarantee"]["event"] == json.loads(trained.guarantee.to_json())["event"]
+    assert without["score"]["accuracy"] > 0.8
+    assert "guarantee" not in without
+
+
+@pytest.mark.slow
+def test_a_linear_method_is_scored_as_its_own_estimator_scores_it(tmp_path):
+    data, comparison = comparison_of(methods=("output_perturbation",), seeds=1, epsilons=(100.0,))
+    (job,) = (job for job in comparison.list_jobs() if job.method != NON_PRIVATE and job.mode == "rigorous")
+    run_job(job, data, comparison.options, tmp_path)
+    (file,) = tmp_path.glob("cells/*.json")
+    cell = json.loads(file.read_text())
+    fitted = fit_linear(
+        data, method=job.method, mode="rigorous", epsilon=100.0, delta=comparison.settings.delta, seed=0
+    )
+    rows, truth = normalise_rows(data.test[0]), data.test[1]
+    assert cell["score"]["accuracy"] == pytest.approx((fitted.predict(rows) == truth).mean())
+    shares = special.softmax(fitted.decision_function(rows), axis=1)
+    assert cell["auc"] == pytest.approx(roc_auc_score(truth, shares, multi_class="ovr"))
 
 
 @pytest.fixture(scope="module")
@@ -125,25 +179,27 @@ def test_the_frame_has_a_row_for_every_method_and_epsilon(compared):
 def test_the_answer_names_the_best_method_and_what_privacy_costs(compared):
     frame, answer = compared.frame(), compared.answer
     baseline = frame.loc[frame["method"] == NON_PRIVATE, "accuracy"].item()
-    assert (answer.measure, answer.baseline) == ("accuracy", baseline)
+    assert (answer.measure, answer.baseline.score) == ("accuracy", baseline)
     # Add/remove and replace-one guarantees are never compared with each other.
     of = {"add_remove": "dpsgd", "replace_one": "output_perturbation"}
-    assert [(choice.epsilon, choice.adjacency) for choice in answer.choices] == [(e, a) for e in (1, 8) for a in of]
+    assert [(choice.epsilon, choice.adjacency) for choice in answer.choices] == [(e, a) for a in of for e in (1, 8)]
     for choice in answer.choices:
         here = frame[(frame["epsilon"] == choice.epsilon) & (frame["method"] == of[choice.adjacency])]
+        if choice.method is None:
+            assert here["accuracy"].max() <= answer.constant
+            continue
         assert (choice.score, choice.ties) == (here["accuracy"].max(), ())
         assert choice.cost == pytest.approx(baseline - choice.score)
-    assert str(compared) == str(answer)
+    assert str(compared).splitlines() == [*str(answer).splitlines(), f"Page: {compared.page}"]
     assert f"{100 * baseline:.1f} %" in str(answer)
 
 
 @pytest.mark.slow
-def test_the_plot_draws_every_method_over_its_certified_epsilon(compared):
-    axes = compared.plot(Figure().subplots())
-    labels = axes.get_legend_handles_labels()[1]
-    assert len(labels) == 3
-    assert labels[0] == "without privacy"
-    assert (axes.get_xscale(), axes.get_ylabel()) == ("log", "accuracy")
+def test_the_plot_draws_the_methods_of_one_adjacency(compared):
+    for adjacency, method in ((None, "dpsgd"), ("replace_one", "output_perturbation")):
+        axes = compared.plot(Figure().subplots(), adjacency=adjacency)
+        assert {text.get_text() for text in axes.texts} >= {method}
+        assert (axes.get_xscale(), axes.get_ylabel()) == ("log", "test accuracy")
 
 
 @pytest.mark.slow

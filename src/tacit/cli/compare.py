@@ -2,14 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from tacit.cli import options
-
-if TYPE_CHECKING:
-    from tacit.workflows.compare import Comparison
 
 Modes = Literal["rigorous", "paper", "both"]
 
@@ -18,10 +15,10 @@ def compare(
     data: Annotated[str, typer.Argument(help="A data set such as iris, digits or adult; or your own table.")],
     epsilon: Annotated[str, typer.Option(metavar="LIST", help="Budgets to compare at, such as 0.5,1,3.")] = "0.5,1,3",
     methods: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Such as dpsgd,adaclip; all that fit, if left out.")
+        str | None, typer.Option(metavar="LIST", help="Such as recipe,dpsgd,adaclip; all that fit, if left out.")
     ] = None,
     mode: Annotated[
-        Modes, typer.Option("--mode", help="rigorous has a proof; paper is as published, at equal claimed epsilon.")
+        Modes, typer.Option("--mode", help="rigorous: forms with a proof; paper: as published; both.")
     ] = "rigorous",
     chosen: Annotated[
         list[str] | None,
@@ -44,12 +41,13 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where cells and the report go (comparisons/DATA).")
     ] = None,
+    table: Annotated[bool, typer.Option("--table", help="Print every score before the answer.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Train every method at each epsilon, and compare them.
+    """Which method to use at each epsilon, and what privacy costs.
 
-    Ctrl-C keeps all finished cells; the same command goes on. Seeds are fixed, so that a comparison can be repeated:
-    nothing that it trains is for release.
+    Trains every method, the automatic recipe and models without privacy. Ctrl-C keeps what is finished; the same
+    command goes on. Seeds are fixed, so that a comparison can be repeated: nothing that it trains is for release.
 
     \b
     tacit compare iris
@@ -102,24 +100,4 @@ def compare(
     if json:
         say_json(compared.facts)
     else:
-        _print(compared)
-
-
-def _print(compared: "Comparison") -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    facts, (head, *lines) = compared.facts, compared.table()
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=190, highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=facts["title"], title_justify="left")
-    for column in head:
-        table.add_column(column, overflow="fold", no_wrap=column == "method")
-    for line in lines:
-        table.add_row(*line)
-    console.print(table)
-    about = [facts["interval_in_words"], facts["baseline_in_words"], facts["progress"]["caveat"]]
-    files = [f"Report: {compared.page}", f"Picture: {compared.picture}"]
-    for words in filter(None, [*facts["words"], *about, *files, str(compared.answer)]):
-        console.print(words, soft_wrap=True, markup=False)
+        print(*([compared.table(), ""] if table else []), compared, sep="\n")

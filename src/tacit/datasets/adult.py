@@ -134,5 +134,5 @@ DATASET = DataSet(
     read=read_adult,
     files=f"adult.data[.gz] with adult.test[.gz], for {_ARCHIVE}, or else for {A9A_FILES}: a folder must hold both "
     "files of a pair",
-    defaults=TrainingDefaults("linear", lot_size=512, epochs=20, learning_rate=1.0, adam_rate=0.02),
+    defaults=TrainingDefaults("linear", lot_size=2_048, epochs=20, learning_rate=4.0, adam_rate=0.02),
 )

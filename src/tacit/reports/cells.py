@@ -31,7 +31,7 @@ from tacit.reports.facts import Facts
 from tacit.reports.scores import describe_mean, describe_seeds, interval_of_errors, interval_of_shares
 from tacit.reports.wording import near, up
 
-NON_PRIVATE = "non_private"
+NON_PRIVATE, RECIPE = "non_private", "recipe"
 # A share is a sum of many numbers, so rounding may take it this far out of [0, 1].
 _ROUNDING = 1e-9
 _ADJACENCIES = {"add_remove": "add/remove", "replace_one": "replace one"}
@@ -195,6 +195,7 @@ class _ScoredCell(_CellKey):
     interval: _Interval | None
     seconds: _Amount
     how: NotRequired[str | None]
+    auc: NotRequired[_Share | None]
     learning_rate: NotRequired[_Positive | None]
     multiplier: NotRequired[_Amount | None]
 
@@ -238,9 +239,9 @@ def _update(cell: Facts) -> Facts:
 
 def _check_cell(cell: Facts) -> None:
     """Raise `ValueError` with the name of the part, unless the cell holds all that its row, plot and page show."""
-    is_private = cell["method"] != NON_PRIVATE
+    is_private = cell["epsilon"] is not None
     _check(_CellKey, cell)
-    if (cell["epsilon"] is not None) != is_private:
+    if is_private != (cell["method"] != NON_PRIVATE) and (is_private or cell["method"] != RECIPE):
         raise ValueError(f"epsilon cannot be {cell['epsilon']} for {cell['method']}")
     if cell.get("refused"):
         return
@@ -293,20 +294,22 @@ def rows_of(cells: list[Facts], data: Facts) -> list[Facts]:
     groups: dict[tuple[Any, ...], list[Facts]] = defaultdict(list)
     for cell in cells:
         groups[cell["method"], cell["mode"], cell["epsilon"]].append(cell)
-    order = {one.name: place for place, one in enumerate(list_methods())}
+    order = {name: place for place, name in enumerate([NON_PRIVATE, RECIPE, *(one.name for one in list_methods())])}
     rows = [_row(group, data) for group in groups.values()]
     is_uneven = len({row["seeds"] for row in rows if not row["refused"]}) > 1
     for row in rows:
         seeds = f", {describe_seeds([row['seeds']])}" if is_uneven and row["mean"] is not None else ""
         row["score_words"] = None if row["refused"] else f"{describe_mean(row)}{seeds}"
-    return sorted(rows, key=lambda row: (order.get(row["method"], -1), row["mode"] == "paper", row["epsilon"] or 0))
+    return sorted(rows, key=lambda row: (order[row["method"]], row["mode"] == "paper", row["epsilon"] or 0))
 
 
 def _row(cells: list[Facts], data: Facts) -> Facts:
     first = cells[0]
     row = {
         "method": first["method"],
-        "label": label_of(first["method"], first["mode"], first.get("choices") or []),
+        "label": label_of(
+            first["method"], first["mode"], first.get("choices") or [], is_private=bool(first["epsilon"])
+        ),
         "mode": first["mode"],
         "epsilon": first["epsilon"],
         "seeds": len(cells),
@@ -318,7 +321,7 @@ def _row(cells: list[Facts], data: Facts) -> Facts:
     }
     if row["refused"]:
         return {**row, "measure": None, **_no_score(0), **_no_guarantee()}
-    about = _no_guarantee() if first["method"] == NON_PRIVATE else _guarantee(first["guarantee"], _is_repaired(row))
+    about = _no_guarantee() if first["epsilon"] is None else _guarantee(first["guarantee"], _is_repaired(row))
     return {**row, **_score([cell for cell in cells if "score" in cell], data), **about}
 
 
@@ -336,17 +339,22 @@ def _score(cells: list[Facts], data: Facts) -> Facts:
         if measure == "accuracy"
         else interval_of_errors(values, [cell["interval"] for cell in cells])
     )
-    return {"measure": measure, "mean": mean, "interval": interval, "is_idle": is_idle, "diverged": 0}
+    # Earlier versions wrote no AUC.
+    areas = [cell.get("auc") for cell in cells]
+    auc = None if None in areas else float(np.mean([area for area in areas if area is not None]))
+    return {"measure": measure, "mean": mean, "interval": interval, "auc": auc, "is_idle": is_idle, "diverged": 0}
 
 
 def _no_score(diverged: int) -> Facts:
-    return {"mean": None, "interval": None, "is_idle": False, "diverged": diverged}
+    return {"mean": None, "interval": None, "auc": None, "is_idle": False, "diverged": diverged}
 
 
-def label_of(method: str, mode: str, choices: Sequence[str] = ()) -> str:
+def label_of(method: str, mode: str, choices: Sequence[str] = (), *, is_private: bool = True) -> str:
     """The name of a row: its method, the choices made for it, and its form."""
     if method == NON_PRIVATE:
         return "without privacy"
+    if method == RECIPE:
+        return RECIPE if is_private else f"{RECIPE}, without privacy"
     named = " ".join([method, *choices])
     if mode == "paper":
         return f"{named} (as published)"
@@ -355,7 +363,7 @@ def label_of(method: str, mode: str, choices: Sequence[str] = ()) -> str:
 
 def _is_repaired(row: Facts) -> bool:
     """Whether the published claim is refuted, and this is the form with a proof."""
-    return row["mode"] == "rigorous" and find_method(row["method"]).status == "refuted"
+    return row["mode"] == "rigorous" and row["method"] != RECIPE and find_method(row["method"]).status == "refuted"
 
 
 def _no_guarantee() -> Facts:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tacit.errors import InvalidArgument
 from tacit.methods.registry import list_methods
-from tacit.reports.cells import NON_PRIVATE, Key, is_proven, key_of, label_of, read_cell, rows_of
+from tacit.reports.answer import Answer, align
+from tacit.reports.cells import RECIPE, Key, key_of, label_of, read_cell, rows_of
 from tacit.reports.facts import Facts, describe_versions
-from tacit.reports.scores import describe_mean, describe_seeds, explain_intervals, is_better
+from tacit.reports.scores import describe_seeds, explain_intervals
 from tacit.reports.settings import explain_placeholders, remove_paths
-from tacit.reports.wording import near, up
 
 SCHEMA = "tacit-comparison/3"
 PLAN, CELLS = "comparison.json", "cells"
@@ -29,10 +29,12 @@ _ON_HELD_OUT = "No guarantee covers the scores, which were measured on private r
 _ON_OWN = "The scores are those of models trained on private rows with fixed seeds: keep this page private."
 _ADJACENCIES = {"add_remove": "one example added or removed", "replace_one": "one example replaced"}
 _CONSTANTS = {"accuracy": "the majority class", "rmse": "a constant prediction"}
+_BY_RECIPE = (
+    "The recipe's model is trained without privacy in the same way, on the recipe's features, without their private "
+    "preparation. The better of the two is what privacy is compared with."
+)
 # The page names at most so many missing rows.
 _NAMED = 8
-# The multiplier is found from the target epsilon up to this relative error.
-_ROUNDING = 1e-6
 _ABOUT_DATA = ("name", "source", "example", "scaling", "test", "test_examples", "fingerprint")
 
 
@@ -47,13 +49,13 @@ def read_comparison(folder: Path) -> Facts:
     cells = _read_cells(folder, _join_commands([plan.typed for plan in plans]))
     commands = [plan.command for plan in plans]
     rows = rows_of(cells, data)
-    private = [row for row in rows if row["method"] != NON_PRIVATE]
+    private = [row for row in rows if row["epsilon"] is not None]
     if private and all(row["refused"] for row in private):
         raise InvalidArgument(f"No method could be trained. {' '.join(dict.fromkeys(_refusals(rows)))}")
     progress = _progress(plans, {key_of(cell) for cell in cells})
     measure = next((name for cell in cells for name in cell.get("score", ())), "accuracy")
     seeds = {row["seeds"] for row in rows if not row["refused"]}
-    return {
+    facts = {
         "schema": SCHEMA,
         "kind": "comparison",
         "title": f"Methods compared on {data['name']}",
@@ -68,13 +70,21 @@ def read_comparison(folder: Path) -> Facts:
         "seeds": sorted(seeds),
         "seeds_in_words": describe_seeds(seeds),
         "interval_in_words": explain_intervals(seeds),
-        "baseline_in_words": next((cell["how"] for cell in cells if "how" in cell), None),
+        "baseline_in_words": _describe_baselines(cells),
         "rows": rows,
-        "words": conclusions(rows, measure, data, given, is_finished=progress["is_finished"]),
+        "words": list_notes(rows, measure, data, given),
         "methods": _methods({row["method"] for row in rows}),
         "commands": commands,
         "commands_in_words": explain_placeholders(commands),
     }
+    return {**facts, "answer": asdict(Answer.of(facts))}
+
+
+def _describe_baselines(cells: list[Facts]) -> str | None:
+    how = next((cell["how"] for cell in cells if cell.get("how")), None)
+    if how is None or not any(cell["method"] == RECIPE and cell["epsilon"] is None for cell in cells):
+        return how
+    return f"{how} {_BY_RECIPE}"
 
 
 def _release(data: Facts) -> Facts:
@@ -148,7 +158,10 @@ def _progress(plans: list[_Plan], found: set[Key]) -> Facts:
     by_row: dict[tuple[str, str, float | None], int] = defaultdict(int)
     for method, mode, epsilon, _ in missing:
         by_row[method, mode, epsilon] += 1
-    named = [_describe_missing(label_of(method, mode), at, seeds) for (method, mode, at), seeds in by_row.items()]
+    named = [
+        _describe_missing(label_of(method, mode, is_private=at is not None), at, seeds)
+        for (method, mode, at), seeds in by_row.items()
+    ]
     done = len(planned) - len(missing)
     more = f" and {len(named) - _NAMED} more rows" if len(named) > _NAMED else ""
     caveat = (
@@ -178,48 +191,38 @@ def describe_progress(facts: Facts) -> str:
     return f"UNFINISHED, {progress['done']} of {progress['cells']} cells trained"
 
 
-def columns(facts: Facts) -> list[str]:
-    """The head of the table with one line per method."""
-    scored = "accuracy" if facts["measure"] == "accuracy" else "error (rmse)"
-    targets = [f"{scored} at ε {epsilon:g}" for epsilon in _epsilons(facts)]
-    return ["method", *(targets or [scored]), "certified ε", "adjacency", "the paper's claim", "seconds"]
+def write_table(facts: Facts) -> str:
+    """Every method with its scores at all epsilons, as text of at most 80 columns: a table for each adjacency."""
+    epsilons = sorted({row["epsilon"] for row in facts["rows"] if row["epsilon"] is not None})
+    head = ("method", *(f"epsilon {epsilon:g}" for epsilon in epsilons), "seconds")
+    parts = []
+    for adjacency in dict.fromkeys(row["adjacency"] for row in facts["rows"] if row["adjacency"]):
+        groups: dict[str, dict[float, Facts]] = defaultdict(dict)
+        for row in facts["rows"]:
+            if row["adjacency"] == adjacency:
+                groups[row["label"]][row["epsilon"]] = row
+        rows = [(label, *_cells_of(found, epsilons)) for label, found in groups.items()]
+        parts.append("\n".join([f"{facts['measure'].capitalize()}, {_ADJACENCIES[adjacency]}:", *align([head, *rows])]))
+    return "\n\n".join(parts)
 
 
-def lines(facts: Facts) -> list[list[str]]:
-    """The lines of that table: every method with its scores at all epsilons."""
-    groups: dict[str, dict[float | None, Facts]] = defaultdict(dict)
-    for row in facts["rows"]:
-        groups[row["label"]][row["epsilon"]] = row
-    return [_line(label, rows, _epsilons(facts)) for label, rows in groups.items()]
+def _cells_of(rows: dict[float, Facts], epsilons: list[float]) -> list[str]:
+    seconds = f"{np.mean([row['seconds'] for row in rows.values()]):.2g}"
+    return [*("" if at not in rows else _describe_briefly(rows[at]) for at in epsilons), seconds]
 
 
-def _epsilons(facts: Facts) -> list[float]:
-    return sorted({row["epsilon"] for row in facts["rows"] if row["epsilon"] is not None})
+def _describe_briefly(row: Facts) -> str:
+    """A score with half the width of its interval.
 
-
-def _line(label: str, rows: dict[float | None, Facts], epsilons: list[float]) -> list[str]:
-    every = list(rows.values())
-    seconds = f"{np.mean([row['seconds'] for row in every]):.2g}"
-    if label == "without privacy":
-        return [label, *[every[0]["score_words"]] * max(1, len(epsilons)), "", "", "", seconds]
-    at = [rows.get(epsilon) for epsilon in epsilons]
-    scores = ["" if row is None else "does not fit" if row["refused"] else row["score_words"] for row in at]
-    known = [row for row in every if not row["refused"]]
-    if not known:
-        return [label, *scores, "", "", "", ""]
-    certified = dict.fromkeys("none" if row["certified"] is None else up(row["certified"], 3) for row in known)
-    left_out = " and ".join(known[0]["unprotected"]) if known[0]["certified"] is not None else ""
-    claims = ", ".join(near(row["claim"]["epsilon"], 3) for row in known if row["claim"])
-    status = "as published: refuted" if known[0]["is_repaired"] and not claims else known[0]["status"]
-    also = "; as published: refuted" if known[0]["is_repaired"] and claims else ""
-    return [
-        label,
-        *scores,
-        ", ".join(certified) + (f" without {left_out}" if left_out else ""),
-        known[0]["compares"],
-        f"{claims} {status}{also}".strip(),
-        seconds,
-    ]
+    >>> _describe_briefly({"measure": "accuracy", "mean": 0.8482, "interval": [0.8432, 0.8536]})
+    '84.8 ± 0.5'
+    """
+    if row["mean"] is None:
+        return "diverged"
+    scale, digits = (100, ".1f") if row["measure"] == "accuracy" else (1, ".3g")
+    ends = row["interval"]
+    half = "" if ends is None else f" ± {scale * (ends[1] - ends[0]) / 2:{digits}}"
+    return f"{scale * row['mean']:{digits}}{half}"
 
 
 def _methods(names: set[str]) -> list[Facts]:
@@ -227,35 +230,36 @@ def _methods(names: set[str]) -> list[Facts]:
     return [{name: getattr(one, name) for name in about} for one in list_methods() if one.name in names]
 
 
-def conclusions(rows: list[Facts], measure: str, data: Facts, given: Facts, *, is_finished: bool) -> list[str]:
-    """The conclusions and their limits, in sentences. `given` are the settings that the user gave."""
-    targets = sorted({row["epsilon"] for row in rows if competes(row)})
-    words = [part for epsilon in targets for part in _best(rows, epsilon, measure)] if is_finished else []
-    idle = list(dict.fromkeys(row["label"] for row in rows if row["is_idle"]))
-    if idle:
-        constant = data["constant"]
+def list_notes(rows: list[Facts], measure: str, data: Facts, given: Facts) -> list[str]:
+    """The limits of the results, in sentences. `given` are the settings that the user gave."""
+    words = []
+    constant = data["constant"]
+    if any(row["is_idle"] for row in rows):
         answer = f"{100 * constant:.1f} %" if measure == "accuracy" else f"{constant:.4g}"
-        words.append(f"No better than {_CONSTANTS[measure]} ({answer}) at some ε or at all: {', '.join(idle)}.")
-    diverged = list(dict.fromkeys(row["label"] for row in rows if row["diverged"]))
-    if diverged:
+        words.append(f"No better than {_CONSTANTS[measure]} ({answer}): {_list_at(rows, 'is_idle')}.")
+    if any(row["diverged"] for row in rows):
         words.append(
-            f"Training diverged at some ε or at all: {', '.join(diverged)}. There is no score and no mark in the "
-            "picture. A smaller --learning-rate may help."
+            f"Training diverged: {_list_at(rows, 'diverged')}. There is no score and no mark in the picture. A smaller "
+            "--learning-rate may help."
         )
     words += dict.fromkeys(_refusals(rows))
-    repaired = list(dict.fromkeys(row["method"] for row in rows if row["is_repaired"]))
-    if repaired:
-        beside = "" if any(row["mode"] == "paper" for row in rows) else " --mode both adds the published forms."
-        words.append(f"Refuted as published, and repaired to have a proof: {', '.join(repaired)}.{beside}")
-    words.append(
-        "The same ε means different things for one example added or removed and for one replaced: do not compare them."
-    )
     used = "private held-out rows, which no guarantee here covers" if data["test"] == "held out" else "test examples"
-    words.append(
-        f"{_describe_settings(given)} Seeds were fixed, so no model trained here is for release. Choosing a method by "
-        f"these scores uses the {used}."
-    )
+    words.append(f"{_describe_settings(given)} Choosing a method by these scores uses the {used}.")
     return words
+
+
+def _list_at(rows: list[Facts], fact: str) -> str:
+    """The rows of which this is true, with their epsilons.
+
+    >>> rows = [{"label": "dpsgd", "epsilon": at, "is_idle": at < 3} for at in (0.5, 1, 3)]
+    >>> _list_at(rows, "is_idle")
+    'dpsgd at ε = 0.5, 1'
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row[fact]:
+            found[row["label"]].append("" if row["epsilon"] is None else f"{row['epsilon']:g}")
+    return "; ".join(label if at == [""] else f"{label} at ε = {', '.join(at)}" for label, at in found.items())
 
 
 def _describe_settings(given: Facts) -> str:
@@ -265,7 +269,7 @@ def _describe_settings(given: Facts) -> str:
     'Every method had these settings, if it takes them: steps 20, learning rate 0.1. All others are defaults, ...'
     """
     if not given:
-        return "Every method had its default settings, except those beside its name. None was tuned."
+        return "Every method had its default settings, except those beside its name. None was tuned here."
     listed = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in given.items())
     return (
         f"Every method had these settings, if it takes them: {listed}. All others are defaults, except those beside "
@@ -275,44 +279,3 @@ def _describe_settings(given: Facts) -> str:
 
 def _refusals(rows: list[Facts]) -> list[str]:
     return [f"{row['label']} does not fit: {row['refused']}" for row in rows if row["refused"]]
-
-
-def _keeps_target(row: Facts) -> bool:
-    """Whether the certified epsilon is at most the target: that of a published form may be larger."""
-    return is_proven(row) and bool(row["certified"] <= row["epsilon"] * (1 + _ROUNDING))
-
-
-def competes(row: Facts) -> bool:
-    """Whether it keeps its target and has a score: a row that diverged has none."""
-    return row["mean"] is not None and _keeps_target(row)
-
-
-def _best(rows: list[Facts], epsilon: float, measure: str) -> list[str]:
-    """For each adjacency the best method at this epsilon, or the methods among which none is clearly best."""
-    best, parts = (max if measure == "accuracy" else min), []
-    for adjacency, words in _ADJACENCIES.items():
-        at = [row for row in rows if (row["epsilon"], row["adjacency"]) == (epsilon, adjacency)]
-        competing = [row for row in at if competes(row)]
-        if competing:
-            winner = best(competing, key=lambda row: row["mean"])
-            unscored = sum(map(_keeps_target, at)) - len(competing)
-            parts.append(f"At ε = {epsilon:g} ({words}), {_standing(winner, competing, measure, unscored)}.")
-    return parts
-
-
-def _standing(winner: Facts, rows: list[Facts], measure: str, unscored: int) -> str:
-    """How the row with the best mean compares with the others that keep this epsilon; `unscored` more have no score."""
-    label, score = winner["label"], describe_mean(winner)
-    if len(rows) == 1:
-        return f"{label} is the only method {'with a score ' if unscored else ''}proven at this ε: {score}"
-    leads = f"{label} has the {'highest accuracy' if measure == 'accuracy' else 'smallest error'}, {score}"
-    single = [row["label"] for row in rows if row["seeds"] == 1]
-    if single:
-        of_some = "" if len(single) == len(rows) else f" for {', '.join(single)}"
-        return f"one seed{of_some} cannot show which method is best: among those proven at this ε, {leads}"
-    close = [row["label"] for row in rows if row is not winner and not is_better(winner, row)]
-    if not close:
-        return f"{label} is the best of the methods proven at this ε: {score}"
-    *most, last = close
-    names = f"{', '.join(most)} and {last} are" if most else f"{last} is"
-    return f"no method proven at this ε is clearly best: {leads}, and {names} not significantly worse"

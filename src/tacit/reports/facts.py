@@ -14,24 +14,20 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
-
 import tacit
 from tacit.accounting import Adjacency, EpsilonDelta, PrivacyCurve, Sampled, ShuffledReports, curve
 from tacit.accounting.events import Event
 from tacit.errors import NotProven
 from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee, finite
-from tacit.reports.curves import FALSE_ALARMS, Spending, Tradeoff
+from tacit.reports.curves import FALSE_ALARMS, Spending
 from tacit.reports.wording import up
 
 Facts = dict[str, Any]
 
 DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 MU_REGRET = 1e-6
-# Enough to show how epsilon grows; a comparison has many rows.
-_POINTS = 4
-# The curve is drawn straight between these points: the error is smaller than the width of the line.
-_ALARMS = np.unique([*FALSE_ALARMS, *0.5 * np.linspace(0.0, 1.0, 41) ** 1.5, *np.linspace(0.5, 1.0, 11)])
+# The first step and the last: a comparison has many rows.
+_POINTS = 2
 _NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "one of which has one {unit} more than the other",
     Adjacency.REPLACE_ONE: "of the same size, which differ in one {unit}",
@@ -234,13 +230,7 @@ def details_of(guarantee: Guarantee, *, sampling: Any | None, is_held_out: bool)
     return {
         "guarantee": facts,
         "released": [weights, _SETTINGS_RELEASED],
-        "tradeoff": None if certified is None else asdict(_sparse_tradeoff(certified, guarantee.delta)),
         "not_released": [_NOT_RELEASED],
         "noise_from": release["noise_from"],
         "epsilon_over_steps": None if spent is None or sampling is None else asdict(spent),
     }
-
-
-def _sparse_tradeoff(certified: PrivacyCurve, delta: float) -> Tradeoff:
-    """The trade-off curve at few points, among them the one with equal errors, where an (ε, δ) curve has its corner."""
-    return Tradeoff.of(certified, delta, np.unique([*_ALARMS, (1 - certified.advantage()) / 2]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,14 @@ from matplotlib.figure import Figure
 from tacit._files import write_atomic
 from tacit.accounting import other_accountants
 from tacit.errors import InvalidArgument
+from tacit.reports.answer import Answer
 from tacit.reports.comparison import read_comparison
 from tacit.reports.curves import Spending, Tradeoff
 from tacit.reports.facts import Facts
 from tacit.reports.plots import draw_missed, draw_spending
-from tacit.reports.score_plots import (
-    TITLES,
-    constant_label,
-    draw_panel,
-    draw_scores,
-    draw_scores_over_steps,
-    has_baseline,
-    panels_of,
-)
+from tacit.reports.score_plots import TITLES, draw_lines, draw_scores, draw_scores_over_steps, panels_of
 from tacit.reports.scores import format_interval, format_score
-from tacit.reports.svg import as_svg, sketch_tradeoff
+from tacit.reports.svg import as_svg
 from tacit.reports.wording import down, near, percent_up, up
 
 # The width of a phone: text keeps its size there, and grows on wider pages.
@@ -68,22 +62,32 @@ def _write(folder: Path, files: dict[str, bytes], *, is_private: bool = False) -
 
 def render_run(facts: Facts) -> str:
     """The page of a run."""
-    return _render("run.html", facts, figures=_run_figures(facts))
+    return _render("run.html", facts, facts, figures=_run_figures(facts))
 
 
 def render_comparison(facts: Facts) -> str:
-    """The page of a comparison, with a figure for each adjacency."""
+    """The page of a comparison. Its source holds the facts without the guarantees of the rows, which are long."""
     figures = []
     for panel in panels_of(facts):
-        drawn = Figure(figsize=(5.2, 6.4), layout="constrained")
-        draw_panel(drawn, facts, panel)
-        title, words = f"{facts['measure'].capitalize()} by ε: {TITLES[panel]}", _panel_caption(facts, panel)
-        svg = as_svg(drawn, key=panel.replace("_", "-"), title=title, description=words)
-        figures.append({"key": panel, "svg": svg, "title": title, "words": words})
-    return _render("comparison.html", facts, figures=figures, tradeoff=_row_tradeoff)
+        title, words = f"{facts['measure'].capitalize()} over ε: {TITLES[panel]}", _describe_panel(facts, panel)
+        # The names of the best methods are at the right of the axes.
+        figures.append(_figure(panel, 3.7, title, words, partial(_draw_panel, facts=facts, panel=panel), wide=4.9))
+    brief = {**facts, "rows": [{name: row[name] for name in row if name != "details"} for row in facts["rows"]]}
+    groups: dict[str, list[Facts]] = {}
+    for row in facts["rows"]:
+        if row["details"]:
+            groups.setdefault(row["label"], []).append(row)
+    answer = Answer.of(facts)
+    claims = {one["name"]: one["status"] for one in facts["methods"]}
+    values = {"figures": figures, "answer": answer, "groups": groups, "titles": TITLES, "claims": claims}
+    return _render("comparison.html", facts, brief, **values)
 
 
-def _render(template: str, facts: Facts, **values: Any) -> str:
+def _draw_panel(axes: Axes, *, facts: Facts, panel: str) -> None:
+    draw_lines(axes, facts, panel)
+
+
+def _render(template: str, facts: Facts, embedded: Facts, **values: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tacit.reports", "pages"),
         autoescape=True,
@@ -95,7 +99,7 @@ def _render(template: str, facts: Facts, **values: Any) -> str:
     environment.filters.update(words=_as_words, setting=_format_setting, accountants=_list_accountants)
     environment.globals.update(score=format_score, ends=format_interval)
     # "</" would end the script element that holds the facts.
-    twin = json.dumps(facts, allow_nan=False).replace("</", "<\\/")
+    twin = json.dumps(embedded, allow_nan=False).replace("</", "<\\/")
     return environment.get_template(template).render(facts=facts, twin=twin, **values)
 
 
@@ -130,8 +134,10 @@ def _run_figures(facts: Facts) -> list[Facts]:
     return figures
 
 
-def _figure(key: str, height: float, title: str, words: str, draw: Callable[[Axes], object]) -> Facts:
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+def _figure(
+    key: str, height: float, title: str, words: str, draw: Callable[[Axes], object], *, wide: float = _WIDTH
+) -> Facts:
+    figure = Figure(figsize=(wide, height), layout="constrained")
     draw(figure.subplots())
     return {"key": key, "svg": as_svg(figure, key=key, title=title, description=words), "title": title, "words": words}
 
@@ -145,31 +151,11 @@ def _count_steps(facts: Facts) -> str:
     return f"{count} preparing {'release' if count == 1 else 'releases'} and {steps - count:,} steps"
 
 
-def _row_tradeoff(row: Facts, number: int) -> Facts | None:
-    """The trade-off curve of a row; None if nothing is proven, or an earlier version wrote the cell without it."""
-    if row["details"].get("tradeoff") is None:
-        return None
-    words = (
-        f"Members missed over false alarms, {_as_words(row['label'])} at ε = {row['epsilon']:g}. No attack goes below "
-        "the blue curve."
-    )
-    key = f"tradeoff-{number}"
-    svg = sketch_tradeoff(Tradeoff(**row["details"]["tradeoff"]), key=key, description=words)
-    return {"key": key, "svg": svg, "words": words}
-
-
-def _panel_caption(facts: Facts, panel: str) -> str:
+def _describe_panel(facts: Facts, panel: str) -> str:
     """A description of what the panel shows, and of nothing else."""
-    levels = ["dashed line: the baseline without privacy"] if has_baseline(facts) else []
-    levels += [f"dotted line: {constant_label(facts)}"] if facts["data"].get("constant") is not None else []
-    return " ".join(
-        [
-            f"Test {facts['measure']} over the certified ε, for {TITLES[panel]}. Bars are 95 % confidence intervals; "
-            "marks at the same ε are shifted a little, so that each is visible.",
-            *([f"{'; '.join(levels)}.".capitalize()] if levels else []),
-            "Hollow marks are methods as published. Methods without a certified ε are drawn at the right, at their "
-            "target ε. The table below has every number.",
-        ]
+    return (
+        f"Test {facts['measure']} over the certified ε, for {TITLES[panel]}. The best methods have their names beside "
+        "their lines, with bars for 95 % confidence intervals. All others are grey, and in the table."
     )
 
 

@@ -1,33 +1,35 @@
-"""Plots of scores: over the steps of a run, and over the certified epsilon of every row of a comparison.
+"""Plots of scores: over the steps of a run, and over the certified epsilon of a comparison.
 
-A comparison has a panel for each adjacency. Rows without a certified epsilon are drawn at the right, at their target.
+A comparison has a panel for each adjacency. The few best methods have colours and their names beside their lines; all
+others are grey. Forms without a certified epsilon have no place on the axis, and are in the table only.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from tacit.reports.cells import NON_PRIVATE, is_proven
+from tacit.reports.answer import Answer, competes, short_label
+from tacit.reports.cells import is_proven
 from tacit.reports.facts import Facts
 
 TITLES = {"add_remove": "one example added or removed", "replace_one": "one example replaced"}
+# Elements whose id begins with this are shown on a page only if its reader asks for them.
+OTHERS = "others"
 # Both colours and markers differ, for readers who cannot see colours, and for print in black and white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B", "#777777", "#C1272D", "#2AA7C9", "#7A5230")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
-_FAR = 100.0
-_LEAST = 0.001
-# The share of the distance to the next epsilon over which marks at one epsilon are spread.
-_SPREAD = 0.62
-# Errors whose largest exceeds the median by this factor need a logarithmic scale; accuracies never do.
-_WIDE = 6.0
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499")
+_MARKERS = ("o", "s", "^", "D")
+_GREY, _FAR, _LEAST = "#777777", 100.0, 0.001
+# A certified epsilon above this share of its target has the tick of the target.
+_NEAR = 0.9
+# The height of a name, as a share of the height of the axes.
+_LINE = 0.055
 
 
 def panels_of(facts: Facts) -> list[str]:
@@ -35,75 +37,35 @@ def panels_of(facts: Facts) -> list[str]:
     return [kind for kind in TITLES if any(row["adjacency"] == kind for row in _drawable(facts))]
 
 
-def has_baseline(facts: Facts) -> bool:
-    """Whether a line shows the baseline without privacy."""
-    return bool(_baselines(facts))
-
-
-def constant_label(facts: Facts) -> str:
-    """The name of the best constant answer."""
-    return "majority class" if facts["measure"] == "accuracy" else "constant prediction"
-
-
-def _baselines(facts: Facts) -> list[float]:
-    return [row["mean"] for row in facts["rows"] if row["method"] == NON_PRIVATE and row["mean"] is not None]
-
-
 def _drawable(facts: Facts) -> list[Facts]:
-    """The rows with a score and a guarantee."""
-    return [row for row in facts["rows"] if row["mean"] is not None and row["adjacency"] is not None]
+    """The rows with a score and a certified epsilon of a usual size."""
+    return [row for row in facts["rows"] if row["mean"] is not None and is_proven(row) and row["certified"] <= _FAR]
 
 
-@dataclass(frozen=True)
-class _Places:
-    """Positions on the logarithmic axis.
-
-    Rows without a certified epsilon, or with a very large one, are drawn at the right, at their target epsilon.
-    """
-
-    ticks: tuple[float, ...]
-    targets: tuple[float, ...]
-    methods: tuple[str, ...]
-
-    @staticmethod
-    def of(rows: Sequence[Facts]) -> _Places:
-        ticks = {float(f"{_position(row):.2g}") for row in rows if _has_place(row) and row["mode"] == "rigorous"}
-        ticks = ticks or {float(f"{_position(row):.2g}") for row in rows if _has_place(row)}
-        targets = {row["epsilon"] for row in rows if not _has_place(row)}
-        return _Places(
-            tuple(sorted(ticks)), tuple(sorted(targets)), tuple(dict.fromkeys(row["method"] for row in rows))
-        )
-
-    @property
-    def gap(self) -> float:
-        """The smallest distance between ticks."""
-        gaps = np.diff(np.log(self.ticks))
-        return float(np.min(gaps)) if gaps.size else math.log(2)
-
-    def beyond(self, rows: Sequence[Facts]) -> float:
-        """The first position of rows without a certified epsilon."""
-        certified = [_position(row) for row in rows if _has_place(row)]
-        return math.log(max([*certified, *self.ticks, 1e-9])) + 1.35 * self.gap if certified else 0.0
-
-    def place(self, row: Facts, beyond: float) -> float:
-        """The position of a row; marks at the same epsilon are shifted, each method by its own amount."""
-        count = len(self.methods)
-        aside = (self.methods.index(row["method"]) - (count - 1) / 2) / max(count, 8) * _SPREAD * self.gap
-        if _has_place(row):
-            return math.exp(math.log(_position(row)) + aside)
-        return math.exp(beyond + self.targets.index(row["epsilon"]) * self.gap + aside)
+def best_methods(facts: Facts, panel: str) -> list[str]:
+    """The labels of the few methods to name: those that the answer chooses, then those with the best scores."""
+    rows = [row for row in _drawable(facts) if row["adjacency"] == panel]
+    sign = 1 if facts["measure"] == "accuracy" else -1
+    chosen = [choice.method for choice in Answer.of(facts).choices_for(panel)]
+    means: dict[str, list[float]] = {}
+    for row in rows:
+        if competes(row) and not row["is_idle"]:
+            means.setdefault(row["label"], []).append(sign * row["mean"])
+    order = sorted(means, key=lambda label: -float(np.mean(means[label])))
+    first = [label for label in order if label.removesuffix(" (repaired)") in chosen]
+    return list(dict.fromkeys([*first, *order]))[: max(len(_COLOURS) - 1, min(len(first), len(_COLOURS)))]
 
 
 def draw_scores(facts: Facts) -> Figure:
     """Draw the scores of a comparison over the certified epsilon, all panels in a row."""
     panels = panels_of(facts)
-    figure = Figure(figsize=(max(1, len(panels)) * 6.2, 6.6), layout="constrained")
-    parts = figure.subfigures(1, max(1, len(panels)), squeeze=False, wspace=0.03)[0]
-    for part, panel in zip(parts, panels, strict=False):
-        draw_panel(part, facts, panel)
+    figure = Figure(figsize=(max(1, len(panels)) * 5.6, 4.4), layout="constrained")
+    for axes, panel in zip(figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels, strict=False):
+        draw_lines(axes, facts, panel)
+        axes.set_title(TITLES[panel], loc="left", fontsize=10)
     progress = facts["progress"]
     unfinished = "" if progress["is_finished"] else f", unfinished: {progress['done']} of {progress['cells']} cells"
-    figure.suptitle(f"{facts['title']} (δ = {facts['delta']:g}, {facts['seeds_in_words']}{unfinished})", fontsize=12)
+    figure.suptitle(f"{facts['title']} (δ = {facts['delta']:.2g}, {facts['seeds_in_words']}{unfinished})", fontsize=11)
     return figure
 
 
@@ -126,133 +88,107 @@ def draw_scores_over_steps(points: Sequence[Sequence[float]], measure: str, base
     axes.legend(loc="best", frameon=False, fontsize=9)
 
 
-def draw_panel(figure: FigureBase, facts: Facts, panel: str) -> None:
-    """Draw the scores of every row of this adjacency, with a legend below."""
-    axes = figure.subplots()
+def draw_lines(axes: Axes, facts: Facts, panel: str) -> None:
+    """Draw the scores of every method of this adjacency: the best with their names, the others grey."""
     rows = [row for row in _drawable(facts) if row["adjacency"] == panel]
-    places = _Places.of(rows)
-    beyond = places.beyond(rows)
+    best = best_methods(facts, panel)
     axes.set_xscale("log")
-    for number, method in enumerate(places.methods):
-        for mode in ("rigorous", "paper"):
-            those = [row for row in rows if (row["method"], row["mode"]) == (method, mode)]
-            for part in ([row for row in those if _has_place(row)], [row for row in those if not _has_place(row)]):
-                _draw_rows(axes, part, [places.place(row, beyond) for row in part], look(number))
-    # Horizontal lines come last: before the axis has its limits, matplotlib would include zero.
-    _mark_epsilons(axes, places, [places.place(row, beyond) for row in rows], beyond)
-    _draw_references(axes, facts)
-    _scale(axes, facts, rows)
-    axes.set_title(TITLES[panel], loc="left", fontsize=10)
-    _legend(figure, axes, rows)
+    groups: dict[str, list[Facts]] = {}
+    for row in rows:
+        groups.setdefault(row["label"], []).append(row)
+    for number, (label, those) in enumerate(groups.items()):
+        if label not in best:
+            _draw_other(axes, those, f"{OTHERS}-{number}")
+    for place, label in enumerate(best):
+        _draw_best(axes, groups[label], place, len(best))
+    _mark_epsilons(axes, rows)
+    _scale(axes, facts, [row for label in best or groups for row in groups[label]])
+    ends = [
+        (short_label(groups[label][-1]), groups[label][-1]["mean"], look(n)["color"]) for n, label in enumerate(best)
+    ]
+    _write_names(axes, [*_draw_levels(axes, Answer.of(facts)), *ends])
 
 
 def look(place: int) -> dict[str, Any]:
-    """Colour and marker of a method; colours repeat only if there are more methods than colours."""
-    around, once = divmod(place, len(_COLOURS))
-    return {"color": _COLOURS[once], "marker": _MARKERS[(once + around) % len(_MARKERS)]}
+    """Colour and marker of one of the best methods."""
+    return {"color": _COLOURS[place], "marker": _MARKERS[place]}
 
 
-def _draw_rows(axes: Axes, rows: Sequence[Facts], places: Sequence[float], look: dict[str, Any]) -> None:
-    """Marks with error bars, joined by a line; hollow and dotted for published forms."""
-    if not rows:
-        return
+def _draw_other(axes: Axes, rows: Sequence[Facts], key: str) -> None:
+    places, means = [_position(row) for row in rows], [row["mean"] for row in rows]
+    axes.plot(places, means, color=_GREY, linewidth=0.9, marker=".", alpha=0.55, gid=key, zorder=1)
+
+
+def _draw_best(axes: Axes, rows: Sequence[Facts], place: int, count: int) -> None:
+    """Marks with error bars, joined by a line; methods are moved aside a little, so that no bar hides another."""
+    aside = math.exp(0.035 * (place - (count - 1) / 2))
     means = np.array([row["mean"] for row in rows])
     ends = np.array([row["interval"] or [row["mean"]] * 2 for row in rows])
-    is_ours = rows[0]["mode"] == "rigorous"
     axes.errorbar(
-        places,
+        [aside * _position(row) for row in rows],
         means,
         yerr=np.maximum([means - ends[:, 0], ends[:, 1] - means], 0.0),
-        label=rows[0]["label"].replace("_", " "),
-        linestyle="-" if is_ours else ":",
-        linewidth=1.1 if is_ours else 0.9,
-        elinewidth=0.6,
-        capsize=1.5,
-        markersize=5.0,
-        fillstyle="full" if is_ours else "none",
-        **look,
+        label=short_label(rows[0]),
+        linewidth=1.8,
+        elinewidth=0.9,
+        capsize=2.0,
+        markersize=5.5,
+        zorder=3,
+        **look(place),
     )
 
 
-def _draw_references(axes: Axes, facts: Facts) -> None:
-    for mean in _baselines(facts):
-        axes.axhline(mean, color="#000000", linewidth=1.0, linestyle=(0, (4, 3)), label="without privacy")
-    if facts["data"].get("constant") is not None:
-        level = facts["data"]["constant"]
-        axes.axhline(level, color="#777777", linewidth=1.0, linestyle=":", label=constant_label(facts))
+def _draw_levels(axes: Axes, answer: Answer) -> list[tuple[str, float, str]]:
+    """Lines for the model without privacy and for a constant prediction; their names, heights and colours."""
+    levels = []
+    if answer.baseline is not None:
+        levels.append((answer.baseline.score, "without privacy", "#000000", (0, (4, 3))))
+    if answer.constant is not None:
+        levels.append((answer.constant, answer.constant_label.lower(), _GREY, (0, (1, 2))))
+    for score, _, colour, style in levels:
+        axes.axhline(score, color=colour, linewidth=1.1, linestyle=style, zorder=2)
+    return [(f"{name} {answer.describe_score(score)}", score, colour) for score, name, colour, _ in levels]
 
 
-def _mark_epsilons(axes: Axes, places: _Places, positions: Sequence[float], beyond: float) -> None:
-    """A tick for every certified epsilon and, in brackets, every target epsilon of rows without one."""
-    ticks, names = list(places.ticks), [_tick_label(tick) for tick in places.ticks]
-    # Published forms may cost much less; they get their own tick if it is far from the others.
-    low = max(float(f"{min(positions):.0e}"), _LEAST)
-    if ticks and low < 0.6 * ticks[0]:
-        ticks, names = [low, *ticks], [_tick_label(low), *names]
-    if places.targets:
-        ticks += [math.exp(beyond + place * places.gap) for place in range(len(places.targets))]
-        names += [f"({epsilon:g})" for epsilon in places.targets]
-        if places.ticks:
-            axes.axvline(math.exp(beyond - 0.6 * places.gap), color="#777777", linewidth=0.6)
-    axes.set_xticks(ticks, names)
+def _write_names(axes: Axes, named: Sequence[tuple[str, float, str]]) -> None:
+    """Write each name at the right of its line, moved down where two would overlap."""
+    low, high = axes.get_ylim()
+    above = math.inf
+    for name, height, colour in sorted(named, key=lambda one: -one[1]):
+        above = min((height - low) / (high - low), above - _LINE)
+        place: dict[str, Any] = {"xy": (1.01, above), "xycoords": "axes fraction", "va": "center"}
+        axes.annotate(name, color=colour, fontsize=9, annotation_clip=False, **place)
+
+
+def _mark_epsilons(axes: Axes, rows: Sequence[Facts]) -> None:
+    """A tick for every target epsilon that some method comes near; if there is none, for every certified one."""
+    ticks = sorted({row["epsilon"] for row in rows if row["certified"] > _NEAR * row["epsilon"]})
+    ticks = ticks or sorted({float(f"{_position(row):.2g}") for row in rows})
+    places = [_position(row) for row in rows]
+    axes.set_xticks(ticks, [f"≤ {tick:g}" if tick <= _LEAST else f"{tick:g}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    room = math.exp(0.25 * places.gap)
-    axes.set_xlim(min(positions) / room, max(positions) * room)
-    axes.set_xlabel("certified ε" + (f";  (target ε) if none below {_FAR:g} is certified" if places.targets else ""))
+    axes.set_xlim(min(places) / 1.25, max(places) * 1.25)
+    axes.set_xlabel("certified ε (smaller: more privacy)")
 
 
 def _scale(axes: Axes, facts: Facts, rows: Sequence[Facts]) -> None:
-    """Limits that include every mark, bar and line."""
+    """Limits that include the named methods with their bars, and both levels."""
+    answer = Answer.of(facts)
     seen = [end for row in rows for end in (row["mean"], *(row["interval"] or []))]
-    seen += _baselines(facts)
-    if facts["data"].get("constant") is not None:
-        seen.append(facts["data"]["constant"])
+    seen += [] if answer.baseline is None else [answer.baseline.score]
+    seen += [] if answer.constant is None else [answer.constant]
     low, high = float(np.min(seen)), float(np.max(seen))
-    axes.set_ylabel(f"test {facts['measure']}")
+    axes.set_ylabel("test accuracy" if facts["measure"] == "accuracy" else "test error (RMSE)")
     axes.set_axisbelow(True)
     axes.grid(color="#DDDDDD", linewidth=0.6)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
     if facts["measure"] == "accuracy":
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-    elif high > _WIDE * float(np.median(seen)):
-        # A few wide bars must not squeeze the rest into a line.
-        axes.set_yscale("symlog", linthresh=float(np.median(seen)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    room = 0.03 * (high - low) or 0.05 * abs(high) or 0.1
+    room = 0.06 * (high - low) or 0.05 * abs(high) or 0.1
     axes.set_ylim(low - room, high + room)
-
-
-def _legend(figure: FigureBase, axes: Axes, rows: Sequence[Facts]) -> None:
-    """Every method once; one entry explains all hollow marks."""
-    handles, labels = axes.get_legend_handles_labels()
-    named = dict(zip(labels, handles, strict=True))
-    ours = {row["method"] for row in rows if row["mode"] == "rigorous"}
-    published = {row["label"].replace("_", " ") for row in rows if row["mode"] == "paper" and row["method"] in ours}
-    for label in published:
-        named.pop(label, None)
-    if published:
-        (mark,) = axes.plot([], [], "o:", color="#777777", fillstyle="none", markersize=5.0, linewidth=0.9)
-        named["hollow: as published"] = mark
-    figure.legend(
-        list(named.values()),
-        list(named),
-        loc="outside lower left",
-        ncols=2,
-        frameon=False,
-        fontsize=8,
-        columnspacing=0.8,
-        handlelength=2.2,
-    )
 
 
 def _position(row: Facts) -> float:
     """Where a certified epsilon is drawn: not at zero, which a large delta may give and a logarithm cannot show."""
     return max(float(row["certified"]), _LEAST)
-
-
-def _tick_label(epsilon: float) -> str:
-    return f"≤ {epsilon:g}" if epsilon <= _LEAST else f"{epsilon:g}"
-
-
-def _has_place(row: Facts) -> bool:
-    """Whether its certified epsilon is small enough to be drawn."""
-    return is_proven(row) and bool(row["certified"] <= _FAR)

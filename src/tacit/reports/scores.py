@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import special, stats
 from torch import Tensor, nn
 
 from tacit.accounting import Event, curve, from_json
@@ -272,7 +272,8 @@ class Score:
     """The score of a model on test examples: `name` is "accuracy" or "rmse".
 
     `interval` is its 95 % confidence interval for other examples of the same kind; None if unknown. If the test
-    examples are private, `noise_std` is the standard deviation of the noise on the score, and `event` its cost.
+    examples are private, `noise_std` is the standard deviation of the noise on the score, and `event` its cost. `auc`
+    is the area under the ROC curve, for classes and public examples only.
     """
 
     name: str
@@ -280,6 +281,7 @@ class Score:
     interval: list[float] | None = None
     noise_std: float | None = None
     event: Event | None = None
+    auc: float | None = None
 
     def __str__(self) -> str:
         return describe_score(self.name, self.value)
@@ -305,7 +307,37 @@ def accuracy_of(model: nn.Module, inputs: Any, labels: Any) -> Score:
     outputs = predict_outputs(model, inputs)
     if outputs.isnan().any():
         return Score("accuracy", math.nan, None)
-    return share_of(is_right(outputs, torch.from_numpy(labels)).numpy())
+    return replace(share_of(is_right(outputs, torch.from_numpy(labels)).numpy()), auc=auc_of(outputs.numpy(), labels))
+
+
+def auc_of(outputs: Any, labels: Any) -> float | None:
+    """The area under the ROC curve of [examples, classes] outputs.
+
+    For more than two classes it is the mean over all that occur, each against the rest, by softmax probabilities. None
+    if fewer than two classes occur, or if an output is not finite.
+
+    >>> auc_of(np.array([[0.0, -1.0], [0.0, 2.0], [0.0, 1.0]]), np.array([0, 1, 0]))
+    1.0
+    """
+    if not np.isfinite(outputs).all():
+        return None
+    shares = special.softmax(outputs.astype(np.float64), axis=1)
+    # A softmax may round to 1; the difference of two outputs keeps their order.
+    shares = outputs[:, 1:] - outputs[:, :1] if outputs.shape[1] == 2 else shares
+    names = [1] if outputs.shape[1] == 2 else range(outputs.shape[1])
+    areas = [_area(share, labels == name) for name, share in zip(names, shares.T, strict=True)]
+    known = [area for area in areas if area is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _area(scores: Any, is_member: Any) -> float | None:
+    """The share of pairs of a member and another example in which the member scores higher (Mann and Whitney 1947)."""
+    members = int(is_member.sum())
+    others = len(is_member) - members
+    if not members or not others:
+        return None
+    ranks = stats.rankdata(scores)[is_member].sum()
+    return float((ranks - members * (members + 1) / 2) / (members * others))
 
 
 def is_right(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -19,19 +19,19 @@ from tacit.datasets import Data
 from tacit.errors import InvalidArgument, TacitError
 from tacit.guarantee import Guarantee, finite
 from tacit.methods.registry import find_method
-from tacit.reports.cells import key_of, read_cell
+from tacit.reports.cells import NON_PRIVATE, RECIPE, key_of, label_of, read_cell
 from tacit.reports.facts import details_of
-from tacit.reports.scores import error_of, share_of
+from tacit.reports.scores import Score, accuracy_of
 from tacit.training.fit import fit
-from tacit.workflows.baseline import baseline
+from tacit.workflows.baseline import baseline, baseline_by_recipe
 from tacit.workflows.defaults import network_for, resolve_settings
 from tacit.workflows.descent import Descent
-from tacit.workflows.linear import fit_linear, normalise_rows
+from tacit.workflows.linear import fit_linear, make_module
 from tacit.workflows.network import make_run, set_torch_seed
+from tacit.workflows.recipe import make_task, resolve_recipe
 from tacit.workflows.scoring import score
 from tacit.workflows.settings import ModeName, Settings, TrainOptions
 
-NON_PRIVATE = "non_private"
 CELLS = "cells"
 
 
@@ -46,8 +46,8 @@ class Job:
     choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        if self.method == NON_PRIVATE:
-            return "without privacy"
+        if self.epsilon is None:
+            return label_of(self.method, self.mode, is_private=False)
         return f"{self.method}{' (as published)' if self.mode == 'paper' else ''} at {self.epsilon:g}"
 
     def cells(self) -> list[dict[str, Any]]:
@@ -97,6 +97,8 @@ def run_job(job: Job, data: Data, options: TrainOptions, folder: Path) -> int:
 
 
 def _make_cells(job: Job, data: Data, options: TrainOptions) -> _Cells:
+    if job.method == RECIPE:
+        return _Recipe(data, options, job.epsilon)
     is_gradient = job.method != NON_PRIVATE and find_method(job.method).kind == "gradient"
     method, epsilon = (job.method, job.epsilon) if is_gradient else ("dpsgd", 1.0)
     settings = resolve_settings(data, replace(options, method=method, mode=job.mode, epsilon=epsilon, set=job.choices))
@@ -119,9 +121,7 @@ class _Plain:
         self._data, self._settings = data, settings
 
     def train(self, seed: int) -> dict[str, Any]:
-        found = baseline(self._data, self._settings.model, seed)
-        score = _describe_score(found["measure"], found["final"], found["interval"])
-        return {**score, "seconds": found["seconds"], "how": found["how"]}
+        return _describe_baseline(baseline(self._data, self._settings.model, seed))
 
 
 @final
@@ -148,7 +148,7 @@ class _Gradient:
         self._guarantee = self._guarantee or _describe_guarantee(run.guarantee(), run.sampling, data)
         found = score(descent.averaged_model, data)
         return {
-            **_describe_score(found.name, found.value, found.interval),
+            **_describe_score(found),
             "learning_rate": settings.learning_rate,
             "multiplier": run.multiplier,
             "seconds": seconds,
@@ -169,19 +169,50 @@ class _Linear:
         began = time.process_time()
         fitted = fit_linear(data, method=job.method, mode=job.mode, epsilon=job.epsilon, delta=self._delta, seed=seed)
         seconds, guarantee = time.process_time() - began, fitted.guarantee_
-        test, truth = normalise_rows(data.test[0]), data.test[1]
-        if data.classes is None:
-            score = error_of(fitted.predict(test).reshape(-1) - truth[:, 0], data.unit)
-        else:
-            score = share_of(fitted.predict(test) == truth)
         self._guarantee = self._guarantee or _describe_guarantee(guarantee, None, data)
-        return {**_describe_score(score.name, score.value, score.interval), "seconds": seconds, **self._guarantee}
+        return {**_describe_score(score(make_module(fitted), data)), "seconds": seconds, **self._guarantee}
 
 
-def _describe_score(measure: str, value: float, interval: list[float] | None) -> dict[str, Any]:
+@final
+class _Recipe:
+    """The automatic recipe, as `tacit train` trains it; without an epsilon, the same model without privacy."""
+
+    def __init__(self, data: Data, options: TrainOptions, epsilon: float | None) -> None:
+        settings = resolve_recipe(data, replace(options, epsilon=epsilon or 1.0), None)
+        self._task, self._is_private = make_task(data, settings, options.data_path), epsilon is not None
+        self._rows, self._test_rows = self._task.compute_features(is_shown=False)
+        self._guarantee: dict[str, Any] = {}
+
+    def train(self, seed: int) -> dict[str, Any]:
+        task = self._task
+        if not self._is_private:
+            return _describe_baseline(baseline_by_recipe(task, self._rows, self._test_rows, seed))
+        began = time.process_time()
+        begun = task.begin(self._rows, seed)
+        model = begun.finish().model
+        seconds = time.process_time() - began
+        run = begun.run
+        self._guarantee = self._guarantee or _describe_guarantee(begun.guarantee(), run.sampling, task.data)
+        test = begun.prepared.of_features(self._test_rows)
+        return {
+            **_describe_score(accuracy_of(model, test.numpy(), task.test[1])),
+            "learning_rate": task.recipe.learning_rate,
+            "multiplier": run.multiplier,
+            "seconds": seconds,
+            **self._guarantee,
+        }
+
+
+def _describe_baseline(found: dict[str, Any]) -> dict[str, Any]:
+    score = Score(found["measure"], found["final"], found["interval"], auc=found["auc"])
+    return {**_describe_score(score), "seconds": found["seconds"], "how": found["how"]}
+
+
+def _describe_score(found: Score) -> dict[str, Any]:
     """The score; None if the training diverged, for JSON has finite numbers only."""
-    is_known = interval is not None and all(map(math.isfinite, interval))
-    return {"score": {measure: finite(value)}, "interval": interval if is_known else None}
+    is_known = found.interval is not None and all(map(math.isfinite, found.interval))
+    score = {"score": {found.name: finite(found.value)}, "interval": found.interval if is_known else None}
+    return score if found.auc is None else {**score, "auc": found.auc}
 
 
 def _describe_guarantee(guarantee: Guarantee, sampling: Any | None, data: Data) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import secrets
 import shlex
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,22 +18,19 @@ from matplotlib.axes import Axes
 import tacit
 from tacit import _validate
 from tacit._files import write_atomic
-from tacit.accounting import Adjacency
-from tacit.accounting.events import Unproven
 from tacit.datasets import Data
-from tacit.errors import CannotResume, Caution, InvalidArgument
-from tacit.guarantee import Status
-from tacit.methods.choices import read_choices
+from tacit.errors import CannotResume, InvalidArgument
 from tacit.methods.registry import find_method, list_methods
 from tacit.randomness import salted_fingerprint
-from tacit.reports.cells import key_of
-from tacit.reports.comparison import columns, competes, lines
+from tacit.reports.answer import Answer
+from tacit.reports.cells import NON_PRIVATE, RECIPE, key_of
+from tacit.reports.comparison import write_table
 from tacit.reports.page import write_comparison
-from tacit.reports.wording import neighbours
-from tacit.workflows.cells import NON_PRIVATE, Job
+from tacit.reports.score_plots import draw_lines, panels_of
+from tacit.workflows.cells import Job
 from tacit.workflows.defaults import refuse_unless_fitting, resolve_settings
-from tacit.workflows.network import DOUBTFUL, describe_doubt, is_doubtful, make_mechanism
 from tacit.workflows.progress import Interrupted, show_status
+from tacit.workflows.recipe import has_recipe
 from tacit.workflows.settings import ModeName, Settings, TrainOptions, describe_data, load_data, warn_about
 from tacit.workflows.train import take_options
 from tacit.workflows.workers import count_cores, run_jobs
@@ -60,12 +56,13 @@ def compare(
     command: str | None = None,
     **options: Any,
 ) -> Comparison:
-    """Train every method that fits the data at each epsilon and seed, in parallel, beside a baseline without privacy.
+    """Train every method that fits the data at each epsilon and seed, in parallel, beside models without privacy.
 
-    `data` and `options` are those of `tacit.train`. `methods` defaults to all that fit. `mode` chooses forms with a
-    proof, as published, or both. `choices` are options of a method, as "METHOD.NAME=VALUE". Finished results are kept
-    in the folder `out`: after Ctrl-C, which raises `Interrupted`, the same call continues. Seeds are fixed, so nothing
-    that a comparison trains may be released.
+    `data` and `options` are those of `tacit.train`. `methods` defaults to all that fit and "recipe", the automatic
+    recipe of `tacit.train`, unless `model` is given. `mode` chooses forms with a proof, as published, or both.
+    `choices` are options of a method, as "METHOD.NAME=VALUE". Finished results are kept in the folder `out`: after
+    Ctrl-C, which raises `Interrupted`, the same call continues. Seeds are fixed, so nothing that a comparison trains
+    may be released.
     """
     given = take_options(options)
     epsilons = _check_epsilons([epsilon] if isinstance(epsilon, (int, float)) else epsilon)
@@ -79,8 +76,6 @@ def compare(
     again = command or _describe_call(data, epsilons, folder)
     plan.write(loaded, folder, again)
     warn_about(loaded, plan.settings)
-    for text in _list_doubts(plan):
-        warnings.warn(text, Caution, stacklevel=2)
     if not run_jobs(plan.list_jobs(), loaded, given, folder, count):
         done, total = plan.count_results(folder)
         raise Interrupted(f"Stopped. {done} of {total} results are kept in {folder}. Continue with: {again}")
@@ -109,7 +104,7 @@ class Comparison:
         return Answer.of(self.facts)
 
     def frame(self) -> pandas.DataFrame:
-        """One row per method, mode and epsilon: score, interval, certified epsilon, seconds."""
+        """One row per method, mode and epsilon: score, interval, AUC, adjacency, certified epsilon, seconds."""
         # pandas is not a dependency of tacit.
         import pandas
 
@@ -122,6 +117,8 @@ class Comparison:
                 measure: row["mean"],
                 "low": None if row["interval"] is None else row["interval"][0],
                 "high": None if row["interval"] is None else row["interval"][1],
+                "auc": row["auc"],
+                "adjacency": row["adjacency"],
                 "certified_epsilon": row["certified"],
                 "seeds": row["seeds"],
                 "seconds": row["seconds"],
@@ -131,36 +128,30 @@ class Comparison:
         ]
         return pandas.DataFrame(rows)
 
-    def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw the score of every method over its certified epsilon, into `axes` or the current ones."""
+    def plot(self, axes: Axes | None = None, *, adjacency: str | None = None) -> Axes:
+        """Draw scores over the certified epsilon into `axes` or the current ones, the best methods with their names.
+
+        Guarantees of different adjacency cannot be compared, so it draws one: "add_remove" or "replace_one", by default
+        the first of them that has scores.
+        """
         axes = pyplot.gca() if axes is None else axes
-        for method in dict.fromkeys(row["label"] for row in _list_scored(self.facts)):
-            rows = [row for row in _list_scored(self.facts) if row["label"] == method and row["certified"] is not None]
-            if rows:
-                ends = [row["interval"] or (row["mean"], row["mean"]) for row in rows]
-                errors = [
-                    [r["mean"] - e[0] for r, e in zip(rows, ends, strict=True)],
-                    [e[1] - r["mean"] for r, e in zip(rows, ends, strict=True)],
-                ]
-                places = [row["certified"] for row in rows]
-                axes.errorbar(places, [row["mean"] for row in rows], errors, marker="o", capsize=3, label=method)
-        baseline = self.answer.baseline
-        if baseline is not None:
-            axes.axhline(baseline, color="grey", linestyle="--", label="without privacy")
-        axes.set(xscale="log", xlabel="certified ε", ylabel=self.facts["measure"], title=self.facts["title"])
-        axes.legend(fontsize="small")
+        drawn = panels_of(self.facts)
+        adjacency = adjacency or next(iter(drawn), None)
+        if adjacency is None or adjacency not in drawn:
+            raise InvalidArgument(f"No method with a proof has a score for {adjacency}. There are: {', '.join(drawn)}.")
+        draw_lines(axes, self.facts, adjacency)
         return axes
 
-    def table(self) -> list[list[str]]:
-        """The column heads, then a line for every method with its scores at all epsilons, as text."""
-        return [columns(self.facts), *lines(self.facts)]
+    def table(self) -> str:
+        """All scores as text: a table for each adjacency, a line for each method, a column for each epsilon."""
+        return write_table(self.facts)
 
     def report(self) -> Path:
         """The path of the HTML page."""
         return self.page
 
     def __str__(self) -> str:
-        return str(self.answer)
+        return "\n".join(self.answer.lines(self.page))
 
 
 def read_comparison_folder(folder: str | Path) -> Comparison:
@@ -168,80 +159,6 @@ def read_comparison_folder(folder: str | Path) -> Comparison:
     with show_status("Drawing"):
         facts, written = write_comparison(Path(folder), Path(folder))
     return Comparison(Path(folder), facts, written[0], written[2])
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The method to use at one epsilon and adjacency, which are never compared with each other.
-
-    `cost` is what privacy costs against the baseline; the intervals of `ties` overlap with that of the method.
-    """
-
-    epsilon: float
-    adjacency: str
-    method: str
-    score: float
-    interval: tuple[float, float] | None
-    cost: float | None
-    ties: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a comparison says: the baseline, a constant prediction, and the method to use at each epsilon."""
-
-    measure: str
-    baseline: float | None
-    constant: float | None
-    choices: tuple[Choice, ...]
-
-    @staticmethod
-    def of(facts: dict[str, Any]) -> Answer:
-        """Read the answer off the rows of a comparison. Only forms with a proof compete."""
-        sign = 1.0 if facts["measure"] == "accuracy" else -1.0
-        plain = next((row for row in facts["rows"] if row["method"] == NON_PRIVATE and not row["refused"]), None)
-        baseline = None if plain is None else plain["mean"]
-        rows = [row for row in _list_scored(facts) if row["mode"] == "rigorous" and competes(row)]
-        choices = []
-        for epsilon, adjacency in sorted({(row["epsilon"], row["adjacency"]) for row in rows}):
-            here = [row for row in rows if (row["epsilon"], row["adjacency"]) == (epsilon, adjacency)]
-            best = max(here, key=lambda row: sign * row["mean"])
-            ties = tuple(row["label"] for row in here if row is not best and _overlap(row, best))
-            cost = None if baseline is None else sign * (baseline - best["mean"])
-            ends = None if best["interval"] is None else (best["interval"][0], best["interval"][1])
-            choices.append(Choice(epsilon, adjacency, best["label"], best["mean"], ends, cost, ties))
-        return Answer(facts["measure"], baseline, facts["data"].get("constant"), tuple(choices))
-
-    def __str__(self) -> str:
-        is_share = self.measure == "accuracy"
-        constant = "majority class" if is_share else "constant prediction"
-        lines = [f"Without privacy: {self._write(self.baseline)}; {constant}: {self._write(self.constant)}"]
-        for choice in self.choices:
-            ends = choice.interval
-            sure = "" if ends is None else f" ({self._write(ends[0])} to {self._write(ends[1])})"
-            cost = ""
-            if choice.cost is not None:
-                cost = f", {100 * choice.cost:.1f} points below" if is_share else f", {choice.cost:.4g} above"
-            ties = f"; tied: {', '.join(choice.ties)}" if choice.ties else ""
-            where = f"epsilon {choice.epsilon:g} ({neighbours(Adjacency(choice.adjacency))})"
-            lines.append(f"{where}: {choice.method}, {self._write(choice.score)}{sure}{cost}{ties}")
-        return "\n".join(lines)
-
-    def _write(self, value: float | None) -> str:
-        if value is None:
-            return "not known"
-        return f"{100 * value:.1f} %" if self.measure == "accuracy" else f"{value:.4g}"
-
-
-def _list_scored(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of private methods that have a score."""
-    return [row for row in facts["rows"] if row["method"] != NON_PRIVATE and row["mean"] is not None]
-
-
-def _overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    if one["interval"] is None or other["interval"] is None:
-        return False
-    return bool(one["interval"][0] <= other["interval"][1] and other["interval"][0] <= one["interval"][1])
 
 
 def _check_epsilons(values: Iterable[float]) -> tuple[float, ...]:
@@ -252,7 +169,7 @@ def _check_epsilons(values: Iterable[float]) -> tuple[float, ...]:
 
 
 def _check_methods(names: Sequence[str]) -> tuple[str, ...]:
-    methods = tuple(dict.fromkeys(find_method(name).name for name in names))
+    methods = tuple(dict.fromkeys(name if name == RECIPE else find_method(name).name for name in names))
     if not methods:
         raise InvalidArgument("Which methods? Give --methods dpsgd,adaclip, or leave it out for all that fit.")
     return methods
@@ -276,18 +193,24 @@ def _plan(
     settings = resolve_settings(data, replace(options, epsilon=epsilons[0]), table)
     refuse_unless_fitting(settings.model, data)
     fitting = list_fitting_methods(data, settings.model)
+    if has_recipe(data) and (options.model is None or RECIPE in (methods or ())):
+        fitting = (RECIPE, *fitting)
     unfit = [each for each in methods or () if each not in fitting]
     if unfit:
         raise InvalidArgument(
-            f"{', '.join(unfit)} is for linear models of features, and does not fit --model {settings.model} on "
+            f"{', '.join(unfit)} {_describe_fitting(unfit)}, and does not fit --model {settings.model} on "
             f"{data.name}. Methods that fit: {', '.join(fitting)}."
         )
-    by_method = _group_choices(choices, methods or fitting)
+    by_method = _group_choices(choices, tuple(name for name in methods or fitting if name != RECIPE))
     for method, texts in by_method.items():
         for mode in modes:
             # Options that a method does not take are refused now, not in every one of its results.
             resolve_settings(data, replace(options, epsilon=epsilons[0], method=method, mode=mode, set=texts))
     return ComparisonPlan(options, settings, methods or fitting, modes, epsilons, seeds, by_method)
+
+
+def _describe_fitting(unfit: list[str]) -> str:
+    return "is for classes" if unfit == [RECIPE] else "is for linear models of features"
 
 
 def _group_choices(texts: Sequence[str], methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -327,15 +250,19 @@ class ComparisonPlan:
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def list_jobs(self) -> list[Job]:
-        """Everything to train. The baseline without privacy, which takes longest on images, comes first."""
+        """Everything to train. The baselines without privacy, which take longest on images, come first."""
         seeds = tuple(range(self.seeds))
+        # A recipe has no published form. Without an epsilon it is the baseline over its features.
+        has_recipe = RECIPE in self.methods and "rigorous" in self.modes
+        recipes = [Job(RECIPE, "rigorous", at, seeds) for at in (None, *self.epsilons)] if has_recipe else []
         private = [
             Job(method, mode, epsilon, seeds, self.choices.get(method, ()))
             for method in self.methods
+            if method != RECIPE
             for mode in self.modes
             for epsilon in self.epsilons
         ]
-        return [Job(NON_PRIVATE, "rigorous", None, seeds), *private]
+        return [Job(NON_PRIVATE, "rigorous", None, seeds), *recipes, *private]
 
     def count_results(self, folder: Path) -> tuple[int, int]:
         """How many results are there, and how many there will be."""
@@ -437,38 +364,3 @@ def _refuse_another(folder: Path, before: dict[str, Any], values: dict[str, Any]
             f"{folder} holds another comparison: {', '.join(changed)} differ. Choose another --out or the same values; "
             "methods, epsilons and seeds can be added."
         )
-
-
-def _list_doubts(plan: ComparisonPlan) -> list[str]:
-    """A warning for each method that is compared as published and whose claim does not hold."""
-    if "paper" not in plan.modes:
-        return []
-    mode = "both" if len(plan.modes) > 1 else "paper"
-    found = [
-        _doubt_gradient(name, plan, mode) if _is_gradient(name) else _doubt_linear(name, mode) for name in plan.methods
-    ]
-    return [text for text in found if text is not None]
-
-
-def _is_gradient(name: str) -> bool:
-    return find_method(name).kind == "gradient"
-
-
-def _doubt_gradient(name: str, plan: ComparisonPlan, mode: str) -> str | None:
-    chosen = read_choices(name, plan.choices.get(name, ()))
-    mechanism = make_mechanism(replace(plan.settings, method=name, mode="paper", multiplier=1.0, choices=chosen))
-    method = mechanism.method
-    if not is_doubtful(method):
-        return None
-    # Whether there is a proof depends on the noise law only, not on its size or the model's.
-    is_proven = not any(isinstance(event, Unproven) for event in mechanism.noise.event(1).walk())
-    instead = "The table says what is proven." if is_proven else "Nothing is proven about these runs."
-    return describe_doubt(method.name, method.source, method.status, method.because, method.unprotected, instead, mode)
-
-
-def _doubt_linear(name: str, mode: str) -> str | None:
-    one = find_method(name)
-    if Status(one.status) not in DOUBTFUL:
-        return None
-    instead = "The table says what is proven, if anything."
-    return describe_doubt(name, one.paper, one.status, one.verdict, one.exposed, instead, mode)

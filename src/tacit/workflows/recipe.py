@@ -70,6 +70,11 @@ def _find_kind(data: Data) -> Kind:
     return "handwriting" if data.is_handwriting else "image"
 
 
+def has_recipe(data: Data) -> bool:
+    """Whether the automatic recipe can train on these data: it predicts classes, from images, tables or texts."""
+    return data.classes is not None and (not data.vocabulary or data.is_text)
+
+
 def resolve_recipe(data: Data, options: TrainOptions, table: Table | None) -> Settings:
     """The settings that the recipe chooses, from public facts alone."""
     if data.classes is None:
@@ -130,13 +135,25 @@ class RecipeTask:
         """What whoever loads the model has to know about inputs."""
         return ExampleForm(self.image_shape, self.data.numbers if self.recipe.kind == "table" else 0)
 
-    def compute_features(self) -> tuple[Any, Any]:
-        """The features of training and test examples, with a progress bar."""
+    def begin(self, rows: Any, seed: int | None) -> RecipeRun:
+        """Release what prepares the features in `rows`, which costs privacy. The run has made no step yet."""
+        return begin_by_recipe(
+            self.plan,
+            rows,
+            self.train[1],
+            features=None,
+            classes=self.data.classes or 2,
+            seed=seed,
+            shape=self.image_shape,
+        )
+
+    def compute_features(self, *, is_shown: bool = True) -> tuple[Any, Any]:
+        """The features of training and test examples, with a progress bar or without."""
         if self.features is None:
             return self.train[0], self.test[0]
         parts = self.train[0], self.test[0]
         self.features.fit(parts[0])
-        with _show_bar(sum(len(part) for part in parts)) as advance:
+        with _show_bar(sum(len(part) for part in parts), is_shown=is_shown) as advance:
             return self._transform(parts[0], advance), self._transform(parts[1], advance)
 
     def _transform(self, inputs: Any, advance: Callable[[int], None]) -> Any:
@@ -176,7 +193,10 @@ def _flatten(part: Pair) -> Pair:
 
 
 @contextmanager
-def _show_bar(total: int) -> Iterator[Callable[[int], None]]:
+def _show_bar(total: int, *, is_shown: bool) -> Iterator[Callable[[int], None]]:
+    if not is_shown:
+        yield lambda _: None
+        return
     with make_bar(open_console()) as bar:
         task = bar.add_task("Features", total=total, seen="")
         yield lambda count: bar.advance(task, count)
@@ -291,15 +311,7 @@ class RecipeTraining:
         for release in range(task.recipe.releases):
             if self.booking is not None:
                 self.booking.begin(release)
-        return begin_by_recipe(
-            task.plan,
-            rows,
-            task.train[1],
-            features=None,
-            classes=task.data.classes or 2,
-            seed=task.settings.seed,
-            shape=task.image_shape,
-        )
+        return task.begin(rows, task.settings.seed)
 
     def _make_steps(self, charged: _ChargedRun, test: torch.Tensor, callbacks: Sequence[Callback]) -> bool:
         run, steps, is_scored = self.begun.run, self.task.recipe.steps, not self.data.is_test_private

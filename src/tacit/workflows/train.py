@@ -32,7 +32,7 @@ from tacit.workflows.progress import (
     explain_interrupt,
     show_status,
 )
-from tacit.workflows.recipe import RecipeTraining
+from tacit.workflows.recipe import RecipeTraining, has_recipe
 from tacit.workflows.saved import read_settings
 from tacit.workflows.settings import Settings, TrainOptions, is_linear_method, load_data, resolve_delta, warn_about
 from tacit.workflows.text import Paragraph, join_paragraphs
@@ -145,8 +145,7 @@ def _wants_recipe(asked: str | None, options: TrainOptions, data: Data, *, is_sc
     """
     given = [option for option in options.list_given() if option in _CHOSEN_BY_RECIPE]
     if asked is None:
-        has_recipe = data.classes is not None and (not data.vocabulary or data.is_text)
-        return has_recipe and not given and is_scaled and options.epsilon is not None
+        return has_recipe(data) and not given and is_scaled and options.epsilon is not None
     if asked == "none":
         return False
     if given:

@@ -31,8 +31,9 @@ from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
 # Nasr et al. 2020 replace smaller numbers by zero.
 _LEAST = 1e-5
-# Examples that are ranked at a time: each needs some copies of the model, which should stay in the cache.
-_EXAMPLES = 8
+# Numbers that are ranked at a time, in whole examples and at least so many: each needs some copies of the model, which
+# should stay in the cache.
+_NUMBERS, _EXAMPLES = 2**16, 8
 # Many coordinates are not ranked one by one if their vector has few levels.
 _FEW_LEVELS, _MANY_COORDINATES = 33, 4096
 # Most sizes of an example are of one kind, and incrementing one counter in a row is slow: several counters take turns.
@@ -218,7 +219,7 @@ class Encode:
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         dimension, dense = int(state["dimension"]), gradients.dense()
-        pieces: Iterable[Tensor] = dense_rows(dense, _EXAMPLES)
+        pieces: Iterable[Tensor] = dense_rows(dense, max(_EXAMPLES, _NUMBERS // dimension))
         if self.buckets is not None:
             pieces = [bucket_means(torch.cat(list(pieces)), _draw_buckets(len(gradients), self.buckets), self.buckets)]
         total = reduce(operator.add, (self.encode(rows, dimension).sum(0) for rows in pieces))
@@ -253,8 +254,9 @@ def _starts(vectors: Vectors, dimension: int, numbers: int) -> NDArray[np.intp]:
 def _clamp(rows: Tensor, table: NDArray[Any], starts: NDArray[np.intp], norm: float) -> Tensor:
     """Each row, clamped to the nearest vector."""
     sizes = rows.abs()
-    if len(table) == 1 and starts.size < _FEW_LEVELS and rows.shape[1] >= _MANY_COORDINATES:
-        limits = _stepwise(sizes, table[0], starts, norm)
+    if len(table) == 1 and starts.size < _FEW_LEVELS:
+        is_long = rows.shape[1] >= _MANY_COORDINATES
+        limits = _stepwise(sizes, table[0], starts, norm) if is_long else _by_order(sizes, table[0], starts)
     else:
         order = sizes.argsort(dim=1, stable=True)
         nearest = _nearest(sizes.gather(1, order), table)
@@ -267,6 +269,20 @@ def _nearest(ascending: Tensor, table: NDArray[Any]) -> Tensor:
     vectors = torch.from_numpy(table).to(ascending)
     cosines: Tensor = ascending @ vectors.T / torch.linalg.vector_norm(vectors, dim=1)
     return cosines.argmax(dim=1)
+
+
+def _by_order(sizes: Tensor, row: NDArray[Any], starts: NDArray[np.intp]) -> Tensor:
+    """The limit of each coordinate by its rank, for one vector of few levels. Equal sizes have their lowest rank.
+
+    So at most as many coordinates as the vector has on a level and above are larger than the last one below it. Sorting
+    sizes alone is faster than sorting their places.
+    """
+    ascending = torch.from_numpy(np.sort(sizes.cpu().numpy(), axis=1)).to(sizes)
+    levels = torch.from_numpy(row).to(sizes)
+    limits = levels[0].expand_as(sizes)
+    for start in starts.tolist():
+        limits = torch.where(sizes > ascending[:, start - 1 : start], levels[start], limits)
+    return limits.clone() if not starts.size else limits
 
 
 def _stepwise(sizes: Tensor, row: NDArray[Any], starts: NDArray[np.intp], norm: float) -> Tensor:
