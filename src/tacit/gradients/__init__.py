@@ -8,7 +8,13 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument, MixesExamples
-from tacit.gradients.backends import count_examples, keep_books, loop_over_examples, vectorise_model
+from tacit.gradients.backends import (
+    count_examples,
+    differentiate_small,
+    keep_books,
+    loop_over_examples,
+    vectorise_model,
+)
 from tacit.gradients.checks import Layout, find_layout
 from tacit.gradients.contributions import LotGradients
 from tacit.gradients.losses import Loss
@@ -74,6 +80,9 @@ def per_example_gradients(
     parameters = parameters or trainable(model)
     refuse_inference_tensors(())
     try:
+        by_hand = None if layout is None else differentiate_small(model, loss, inputs, targets, parameters, layout)
+        if by_hand is not None and backend == "auto":
+            return by_hand
         return _choose_backend(model, loss, inputs, targets, parameters, backend, layout)
     except RuntimeError as error:
         refuse_inference(error)

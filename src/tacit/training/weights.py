@@ -236,8 +236,8 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 weights.refuse_foreign(parameter, gradient)
     if used is None:
         return
-    # The first of the arguments is the optimizer itself.
-    if any(each is not None for each in (*args[1:], kwargs.get("closure"))):
+    # The first of the arguments is the optimizer itself; lists, as a generator would take longer.
+    if [each for each in args[1:] if each is not None] or kwargs.get("closure") is not None:
         raise OutOfOrder(_CLOSURE)
     used.step()
 
