@@ -31,6 +31,8 @@ _LARGER = 1.5
 _SHORT = 64
 # With fewer numbers in a tensor, calls take longer than arithmetic.
 _FEW, _IN_NUMPY = 100_000, (torch.float32, torch.float64)
+# The least normal number of a type: asking torch takes as long as a small sum.
+_TINY = {kind: torch.finfo(kind).tiny for kind in (torch.float16, torch.bfloat16, *_IN_NUMPY)}
 # Scaled norms that need the parts one by one form them for this many examples at a time.
 _FORMED = 32
 # Terms that cancel leave rounding errors as large as theirs, in the sum and in the norm. So no norm is taken below this
@@ -78,7 +80,10 @@ class DenseContribution(Contribution):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         flat = _flatten(self.values)
-        return (weights.to(flat.dtype) @ flat).view(self.values.shape[1:])
+        by = weights if weights.dtype is flat.dtype else weights.to(flat.dtype)
+        if _is_small(flat) and _is_small(by):
+            return torch.from_numpy(by.numpy() @ flat.numpy()).view(self.values.shape[1:])
+        return (by @ flat).view(self.values.shape[1:])
 
     def dense(self) -> Tensor:
         return self.values
@@ -106,7 +111,11 @@ class OuterProduct(Contribution):
         return _multiply_through(self.grads, vector, self.inputs).sum(1)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        return (self.grads.T * weights.to(self.grads.dtype)) @ self.inputs
+        grads, inputs = self.grads, self.inputs
+        by = weights if weights.dtype is grads.dtype else weights.to(grads.dtype)
+        if _is_small(grads) and _is_small(inputs) and _is_small(by):
+            return torch.from_numpy((grads.numpy().T * by.numpy()) @ inputs.numpy())
+        return (grads.T * by) @ inputs
 
     def dense(self) -> Tensor:
         return self.grads[:, :, None] * self.inputs[:, None, :]
@@ -233,11 +242,13 @@ def square_rows(rows: Tensor) -> Tensor:
     """The squared norm of each row. Short rows are summed by a product with ones, twice as fast as torch's norm."""
     if rows.shape[1] > _SHORT:
         return take_norms(rows).square_()
-    ones = _make_ones(rows.shape[1], rows.dtype, rows.device)
-    if not _is_small(rows):
-        return rows.square() @ ones
-    numbers = rows.numpy()
-    return torch.from_numpy(np.asarray((numbers * numbers) @ ones.numpy()))
+    if _is_small(rows):
+        numbers = rows.numpy()
+        if numbers.flags.forc:
+            return torch.from_numpy((numbers * numbers) @ _make_ones(rows.shape[1], rows.dtype, rows.device).numpy())
+        # Rows that are parts of longer ones, as after a concatenation, are not copied.
+        return torch.from_numpy(np.einsum("ij,ij->i", numbers, numbers))
+    return rows.square() @ _make_ones(rows.shape[1], rows.dtype, rows.device)
 
 
 def _is_small(values: Tensor) -> bool:
@@ -260,7 +271,7 @@ def square_norms(values: Tensor, known: dict[int, Tensor]) -> Tensor:
     found = known.get(id(values))
     if found is None:
         rows = _flatten(values)
-        found = square_rows(rows).clamp_min_(rows.shape[1] * torch.finfo(rows.dtype).tiny)
+        found = square_rows(rows).clamp_min_(rows.shape[1] * _TINY[rows.dtype])
         known[id(values)] = found
     return found
 
@@ -342,7 +353,7 @@ class LotGradients:
         if self._norms is None:
             squares = list(self._by_parameter().values())
             if squares and all(map(_is_small, squares)):
-                self._norms = torch.from_numpy(np.sqrt(sum([square.numpy() for square in squares])))
+                self._norms = torch.from_numpy(np.sqrt(reduce(np.add, [each.numpy() for each in squares])))
             else:
                 self._norms = reduce(torch.add, squares).sqrt() if squares else self.losses.new_zeros(len(self))
         return self._norms
@@ -400,7 +411,7 @@ class LotGradients:
         norms = self.norms()
         is_finite = math.isfinite(np.add.reduce(norms.numpy()) if _is_small(norms) else norms.sum().item())
         result: Tensors = {}
-        with leave_autocast(self.losses.device.type):
+        with leave_autocast(self.losses.device.type), _NOTHING if is_finite else np.errstate(all="ignore"):
             for name, parameter in self.parameters.items():
                 use = self.contributions.get(name)
                 if use is None or not norms.shape[0]:
