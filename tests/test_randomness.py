@@ -4,6 +4,7 @@ import copy
 import math
 import os
 import pickle
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from tacit.randomness import Purpose, SecureSource, SeededSource, Stream, source_for
+from tacit.randomness import Purpose, SecureSource, SeededSource, Stream, _count_heads, source_for
 
 FALSE_ALARM = 1e-6
 SIZE = 1_000_000
@@ -166,7 +167,57 @@ def test_coins_come_up_at_the_rate(rate):
 
 
 def test_a_rate_below_what_coins_resolve_errs_on_the_private_side():
-    assert len(SeededSource(0).stream(Purpose.LOT, 0).coins(SIZE, 2.0**-33)) == 0
+    assert len(SeededSource(0).stream(Purpose.LOT, 0).coins(SIZE, 2.0**-65)) == 0
+
+
+@pytest.mark.parametrize(("n", "rate"), [(1, 0.01), (7, 0.015), (1000, 0.01), (10**8, 2.56e-6), (10**6, 1 / 65)])
+def test_the_number_of_heads_is_binomial(n, rate):
+    heads = int(rate * 2**64)
+    least, totals = _count_heads(n, heads)
+    found = np.array([total / totals[-1] for total in totals])
+    expected = stats.binom(n, heads / 2**64).cdf(least + np.arange(len(totals)))
+    assert np.abs(found - expected).max() < 1e-9
+
+
+def test_the_weights_of_few_coins_are_exact_fractions():
+    heads = 2**58
+    least, totals = _count_heads(5, heads)
+    exact = [math.comb(5, k) * heads**k * (2**64 - heads) ** (5 - k) for k in range(6)]
+    running = [sum(exact[: k + 1]) for k in range(6)]
+    assert least == 0
+    assert all(
+        abs(one * running[-1] - other * totals[-1]) < running[-1] * totals[-1] >> 240
+        for one, other in zip(totals, running, strict=True)
+    )
+
+
+def test_every_set_of_distinct_indices_is_equally_likely():
+    stream = SeededSource(0).stream(Purpose.LOT, 0)
+    counts = Counter(tuple(stream._choose(6, 3)) for _ in range(20_000))
+    assert len(counts) == math.comb(6, 3)
+    assert stats.chisquare(list(counts.values())).pvalue > FALSE_ALARM
+
+
+def test_at_low_rates_every_index_comes_equally_often():
+    lots = [SeededSource(0).stream(Purpose.LOT, step).coins(50, 0.01) for step in range(20_000)]
+    counts = np.bincount(np.concatenate(lots), minlength=50)
+    chi = ((counts - 200) ** 2 / (200 * 0.99)).sum()
+    assert FALSE_ALARM / 2 < stats.chi2(50).cdf(chi) < 1 - FALSE_ALARM / 2
+
+
+def test_at_low_rates_two_coins_agree_as_often_as_chance_has_it():
+    lots = [SeededSource(1).stream(Purpose.LOT, step).coins(2, 1 / 65) for step in range(60_000)]
+    both = sum(len(lot) == 2 for lot in lots)
+    assert stats.binomtest(both, len(lots), 65**-2).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize(("n", "rate"), [(10**8, 2.56e-6), (3000, 0.0156), (1, 0.015), (0, 0.01)])
+def test_a_lot_holds_distinct_indices_in_order(n, rate):
+    for step in range(50):
+        lot = SeededSource(0).stream(Purpose.LOT, step).coins(n, rate)
+        assert lot.dtype == np.int64
+        assert (np.diff(lot) > 0).all()
+        assert not len(lot) or (lot[0] >= 0 and lot[-1] < n)
 
 
 def test_a_seed_makes_a_source_that_says_so():

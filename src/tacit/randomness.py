@@ -16,11 +16,12 @@ import itertools
 import math
 import os
 import secrets
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Any, NoReturn, Protocol, final
 
@@ -33,8 +34,12 @@ from tacit.errors import InvalidArgument, OutOfOrder
 
 Indices = NDArray[np.int64]
 
+# How lots are drawn from a stream. A seeded run that was saved with another number cannot repeat its lost steps.
+DRAWING = 2
 # Draws up to this size come from a stock.
 _FEW = 4096
+# Below this rate, coins are not tossed one by one.
+_LOW = 1 / 64
 # Pairs of normal numbers per piece: the scratch space stays in the processor's cache.
 _PAIRS = 24_576
 # Bytes in a line of the processor's cache.
@@ -181,15 +186,50 @@ class Stream:
             self._keystream.update_into(_ZEROS[: len(piece)], piece)
 
     def coins(self, n: int, rate: float) -> Indices:
-        """The indices below `n` whose own coin shows heads, each with probability `rate`.
+        """The indices below `n` whose own coin shows heads, each with probability `rate`, in ascending order.
 
-        The probability is `rate` rounded down to a multiple of 2^-32, which cannot harm privacy.
+        The probability is `rate` rounded down to a multiple of 2^-32, or of 2^-64 for rates below 1/64, which cannot
+        harm privacy. Below 1/64, a binomial number of heads is drawn, then that many distinct indices: in time
+        proportional to the heads, and within 2^-150 of the law of independent coins (docs/explanations/security.md).
         """
         if rate >= 1:
             return np.arange(n, dtype=np.int64)
+        if rate < _LOW:
+            heads = int(rate * 2**64)
+            if not n or not heads:
+                return np.empty(0, dtype=np.int64)
+            least, totals = _count_heads(n, heads)
+            return self._choose(n, least + bisect_right(totals, self._draw_below(totals[-1])))
         bits = np.empty(n, dtype=np.uint32)
         self.fill(bits)
         return np.flatnonzero(bits < np.uint32(math.floor(rate * 2**32)))
+
+    def _draw_below(self, bound: int) -> int:
+        """A whole number below `bound`, each with the same probability."""
+        count = bound.bit_length()
+        bits = np.empty((count + 7) // 8, dtype=np.uint8)
+        while True:
+            self.fill(bits)
+            value = int.from_bytes(bits.tobytes(), "big") >> (8 * len(bits) - count)
+            if value < bound:
+                return value
+
+    def _choose(self, n: int, count: int) -> Indices:
+        """`count` distinct indices below `n` in ascending order, each such set with the same probability.
+
+        These are the first distinct ones among independent draws: never more draws are added than are missing.
+        """
+        width, found = (n - 1).bit_length(), np.empty(0, dtype=np.int64)
+        while missing := count - len(found):
+            # Some more than are missing on average, because draws of n or more are left out.
+            words = np.empty((missing << width) // n + missing // 8 + 8, dtype=np.uint64)
+            self.fill(words)
+            words &= np.uint64((1 << width) - 1)
+            found = np.sort(np.concatenate([found, words[words < n][:missing].view(np.int64)]))
+            is_new = found[1:] != found[:-1]
+            if not is_new.all():
+                found = np.append(found[:1], found[1:][is_new])
+        return found
 
     def normal(self, size: int, *, wide: bool = False, scale: float = 1.0) -> NDArray[Any]:
         """`size` independent normal numbers of standard deviation `scale`, in single or, if `wide`, double precision.
@@ -217,6 +257,26 @@ class Stream:
         with _borrow_scratch(real) as scratch:
             for start in range(0, size, 2 * _PAIRS):
                 yield scratch.box_muller(self, min(size - start, 2 * _PAIRS), scale)
+
+
+@lru_cache(maxsize=16)
+def _count_heads(n: int, heads: int) -> tuple[int, list[int]]:
+    """How often each number of heads comes among `n` coins, each with probability heads / 2^64.
+
+    Returns the least number, and running totals of the weights from it on, in units of 2^-256 of the most likely one.
+    Numbers whose weight rounds to zero, 18 standard deviations away, are left out.
+    """
+    tails, middle = 2**64 - heads, (n + 1) * heads >> 64
+    below, above = [2**256], [2**256]
+    for k in range(middle, 0, -1):
+        below.append(below[-1] * k * tails // ((n - k + 1) * heads))
+        if not below[-1]:
+            break
+    for k in range(middle, n):
+        above.append(above[-1] * (n - k) * heads // ((k + 1) * tails))
+        if not above[-1]:
+            break
+    return middle - len(below) + 1, list(itertools.accumulate([*reversed(below), *above[1:]]))
 
 
 class _Pool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -106,10 +105,10 @@ class BoundedSum:
         kinds = self.released_as
         return values if kinds is None else {name: value.to(kinds[name]) for name, value in values.items()}
 
-    @cached_property
+    @property
     def dimension(self) -> int:
         """How many numbers will be released."""
-        return sum(value.numel() for value in self.values.values())
+        return sum([value.numel() for value in self.values.values()])
 
     def __repr__(self) -> str:
         return f"BoundedSum({self.dimension} numbers, sensitivity={self.sensitivity:g})"

@@ -121,6 +121,16 @@ def test_a_seeded_run_that_was_killed_goes_on_bit_for_bit(tmp_path, saved, steps
     assert torch.equal(Training.resumed(tmp_path).go(), Training().go())
 
 
+def test_a_seeded_run_of_a_version_that_drew_other_lots_is_charged_for_lost_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr("tacit.training.run.DRAWING", 1)
+    first = Training()
+    first.go(2)
+    first.save(tmp_path)
+    first.go(5)
+    monkeypatch.undo()
+    assert Training.resumed(tmp_path).run._lost == {2: 1, 3: 1, 4: 1}
+
+
 @pytest.mark.slow
 def test_the_plan_comes_back_as_it_was(tmp_path):
     schedule = tacit.Schedule(multiplier=lambda step: 1 + step // 6, lot_size=[1.0] * STEPS)

@@ -24,10 +24,15 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, Tensor]
 
+_NOTHING = nullcontext()
 # Explicit gradients are kept if they are no larger than this many times the tensors they are made of.
 _LARGER = 1.5
 # Rows no longer than this count as short.
 _SHORT = 64
+# With fewer numbers in a tensor, calls take longer than arithmetic.
+_FEW, _IN_NUMPY = 100_000, (torch.float32, torch.float64)
+# The least normal number of a type: asking torch takes as long as a small sum.
+_TINY = {kind: torch.finfo(kind).tiny for kind in (torch.float16, torch.bfloat16, *_IN_NUMPY)}
 # Scaled norms that need the parts one by one form them for this many examples at a time.
 _FORMED = 32
 # Terms that cancel leave rounding errors as large as theirs, in the sum and in the norm. So no norm is taken below this
@@ -75,7 +80,10 @@ class DenseContribution(Contribution):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         flat = _flatten(self.values)
-        return (weights.to(flat.dtype) @ flat).view(self.values.shape[1:])
+        by = weights if weights.dtype is flat.dtype else weights.to(flat.dtype)
+        if _is_small(flat) and _is_small(by):
+            return torch.from_numpy(by.numpy() @ flat.numpy()).view(self.values.shape[1:])
+        return (by @ flat).view(self.values.shape[1:])
 
     def dense(self) -> Tensor:
         return self.values
@@ -103,7 +111,11 @@ class OuterProduct(Contribution):
         return _multiply_through(self.grads, vector, self.inputs).sum(1)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        return (self.grads.T * weights.to(self.grads.dtype)) @ self.inputs
+        grads, inputs = self.grads, self.inputs
+        by = weights if weights.dtype is grads.dtype else weights.to(grads.dtype)
+        if _is_small(grads) and _is_small(inputs) and _is_small(by):
+            return torch.from_numpy((grads.numpy().T * by.numpy()) @ inputs.numpy())
+        return (grads.T * by) @ inputs
 
     def dense(self) -> Tensor:
         return self.grads[:, :, None] * self.inputs[:, None, :]
@@ -230,7 +242,18 @@ def square_rows(rows: Tensor) -> Tensor:
     """The squared norm of each row. Short rows are summed by a product with ones, twice as fast as torch's norm."""
     if rows.shape[1] > _SHORT:
         return take_norms(rows).square_()
+    if _is_small(rows):
+        numbers = rows.numpy()
+        if numbers.flags.forc:
+            return torch.from_numpy((numbers * numbers) @ _make_ones(rows.shape[1], rows.dtype, rows.device).numpy())
+        # Rows that are parts of longer ones, as after a concatenation, are not copied.
+        return torch.from_numpy(np.einsum("ij,ij->i", numbers, numbers))
     return rows.square() @ _make_ones(rows.shape[1], rows.dtype, rows.device)
+
+
+def _is_small(values: Tensor) -> bool:
+    """Whether numpy computes faster: its calls cost half of torch's, which uses several threads."""
+    return values.is_cpu and values.numel() <= _FEW and values.dtype in _IN_NUMPY and not values.requires_grad
 
 
 @lru_cache(maxsize=64)
@@ -248,7 +271,7 @@ def square_norms(values: Tensor, known: dict[int, Tensor]) -> Tensor:
     found = known.get(id(values))
     if found is None:
         rows = _flatten(values)
-        found = square_rows(rows).clamp_min_(rows.shape[1] * torch.finfo(rows.dtype).tiny)
+        found = square_rows(rows).clamp_min_(rows.shape[1] * _TINY[rows.dtype])
         known[id(values)] = found
     return found
 
@@ -328,15 +351,18 @@ class LotGradients:
     def norms(self) -> Tensor:
         """[B]: each example's gradient norm over all trainable parameters; NaN or infinite if it is not finite."""
         if self._norms is None:
-            squares = self._by_parameter().values()
-            self._norms = reduce(torch.add, squares).sqrt() if squares else self.losses.new_zeros(len(self))
+            squares = list(self._by_parameter().values())
+            if squares and all(map(_is_small, squares)):
+                self._norms = torch.from_numpy(np.sqrt(reduce(np.add, [each.numpy() for each in squares])))
+            else:
+                self._norms = reduce(torch.add, squares).sqrt() if squares else self.losses.new_zeros(len(self))
         return self._norms
 
     def _by_parameter(self) -> Tensors:
         """By parameter, the squared norms. A weight and its bias share an output gradient, and its norms."""
         if self._squares is None:
             known: dict[int, Tensor] = {}
-            with leave_autocast(self.losses.device.type):
+            with leave_autocast(self.losses.device.type), np.errstate(all="ignore"):
                 self._squares = {name: each.squared_norms(known) for name, each in self.contributions.items()}
         return self._squares
 
@@ -369,11 +395,13 @@ class LotGradients:
             return self.weighted_sum_by_layer(dict.fromkeys(self.parameters, weights))
         layers, lengths, sums = self.layers, self.norms().numpy(), Tensors()
         by = weights.numpy().astype(layers[0].grads.dtype, copy=False)
-        with np.errstate(all="ignore"):
-            # A dot product is numpy's fastest sum, and finite only if all norms are.
-            if not math.isfinite(np.dot(lengths, lengths)):
-                rows = (by == 0) & ~np.isfinite(lengths)
-                layers = tuple(layer.without(rows) for layer in layers)
+        # Their sum is finite only if all norms are.
+        is_finite = math.isfinite(np.add.reduce(lengths))
+        if not is_finite:
+            rows = (by == 0) & ~np.isfinite(lengths)
+            layers = tuple(layer.without(rows) for layer in layers)
+        # Telling numpy not to warn takes as long as a small sum.
+        with _NOTHING if is_finite else np.errstate(all="ignore"):
             for layer in layers:
                 sums |= layer.weighted_sum(by)
         return {name: sums[name] if name in sums else torch.zeros_like(p) for name, p in self.parameters.items()}
@@ -381,9 +409,9 @@ class LotGradients:
     def weighted_sum_by_layer(self, weights: Tensors) -> Tensors:
         """The same with weights for each parameter by itself."""
         norms = self.norms()
-        is_finite = math.isfinite(norms.sum().item())
+        is_finite = math.isfinite(np.add.reduce(norms.numpy()) if _is_small(norms) else norms.sum().item())
         result: Tensors = {}
-        with leave_autocast(self.losses.device.type):
+        with leave_autocast(self.losses.device.type), _NOTHING if is_finite else np.errstate(all="ignore"):
             for name, parameter in self.parameters.items():
                 use = self.contributions.get(name)
                 if use is None or not norms.shape[0]:

@@ -173,7 +173,7 @@ def _differentiate_scores(loss: Loss, outputs: Any, targets: Any, size: int) -> 
     if not is_cross_entropy(loss, targets, size) or torch.is_autocast_enabled("cpu"):
         return None
     with np.errstate(all="ignore"):
-        found = differentiate_cross_entropy(outputs.detach().numpy(), targets.numpy())
+        found = differentiate_cross_entropy(np.array(outputs.detach().numpy().T, order="C"), targets.numpy())
     return None if found is None else (torch.from_numpy(found[0]), torch.from_numpy(np.ascontiguousarray(found[1])))
 
 
@@ -193,18 +193,19 @@ def is_cross_entropy(loss: Loss, targets: Any, size: int) -> bool:
     return loss.weight is None and loss.label_smoothing == 0 and loss.ignore_index < 0
 
 
-def differentiate_cross_entropy(scores: Reals, classes: NDArray[np.int64]) -> tuple[Reals, Reals] | None:
-    """The losses and their gradients with respect to the scores; None if a class is out of range."""
-    size, count = scores.shape
+def differentiate_cross_entropy(rows: Reals, classes: NDArray[np.int64]) -> tuple[Reals, Reals] | None:
+    """The losses and their gradients with respect to the scores; None if a class is out of range.
+
+    There are few classes and many examples, so a row of the scores is a class here. They are overwritten.
+    """
+    count, size = rows.shape
     # Negative numbers are huge without their sign.
     if np.maximum.reduce(classes.view(np.uint64)) >= count:
         return None
-    # There are few classes and many examples, so a row is a class here.
-    rows = np.array(scores.T, order="C")
     rows -= np.maximum.reduce(rows, axis=0)
     flat, places = rows.reshape(-1), classes * size
     places += _count_to(size)
-    wanted = flat[places]
+    wanted = flat.take(places)
     np.exp(rows, out=rows)
     totals = np.add.reduce(rows, axis=0)
     rows /= totals

@@ -40,7 +40,8 @@ _ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Reals], Reals], Callable[[Re
 _Affine = tuple[Tensor, Tensor | None]
 
 
-@dataclass(frozen=True, eq=False)
+# Not frozen, as making a frozen one takes as long as a small sum.
+@dataclass(eq=False, slots=True)
 class LinearLayer:
     """A Linear of a small perceptron, in numpy: the names of its trained parameters, its inputs [B, d] and the
     gradients of its outputs, a column per example [p, B]."""
@@ -152,11 +153,12 @@ def differentiate_perceptron(
                 if bias is not None:
                     x += bias.detach().numpy()
                 back.append((given, matrix))
-        found = _differentiate(loss, x, targets, examined)
+        # The scores are overwritten, but the slope of an activation is taken from its output.
+        found = _differentiate(loss, x if affine[-1] is not None else x.copy(), targets, examined)
         if found is None:
             return None
         losses, grad = found
-        count = sum(linear is not None for linear in affine)
+        count = len(affine) - affine.count(None)
         for linear, (known, pull) in zip(reversed(affine), reversed(back), strict=True):
             if linear is None:
                 grad = grad * pull(known)
@@ -174,10 +176,13 @@ def differentiate_perceptron(
 
 
 def _differentiate(loss: Loss, scores: Reals, targets: Any, examined: OperationLog) -> tuple[Tensor, Reals] | None:
-    """The losses and their gradients with respect to the scores; None where torch has to find them or to refuse."""
+    """The losses and their gradients with respect to the scores; None where torch has to find them or to refuse.
+
+    The scores may be overwritten.
+    """
     size = len(scores)
     if is_cross_entropy(loss, targets, size):
-        by_hand = differentiate_cross_entropy(scores, targets.numpy())
+        by_hand = differentiate_cross_entropy(np.ascontiguousarray(scores.T), targets.numpy())
         return None if by_hand is None else (torch.from_numpy(by_hand[0]), by_hand[1])
     # A copy, as a loss may overwrite what it is given.
     outputs = torch.from_numpy(scores).requires_grad_().clone(memory_format=torch.contiguous_format)
@@ -188,13 +193,16 @@ def _differentiate(loss: Loss, scores: Reals, targets: Any, examined: OperationL
 
 def _list_affine(chain: list[nn.Module], inputs: Tensor) -> list[_Affine | None] | None:
     """The parameters of each layer, if all are small, on a CPU, of one precision and used once; otherwise None."""
-    dtype, size = inputs.dtype, inputs.shape[0]
-    if dtype not in (torch.float32, torch.float64) or inputs.dim() != 2 or not inputs.is_cpu or inputs.requires_grad:
+    dtype, shape = inputs.dtype, inputs.shape
+    if (dtype is not torch.float32 and dtype is not torch.float64) or len(shape) != 2 or not inputs.is_cpu:
         return None
-    if not 0 < inputs.numel() <= _FEW or torch.is_autocast_enabled("cpu"):
+    size = shape[0]
+    if not 0 < size * shape[1] <= _FEW or inputs.requires_grad:
+        return None
+    if not torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
         return None
     found: list[_Affine | None] = []
-    known, uses = set[int](), 0
+    used: list[int] = []
     for layer in chain:
         if type(layer) is not nn.Linear:
             found.append(None)
@@ -202,12 +210,14 @@ def _list_affine(chain: list[nn.Module], inputs: Tensor) -> list[_Affine | None]
         # Looked up directly: asking the module takes as long as a small sum.
         held = layer._parameters
         weight, bias = held.get("weight"), held.get("bias")
-        if weight is None or "bias" not in held or weight.dtype != dtype or not weight.is_cpu:
+        if weight is None or "bias" not in held or weight.dtype is not dtype or not weight.is_cpu:
             return None
-        if weight.shape[0] * size > _FEW:
+        if weight.shape[0] * size > _FEW or weight._backward_hooks:
             return None
+        used.append(id(weight))
+        if bias is not None:
+            if bias._backward_hooks:
+                return None
+            used.append(id(bias))
         found.append((weight, bias))
-        ids = {id(weight)} if bias is None else {id(weight), id(bias)}
-        known |= ids
-        uses += len(ids)
-    return found if uses and len(known) == uses else None
+    return found if used and len(set(used)) == len(used) else None

@@ -35,7 +35,7 @@ from tacit.gradients.models import restore_buffers
 from tacit.gradients.trace import Unclear
 from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
 from tacit.ledger import Ledger
-from tacit.randomness import CurrentStep, Indices, Purpose, SeededSource, refuse_forked, source_for
+from tacit.randomness import DRAWING, CurrentStep, Indices, Purpose, SeededSource, refuse_forked, source_for
 from tacit.stages.mechanism import Mechanism, MechanismState, with_lot_size
 from tacit.training.charging import Debt, find_booking, refuse_unless_reserved, reserve_run
 from tacit.training.distributed import Peers
@@ -431,6 +431,7 @@ class PrivateRun:
             "ledger": self.booking and self.booking.saved(),
             "micro_batch": self._micro_batch,
             "seed": seed,
+            "lots": DRAWING,
             # Only a seeded run continues exactly, dropout included.
             "torch_random": None if seed is None else torch.get_rng_state(),
             "bound_state": dict(self._state.bound),
@@ -470,9 +471,10 @@ class PrivateRun:
     ) -> Self:
         """Resume a saved run; model, optimizer and scheduler get their saved states.
 
-        A seeded run continues bit for bit on a CPU, if the model draws random numbers from torch's global generator
-        only, and transforms from torch's, numpy's or Python's. Otherwise lots and noise are fresh, and steps that were
-        begun after the save are charged again; with a budget, the run then makes as many steps less at its end.
+        A seeded run continues bit for bit on a CPU with the version that saved it, if the model draws random numbers
+        from torch's global generator only, and transforms from torch's, numpy's or Python's. Otherwise lots and noise
+        are fresh, and steps that were begun after the save are charged again; with a budget, the run then makes as many
+        steps less at its end.
         `nothing_left=True` declares that nobody saw or stored any number of those steps (weights, losses, accuracies):
         then they released nothing and cost nothing. `stages` names your own classes. `ledger` says where the ledger is
         if it has moved. If another process still continues the run, the one that steps first goes on and the other one
@@ -485,7 +487,9 @@ class PrivateRun:
             load_part(name, part, tree[name])
         events = [event for event, times in tree["events"] for _ in range(times)]
         notes = notes_in(folder)
-        lost = Counter[int]() if tree["seed"] is not None else lost_steps(folder, len(events), Counter(tree["lost"]))
+        # A seeded run repeats its lost steps, unless the version that saved it drew lots in another way.
+        is_repeated = tree["seed"] is not None and tree.get("lots") == DRAWING
+        lost = Counter[int]() if is_repeated else lost_steps(folder, len(events), Counter(tree["lost"]))
         forgiven = lost.total() if nothing_left else 0
         charged = Counter(tree["lost"]) + (Counter[int]() if nothing_left else lost)
         plan: Plan = tree["plan"]

@@ -226,18 +226,25 @@ def _release(handles: list[Any], keys: list[int], known: weakref.ref[Weights]) -
 
 def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     used: Weights | None = None
+    last: weakref.ref[Weights] | None = None
+    weights: Weights | None = None
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             known = _GUARDED.get(id(parameter))
-            if known is None or (weights := known()) is None or not weights.is_active:
+            if known is None:
+                continue
+            if known is not last:
+                # Mostly one run has them all.
+                last, weights = known, known()
+            if weights is None or not weights.is_active:
                 continue
             gradient, used = parameter.grad, weights
             if gradient is not None:
                 weights.refuse_foreign(parameter, gradient)
     if used is None:
         return
-    # The first of the arguments is the optimizer itself.
-    if any(each is not None for each in (*args[1:], kwargs.get("closure"))):
+    # The first of the arguments is the optimizer itself; lists, as a generator would take longer.
+    if [each for each in args[1:] if each is not None] or kwargs.get("closure") is not None:
         raise OutOfOrder(_CLOSURE)
     used.step()
 

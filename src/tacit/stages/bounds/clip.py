@@ -162,7 +162,7 @@ def clip_weights(norms: Tensor, norm: float) -> Tensor:
     if norms.is_cpu and norms.dtype in (torch.float32, torch.float64):
         # Numpy's calls cost half of torch's, which matters for few numbers. Shorter gradients give norm / norm.
         weights = norm / np.maximum(norms.numpy(), max(norm, _LEAST))
-        if math.isnan(np.dot(weights, weights)):
+        if math.isnan(weights.dot(weights)):
             weights[np.isnan(weights)] = 0.0
         return torch.from_numpy(weights)
     return at_least_single(norms).clamp_min(_LEAST).reciprocal_().mul_(norm).clamp_(max=1.0).nan_to_num_(nan=0.0)
