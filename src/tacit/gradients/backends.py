@@ -15,6 +15,7 @@ from tacit.errors import MixesExamples
 from tacit.gradients.checks import CallLayout, Layout, find_layout
 from tacit.gradients.checks.labels import Rows
 from tacit.gradients.contributions import Contribution, DenseContribution, LotGradients, Tensors, leave_autocast, widen
+from tacit.gradients.hugging_face import prepare_pass
 from tacit.gradients.losses import Loss, differentiate_losses, per_example_losses
 from tacit.gradients.models import (
     call_model,
@@ -25,7 +26,7 @@ from tacit.gradients.models import (
     run_eagerly,
 )
 from tacit.gradients.perceptrons import differentiate_perceptron
-from tacit.gradients.rules import ANY_AXIS, RULES
+from tacit.gradients.rules import ANY_ARGUMENT, ANY_AXIS, RULES
 from tacit.gradients.trace import (
     Call,
     DifferentOperations,
@@ -193,14 +194,16 @@ def _collect(
     rule, place = RULES.get(call.function), layout.outputs[0]
     found: dict[int, Contribution] = {}
     if rule is not None and place is not None and len(grads) == 1 and grads[0] is not None:
-        x = layout.arguments[0]
+        places = layout.arguments if call.function in ANY_ARGUMENT else layout.arguments[:1]
+        x = next((each for each in places if each is not None), None)
         if x is not None and (place.axis == x.axis == 0 or call.function in ANY_AXIS):
             found = rule(call, place.front(grads[0]), x.front)
+    found = {key: each for key, each in found.items() if key in record.names or key in record.derived}
     dense: list[Tensors] = []
     for key, contribution in found.items():
         if key in record.names:
             uses.setdefault(record.names[key], []).append(contribution)
-        elif key in record.derived:
+        else:
             derived = record.derived[key].value
             dense.append(_vectorise(call, record.pull_to_parameters, derived, contribution.dense()))
     if not found:
@@ -283,9 +286,10 @@ def vectorise_model(model: nn.Module, loss: Loss, inputs: Any, targets: Any, par
     def value(given: Tensors, example: Any, target: Any) -> tuple[Tensor, Tensor]:
         lot, wanted = (map_tensors(tree, lambda t: t.unsqueeze(0)) for tree in (example, target))
         arguments = lot if isinstance(lot, tuple) else () if isinstance(lot, dict) else (lot,)
-        outputs = torch.func.functional_call(
-            model, {**rest, **given}, arguments, lot if isinstance(lot, dict) else None
-        )
+        with prepare_pass(model):
+            outputs = torch.func.functional_call(
+                model, {**rest, **given}, arguments, lot if isinstance(lot, dict) else None
+            )
         result = per_example_losses(loss, outputs, wanted, 1)[0]
         refuse_constant(result)
         return result, result

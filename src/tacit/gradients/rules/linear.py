@@ -37,6 +37,24 @@ def linear(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution]:
     return found
 
 
+@rule(torch.addmm, any_argument=True)
+def addmm(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution]:
+    """y = b + x W on rows, as GPT-2 has it."""
+    if len(call.args) != 3 or call.kwargs:
+        return {}
+    bias, x, weight = call.args
+    is_flat, dtype = grads.dim() == 2, widen(weight.dtype)
+    grads, found = grads.to(dtype), dict[int, Contribution]()
+    if weight.requires_grad:
+        inputs = front(x.detach()).to(dtype)
+        found[id(weight)] = OuterProduct(inputs, grads) if is_flat else make_product(inputs, grads)
+    if bias.requires_grad:
+        if bias.shape != weight.shape[1:]:
+            return {}
+        found[id(bias)] = DenseContribution(grads if is_flat else grads.sum(1))
+    return found
+
+
 @decompose(F.multi_head_attention_forward)
 def run_self_attention(
     args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder
