@@ -27,6 +27,7 @@ from tacit.gradients.models import (
 )
 from tacit.gradients.perceptrons import differentiate_perceptron
 from tacit.gradients.rules import ANY_ARGUMENT, ANY_AXIS, RULES
+from tacit.gradients.rules.embedding import pull_to_table
 from tacit.gradients.trace import (
     Call,
     DifferentOperations,
@@ -203,9 +204,13 @@ def _collect(
     for key, contribution in found.items():
         if key in record.names:
             uses.setdefault(record.names[key], []).append(contribution)
+            continue
+        derived, each = record.derived[key], contribution.dense()
+        table = pull_to_table(derived, each)
+        if table is not None and id(table[0]) in record.names:
+            uses.setdefault(record.names[id(table[0])], []).append(table[1])
         else:
-            derived = record.derived[key].value
-            dense.append(_vectorise(call, record.pull_to_parameters, derived, contribution.dense()))
+            dense.append(_vectorise(call, record.pull_to_parameters, derived.value, each))
     if not found:
         dense.append(_vectorise(call, _pull_each, record, call, layout, grads, size))
     for name, values in ((name, values) for each in dense for name, values in each.items()):

@@ -91,6 +91,22 @@ def run_self_attention(
     return project(mixed.permute(2, 0, 1, 3).reshape(length, size, width), "out_proj"), returned
 
 
+@decompose(F.scaled_dot_product_attention)
+def run_biased_attention(args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder) -> Tensor | None:
+    """Attention whose scores get a learned bias, as in T5; None where the bias is not all that is learned."""
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    query, key, value, bias = (given.get(name) for name in names[:4])
+    if bias is None or recorder.is_tracked((query, key, value)) or given.get("is_causal") or given.get("enable_gqa"):
+        return None
+    scale = given.get("scale")
+    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
+    weights = recorder.note(torch.add, (scores, bias), scores + bias).softmax(-1)
+    dropout = float(given.get("dropout_p") or 0.0)
+    mixed: Tensor = (F.dropout(weights, dropout) if dropout else weights) @ value
+    return mixed
+
+
 def _join_masks(given: dict[str, Any], size: int, heads: int, dtype: torch.dtype) -> Tensor | None:
     """Both masks as one that is added to the scores."""
     mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
