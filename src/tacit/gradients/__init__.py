@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tacit.errors import InvalidArgument, MixesExamples
 from tacit.gradients.backends import count_examples, keep_books, loop_over_examples, vectorise_model
 from tacit.gradients.checks import Layout, find_layout
-from tacit.gradients.contributions import LotGradients
+from tacit.gradients.contributions import BackendUsed, LotGradients
 from tacit.gradients.losses import Loss
 from tacit.gradients.models import (
     refuse_inference,
@@ -21,7 +21,7 @@ from tacit.gradients.models import (
 )
 from tacit.gradients.trace import Unclear
 
-__all__ = ["LotGradients", "in_pieces", "per_example_gradients", "replace_batch_norm", "trainable"]
+__all__ = ["BackendUsed", "LotGradients", "in_pieces", "per_example_gradients", "replace_batch_norm", "trainable"]
 
 Backend = Literal["auto", "bookkeeping", "vmap"]
 
@@ -94,21 +94,27 @@ def _choose_backend(
     try:
         if backend == "vmap":
             refuse_mixing(model)
-            return vectorise_model(model, loss, inputs, targets, parameters)
+            found = vectorise_model(model, loss, inputs, targets, parameters)
+            found.backend = BackendUsed("vmap", "it was asked for")
+            return found
         return keep_books(model, loss, inputs, targets, parameters, layout)
     except Unclear as reason:
         if backend != "auto":
             raise InvalidArgument(f"backend {backend!r} cannot follow this model: {reason}. Use 'auto'.") from reason
         why = str(reason)
     try:
-        return vectorise_model(model, loss, inputs, targets, parameters)
+        found = vectorise_model(model, loss, inputs, targets, parameters)
+        found.backend = BackendUsed("vmap", why)
+        return found
     except InvalidArgument:
         raise
     except (RuntimeError, IndexError, ValueError, TypeError, Unclear):
         # torch.func cannot vectorise every operation; single passes need a model that takes one example.
         pass
     try:
-        return loop_over_examples(model, loss, inputs, targets, parameters)
+        found = loop_over_examples(model, loss, inputs, targets, parameters)
+        found.backend = BackendUsed("loop", why)
+        return found
     except InvalidArgument:
         raise
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
@@ -128,4 +134,6 @@ def _apply_hooks(
         # Only to refuse models that mix examples, or keep something of them.
         with suppress(Unclear):
             find_layout(model, loss, parameters, inputs, targets)
-    return loop_over_examples(model, loss, inputs, targets, parameters)
+    found = loop_over_examples(model, loss, inputs, targets, parameters)
+    found.backend = BackendUsed("loop", "hooks on parameters change their gradients")
+    return found

@@ -96,7 +96,8 @@ def run_biased_attention(args: tuple[Any, ...], kwargs: dict[str, Any], recorder
     """Attention whose scores get a learned bias, as in T5; None where the bias is not all that is learned."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     given = dict(zip(names, args, strict=False)) | kwargs
-    query, key, value, bias = (given.get(name) for name in names[:4])
+    query, key, value = (given[name] for name in names[:3])
+    bias = given.get("attn_mask")
     if bias is None or recorder.is_tracked((query, key, value)) or given.get("is_causal") or given.get("enable_gqa"):
         return None
     scale = given.get("scale")
