@@ -47,6 +47,8 @@ def find_model_loss(model: nn.Module, inputs: Any, targets: Any) -> ModelLoss:
             f"or a DataLoader with a data collator. Got inputs of type {type(inputs).__name__}."
         )
     one, wanted = (map_tensors(tree, lambda tensor: tensor[:1]) for tree in (inputs, targets))
+    # A token that may look at no other, as a made-up mask can have it, has no finite output in some models.
+    one = {name: torch.ones_like(value) if name.endswith("mask") else value for name, value in one.items()}
     was_training = model.training
     model.eval()
     try:

@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,10 +225,8 @@ class _LossOfStep(nn.Module):
 
         changed = {"manual_backward": keep, "optimizers": lambda *_, **__: _NoOptimizer()}
         with _without_logs(self.module, changed), _PerExample():
-            try:
+            with suppress(_StopStepError):
                 losses.append(type(self.module).training_step(self.module, batch, 0))
-            except _StopStepError:
-                pass
         loss = losses[0]["loss"] if isinstance(losses[0], dict) else losses[0]
         if not isinstance(loss, Tensor) or loss.dim() != 1:
             raise InvalidArgument(
@@ -286,7 +284,7 @@ class _PerExample(TorchFunctionMode):
         sums = values.flatten(1).sum(1)
         if reduction != "mean":
             return sums
-        target, ignored = bound.arguments.get("target"), bound.arguments.get("ignore_index")
+        target, ignored = bound.arguments["target"], bound.arguments.get("ignore_index")
         if ignored is None or target.is_floating_point() or target.shape != values.shape:
             return sums / math.prod(values.shape[1:])
         return sums / (target != ignored).flatten(1).sum(1).clamp_min(1)

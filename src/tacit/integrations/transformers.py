@@ -118,7 +118,9 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]
             raise InvalidArgument("A search over hyperparameters is not counted. Use tacit.tune, or fix them.")
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
-        if resume_from_checkpoint:
+            if resume_from_checkpoint is None:
+                raise InvalidArgument(f"{self.args.output_dir} holds no checkpoint to resume from.")
+        if isinstance(resume_from_checkpoint, str):
             self._resume(Path(resume_from_checkpoint) / _FOLDER)
         output = super().train(resume_from_checkpoint=resume_from_checkpoint or None, **settings)
         metrics = {name: value for name, value in output.metrics.items() if name != "train_loss"}
@@ -149,7 +151,7 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]
         """The lots of the private run."""
         return _Lots(self._lots, self._lots_per_epoch, int(self.run.sampling.population))
 
-    def training_step(self, model: nn.Module, inputs: Lot, num_items_in_batch: Any = None) -> Tensor:
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Put the noisy gradient of a lot into p.grad. The loss is private, so a zero stands for it."""
         if not isinstance(inputs, Lot):
             raise InvalidArgument(f"PrivateTrainer trains on lots of its own. Got {type(inputs).__name__}.")
