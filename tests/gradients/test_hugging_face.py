@@ -6,8 +6,8 @@ import peft
 import pytest
 import torch
 import torch.nn.functional as F
-from support.hugging_face import MODELS, add_adapter, differentiate_alone, make_batch, make_model
 
+from support.hugging_face import MODELS, add_adapter, differentiate_alone, make_batch, make_model
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
 from tacit.gradients.checks import make_examples_like
@@ -75,9 +75,7 @@ def test_gradients_of_other_adapters_are_exact(name, kind):
     task = "SEQ_CLS" if name == "bert" else "CAUSAL_LM"
     config = {
         "dora": peft.LoraConfig(r=2, target_modules=layers, use_dora=True),
-        "ia3": peft.IA3Config(
-            target_modules=[*layers, _FEED_FORWARD[name]], feedforward_modules=[_FEED_FORWARD[name]]
-        ),
+        "ia3": peft.IA3Config(target_modules=[*layers, _FEED_FORWARD[name]], feedforward_modules=[_FEED_FORWARD[name]]),
         "prompt": peft.PromptTuningConfig(num_virtual_tokens=3, task_type=task),
     }[kind]
     with warnings.catch_warnings():

@@ -36,9 +36,7 @@ def _bert(**options: Any) -> Any:
 
 def _distilbert(**options: Any) -> Any:
     sizes = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
-    return transformers.DistilBertConfig(
-        vocab_size=WORDS, max_position_embeddings=32, num_labels=3, **sizes, **options
-    )
+    return transformers.DistilBertConfig(vocab_size=WORDS, max_position_embeddings=32, num_labels=3, **sizes, **options)
 
 
 def _t5(**options: Any) -> Any:

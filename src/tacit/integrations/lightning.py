@@ -224,9 +224,8 @@ class _LossOfStep(nn.Module):
             raise _StopStepError
 
         changed = {"manual_backward": keep, "optimizers": lambda *_, **__: _NoOptimizer()}
-        with _without_logs(self.module, changed), _PerExample():
-            with suppress(_StopStepError):
-                losses.append(type(self.module).training_step(self.module, batch, 0))
+        with _without_logs(self.module, changed), _PerExample(), suppress(_StopStepError):
+            losses.append(type(self.module).training_step(self.module, batch, 0))
         loss = losses[0]["loss"] if isinstance(losses[0], dict) else losses[0]
         if not isinstance(loss, Tensor) or loss.dim() != 1:
             raise InvalidArgument(
