@@ -22,10 +22,10 @@ import peft
 import torch
 import torch.nn.functional as F
 import transformers
-from results import deliver, environment, show_table
 from torch import Tensor
 
 import tacit
+from results import deliver, environment, show_table
 
 LOT, LENGTH, WORDS, STEPS = 16, 64, 4000, 7
 CONTENDERS = ("ordinary", "tacit", "Opacus")
