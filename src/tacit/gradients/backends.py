@@ -13,7 +13,15 @@ from torch import Tensor, nn
 from tacit.errors import InvalidArgument, MixesExamples
 from tacit.gradients.checks import CallLayout, Layout, find_layout
 from tacit.gradients.checks.labels import Rows
-from tacit.gradients.contributions import Contribution, DenseContribution, LotGradients, Tensors, leave_autocast, widen
+from tacit.gradients.contributions import (
+    BackendUsed,
+    Contribution,
+    DenseContribution,
+    LotGradients,
+    Tensors,
+    leave_autocast,
+    widen,
+)
 from tacit.gradients.losses import Loss, differentiate_losses
 from tacit.gradients.models import (
     call_model,
@@ -26,7 +34,8 @@ from tacit.gradients.models import (
     trainable,
 )
 from tacit.gradients.perceptrons import differentiate_perceptron
-from tacit.gradients.rules import ANY_AXIS, RULES
+from tacit.gradients.rules import ANY_ARGUMENT, ANY_AXIS, RULES
+from tacit.gradients.rules.embedding import pull_to_table
 from tacit.gradients.singles import ignore_warnings, loop_over_examples, vectorise_model
 from tacit.gradients.trace import (
     Call,
@@ -120,21 +129,27 @@ def _choose_backend(
     try:
         if backend == "vmap":
             refuse_mixing(model)
-            return vectorise_model(model, loss, inputs, targets, parameters)
+            found = vectorise_model(model, loss, inputs, targets, parameters)
+            found.backend = BackendUsed("vmap", "it was asked for")
+            return found
         return keep_books(model, loss, inputs, targets, parameters, layout)
     except Unclear as reason:
         if backend != "auto":
             raise InvalidArgument(f"backend {backend!r} cannot follow this model: {reason}. Use 'auto'.") from reason
         why = str(reason)
     try:
-        return vectorise_model(model, loss, inputs, targets, parameters)
+        found = vectorise_model(model, loss, inputs, targets, parameters)
+        found.backend = BackendUsed("vmap", why)
+        return found
     except InvalidArgument:
         raise
     except (RuntimeError, IndexError, ValueError, TypeError, Unclear):
         # torch.func cannot vectorise every operation; single passes need a model that takes one example.
         pass
     try:
-        return loop_over_examples(model, loss, inputs, targets, parameters)
+        found = loop_over_examples(model, loss, inputs, targets, parameters)
+        found.backend = BackendUsed("loop", why)
+        return found
     except InvalidArgument:
         raise
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
@@ -154,7 +169,9 @@ def _apply_hooks(
         # Only to refuse models that mix examples, or keep something of them.
         with suppress(Unclear):
             find_layout(model, loss, parameters, inputs, targets)
-    return loop_over_examples(model, loss, inputs, targets, parameters)
+    found = loop_over_examples(model, loss, inputs, targets, parameters)
+    found.backend = BackendUsed("loop", "hooks on parameters change their gradients")
+    return found
 
 
 def differentiate_small(
@@ -317,16 +334,22 @@ def _collect(
     rule, place = RULES.get(call.function), layout.outputs[0]
     found: dict[int, Contribution] = {}
     if rule is not None and place is not None and len(grads) == 1 and grads[0] is not None:
-        x = layout.arguments[0]
+        places = layout.arguments if call.function in ANY_ARGUMENT else layout.arguments[:1]
+        x = next((each for each in places if each is not None), None)
         if x is not None and (place.axis == x.axis == 0 or call.function in ANY_AXIS):
             found = rule(call, place.front(grads[0]), x.front)
+    found = {key: each for key, each in found.items() if key in record.names or key in record.derived}
     dense: list[Tensors] = []
     for key, contribution in found.items():
         if key in record.names:
             uses.setdefault(record.names[key], []).append(contribution)
-        elif key in record.derived:
-            derived = record.derived[key].value
-            dense.append(_vectorise(call, record.pull_to_parameters, derived, contribution.dense()))
+            continue
+        derived, each = record.derived[key], contribution.dense()
+        table = pull_to_table(derived, each)
+        if table is not None and id(table[0]) in record.names:
+            uses.setdefault(record.names[id(table[0])], []).append(table[1])
+        else:
+            dense.append(_vectorise(call, record.pull_to_parameters, derived.value, each))
     if not found:
         dense.append(_vectorise(call, _pull_each, record, call, layout, grads, size))
     for name, values in ((name, values) for each in dense for name, values in each.items()):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -317,6 +317,23 @@ def leave_autocast(device: str) -> AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
+@dataclass(frozen=True)
+class BackendUsed:
+    """How the gradients of single examples were computed; `why`, where one backward pass was not enough."""
+
+    name: Literal["bookkeeping", "vmap", "loop"]
+    why: str = ""
+
+    def __str__(self) -> str:
+        """One line, for people."""
+        ways = {
+            "bookkeeping": "one backward pass, with a rule for each operation",
+            "vmap": "torch.func.vmap over the whole model",
+            "loop": "one pass for each example",
+        }
+        return f"{self.name}: {ways[self.name]}" + (f", because {self.why}" if self.why else "")
+
+
 @dataclass(eq=False)
 class LotGradients:
     """The gradients of one lot, example by example: private.
@@ -330,6 +347,7 @@ class LotGradients:
     layers: tuple[LinearLayer, ...] = ()
     _norms: Tensor | None = field(default=None, repr=False)
     _squares: Tensors | None = field(default=None, repr=False)
+    backend: BackendUsed = field(default=BackendUsed("bookkeeping"), repr=False)
 
     @staticmethod
     def of(parameters: Tensors, uses: dict[str, list[Contribution]], losses: Tensor) -> LotGradients:

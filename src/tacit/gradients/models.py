@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument, MixesExamples
+from tacit.gradients.hugging_face import prepare_pass
 from tacit.gradients.trace import iter_tensors
 
 # Attributes that every torch module has; parameters, buffers and layers are looked at separately.
@@ -104,11 +105,12 @@ def run_eagerly(is_needed: bool) -> AbstractContextManager[Any]:
 
 def call_model(model: Any, inputs: Any) -> Any:
     """model(inputs); a tuple or dictionary of inputs is spread over the arguments."""
-    if isinstance(inputs, tuple):
-        return model(*inputs)
-    if isinstance(inputs, dict):
-        return model(**inputs)
-    return model(inputs)
+    with prepare_pass(model):
+        if isinstance(inputs, tuple):
+            return model(*inputs)
+        if isinstance(inputs, dict):
+            return model(**inputs)
+        return model(inputs)
 
 
 def refuse_constant(values: Tensor) -> None:

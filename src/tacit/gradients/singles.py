@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tacit.errors import MixesExamples
 from tacit.gradients.contributions import DenseContribution, LotGradients, Tensors, widen
+from tacit.gradients.hugging_face import prepare_pass
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.gradients.models import call_model, is_identical, refuse_changes, refuse_constant
 from tacit.gradients.trace import Unclear, count_examples, map_tensors
@@ -27,9 +28,10 @@ def vectorise_model(model: nn.Module, loss: Loss, inputs: Any, targets: Any, par
     def value(given: Tensors, example: Any, target: Any) -> tuple[Tensor, Tensor]:
         lot, wanted = (map_tensors(tree, lambda t: t.unsqueeze(0)) for tree in (example, target))
         arguments = lot if isinstance(lot, tuple) else () if isinstance(lot, dict) else (lot,)
-        outputs = torch.func.functional_call(
-            model, {**rest, **given}, arguments, lot if isinstance(lot, dict) else None
-        )
+        with prepare_pass(model):
+            outputs = torch.func.functional_call(
+                model, {**rest, **given}, arguments, lot if isinstance(lot, dict) else None
+            )
         result = per_example_losses(loss, outputs, wanted, 1)[0]
         refuse_constant(result)
         return result, result

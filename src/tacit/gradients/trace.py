@@ -52,9 +52,13 @@ def map_tensors(tree: Any, change: Callable[[Tensor], Any]) -> Any:
         return change(tree)
     if isinstance(tree, (tuple, list)):
         items = [map_tensors(item, change) for item in tree]
+        if hasattr(tree, "_fields"):
+            return type(tree)(*items)
         return tuple(items) if isinstance(tree, tuple) else items
     if isinstance(tree, dict):
-        return {key: map_tensors(item, change) for key, item in tree.items()}
+        named = {key: map_tensors(item, change) for key, item in tree.items()}
+        # Outputs with attributes, such as `.logits`, keep them.
+        return named if type(tree) is dict else type(tree)(**named)
     return tree
 
 
@@ -93,6 +97,7 @@ class Derived:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     index: int | None
+    version: int
 
 
 @dataclass(eq=False)
@@ -230,14 +235,25 @@ class Recorder(TorchFunctionMode):
         for index, value in enumerate(result if is_several else [result]):
             if not isinstance(value, Tensor):
                 continue
+            if id(value) in self._tracked:
+                # Operations such as `contiguous` return their argument if there is nothing to do.
+                self._refuse_rewritten(value)
+                continue
             number = self.record.derived_count
             self.record.derived_count += 1
             if self._is_spread(value, number):
                 is_spread = True
             else:
-                self.record.derived[id(value)] = Derived(value, func, args, kwargs, index if is_several else None)
+                self.record.derived[id(value)] = Derived(
+                    value, func, args, kwargs, index if is_several else None, value._version
+                )
                 self._tracked.add(id(value))
         return is_spread
+
+    def _refuse_rewritten(self, value: Tensor) -> None:
+        derived = self.record.derived.get(id(value))
+        if derived is not None and derived.version != value._version:
+            raise Unclear("a tensor made of parameters is overwritten in place")
 
 
 def _find_tensors(values: Iterable[Any]) -> list[Tensor]:

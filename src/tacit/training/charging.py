@@ -16,7 +16,7 @@ from tacit.guarantee import FIXED_SEED
 from tacit.ledger import Block, Course, Ledger, Reservation, fingerprint
 from tacit.ledger.reservation import find_ledger
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
-from tacit.training.lots import Examples, TensorExamples, leaves
+from tacit.training.lots import Examples, PreparedExamples, TensorExamples, leaves
 from tacit.training.plan import Plan
 
 
@@ -135,6 +135,8 @@ def make_course(plan: Plan, steps: int, is_repeatable: bool) -> Course:
 
 def fingerprint_examples(examples: Examples) -> str | None:
     """A fingerprint of the examples; None for a data set that would have to be fetched example by example."""
+    if isinstance(examples, PreparedExamples):
+        return fingerprint_examples(examples.examples)
     if not isinstance(examples, TensorExamples):
         return None
     tensors = [tensor.detach().cpu() for tensor in leaves((examples.inputs, examples.targets))]

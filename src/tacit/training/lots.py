@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -26,6 +27,8 @@ from torch.utils.data import (
 )
 
 from tacit.errors import InvalidArgument, OutOfOrder
+from tacit.gradients.checks import make_examples_like
+from tacit.gradients.model_loss import ModelLoss, add_decoder_inputs, find_model_loss, needs_decoder
 from tacit.guarantee import Assumption
 from tacit.randomness import Indices
 from tacit.stages.bounds.clip import finite_only
@@ -40,6 +43,10 @@ LOADER_REPLACED = Assumption(
 _PLAIN_SAMPLERS = (RandomSampler, SequentialSampler, DistributedSampler)
 # Settings of a DataLoader that decide how examples are fetched, not which.
 _KEPT = ("worker_init_fn", "multiprocessing_context", "prefetch_factor", "timeout", "pin_memory")
+
+
+# Columns that hold what a model is to predict.
+_TARGETS = ("labels", "label", "label_ids", "start_positions", "end_positions")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -223,6 +230,8 @@ class _Collate:
         if not examples:
             return torch.empty(0), torch.empty(0)
         if self.function is default_collate:
+            if isinstance(examples[0], Mapping):
+                return split_columns({name: _stack(name, [row[name] for row in examples]) for name in examples[0]})
             _refuse_unless_pair(examples[0], "Every item of the data set")
             inputs, targets = default_collate(examples)
             return inputs, targets
@@ -231,6 +240,7 @@ class _Collate:
 
     def _one(self, example: Any) -> Any:
         row = self.function([example])
+        row = split_columns(dict(row)) if isinstance(row, Mapping) else row
         _refuse_unless_pair(row, "collate_fn must return a pair, and what it returns")
         if any(tensor.dim() == 0 or len(tensor) != 1 for tensor in leaves(row)):
             raise InvalidArgument(
@@ -238,6 +248,33 @@ class _Collate:
                 "it returned another number of rows. Put several views of an example into one row."
             )
         return row
+
+
+def split_columns(columns: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Named columns as inputs and targets: the columns with labels, as one tensor if there is only one of them."""
+    targets = {name: columns[name] for name in _TARGETS if name in columns}
+    if not targets:
+        raise InvalidArgument(
+            f"data has the columns {', '.join(columns)}, and none of them says what to predict. Name that column "
+            "'labels', or give a pair (inputs, targets)."
+        )
+    inputs = {name: value for name, value in columns.items() if name not in targets}
+    return inputs, next(iter(targets.values())) if len(targets) == 1 else targets
+
+
+def _stack(name: str, rows: list[Any]) -> Tensor:
+    """One column of a lot as a tensor."""
+    try:
+        return torch.stack([torch.as_tensor(row) for row in rows])
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"Column {name!r} holds {_described(rows[0])}, not numbers. Remove the column, or turn it into numbers."
+        ) from error
+    except RuntimeError as error:
+        raise InvalidArgument(
+            f"Column {name!r} has rows of different lengths. Pad or cut all to one public length, such as by "
+            "tokenizer(..., padding='max_length', truncation=True, max_length=128)."
+        ) from error
 
 
 def _refuse_unless_pair(value: Any, what: str) -> None:
@@ -272,14 +309,18 @@ def examples_from(data: Any, *, workers: int, dtype: torch.dtype) -> Examples:
     if isinstance(data, (tuple, list)) and len(data) == 2:
         inputs, targets = (_each_array(part, dtype) for part in data)
         return TensorExamples(inputs, targets)
+    if isinstance(data, Mapping):
+        inputs, targets = split_columns({name: _as_rows(name, value, dtype) for name, value in data.items()})
+        return TensorExamples(inputs, targets)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         return TensorExamples(*data.tensors)
     # An iterable data set may have a length, but no example by its index.
-    is_alone = isinstance(data, (dict, str, Tensor, np.ndarray, IterableDataset))
+    is_alone = isinstance(data, (str, Tensor, np.ndarray, IterableDataset))
     if not is_alone and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return DatasetExamples(data, workers)
     raise InvalidArgument(
-        "data must be a pair (inputs, targets) of tensors or arrays, a data set with a length, or a DataLoader. Got "
+        "data must be a pair (inputs, targets) of tensors or arrays, a dictionary of them with 'labels', a data set "
+        "with a length, or a DataLoader. Got "
         f"{_described(data)}. Lots are drawn by index, so a stream of examples will not do."
     )
 
@@ -349,6 +390,32 @@ class NoGradients:
         return {name: value.new_zeros((0, *value.shape)) for name, value in self.like.items()}
 
 
+@dataclass(frozen=True, eq=False)
+class PreparedExamples:
+    """Examples whose inputs are changed by a function of inputs and targets, each example by itself."""
+
+    examples: Examples
+    prepare: Callable[[Any, Any], Any]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def fetch(self, lots: Iterator[Indices], seeds: Iterator[int] | None = None) -> Iterator[tuple[Any, Any]]:
+        """The examples of each lot, prepared."""
+        return ((self.prepare(inputs, targets), targets) for inputs, targets in self.examples.fetch(lots, seeds))
+
+
+def use_model_loss(model: nn.Module, examples: Examples) -> tuple[Examples, ModelLoss]:
+    """The model's own loss per example, found on made-up ones, and the examples as the model takes them."""
+    if not len(examples):
+        raise InvalidArgument("loss='model' needs at least one example, whose shape says how the model is called.")
+    prepared = PreparedExamples(examples, partial(add_decoder_inputs, model)) if needs_decoder(model) else examples
+    # Only shapes and types of the first example are used.
+    shaped = next(prepared.fetch(iter([np.zeros(1, dtype=np.int64)]), iter([0])))
+    made = on_device(make_examples_like(shaped), next(model.parameters()).device)
+    return prepared, find_model_loss(model, *made)
+
+
 def on_device(tree: Any, device: torch.device) -> Any:
     """Every tensor of a tree, on the device."""
     if isinstance(tree, Tensor) and tree.device == device:
@@ -386,6 +453,10 @@ def leaves(tree: Any) -> list[Tensor]:
     if not isinstance(tree, (tuple, list)):
         raise InvalidArgument(f"Examples must be made of tensors or arrays. Got {_described(tree)}.")
     return [leaf for part in tree for leaf in leaves(part)]
+
+
+def _as_rows(name: str, column: Any, dtype: torch.dtype) -> Any:
+    return _each_array(column if isinstance(column, (Tensor, np.ndarray)) else _stack(name, list(column)), dtype)
 
 
 def _each_array(tree: Any, dtype: torch.dtype) -> Any:

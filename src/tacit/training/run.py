@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
@@ -10,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -20,8 +21,8 @@ from torch.utils.data import DataLoader
 from tacit import _validate
 from tacit.accounting.events import Event
 from tacit.budget import Budget
-from tacit.errors import InvalidArgument, OutOfOrder
-from tacit.gradients import in_pieces, per_example_gradients, trainable
+from tacit.errors import Caution, InvalidArgument, OutOfOrder
+from tacit.gradients import BackendUsed, in_pieces, per_example_gradients, trainable
 from tacit.gradients.checks import (
     Layout,
     find_layout,
@@ -52,6 +53,7 @@ from tacit.training.lots import (
     refuse_lot,
     refuse_taken,
     row_count,
+    use_model_loss,
 )
 from tacit.training.plan import Plan, Schedule, Spent, make_guarantee
 from tacit.training.weights import LOTS_STAY_INSIDE, Weights
@@ -72,7 +74,9 @@ class PrivateRun:
 
     All privacy parameters are fixed here. `data` is a pair of tensors or arrays, a map-style data set of
     (input, target) pairs, which `workers` processes may fetch, or a `DataLoader` of one, whose sampler and batch size
-    are replaced by the lots of `sampling`. Without a `seed` the noise is cryptographic; with one,
+    are replaced by the lots of `sampling`. Columns by name (a dictionary, a `datasets.Dataset`, a data collator) are
+    inputs, except `labels`. `loss="model"` is the own loss of a model of Hugging Face, for each example alone: the mean
+    over its tokens. Without a `seed` the noise is cryptographic; with one,
     noise, lots and random transforms can be reproduced, and the guarantee says that the model is not for release.
     `micro_batch` bounds how many examples go through the model at once. `schedule` varies noise and lot size over the
     steps. `gradients` computes the gradients of a lot, one row per example; audits use it to insert canaries.
@@ -95,7 +99,7 @@ class PrivateRun:
     def __init__(
         self,
         model: nn.Module,
-        loss: Loss,
+        loss: Loss | Literal["model"],
         *,
         data: Any,
         mechanism: Mechanism,
@@ -112,8 +116,11 @@ class PrivateRun:
     ) -> None:
         _validate.kind("mechanism", mechanism, Mechanism, "methods.dpsgd(clip_norm=1.0)")
         _validate.kind("sampling", sampling, Sampling, "Poisson(lot_size=256, population=60_000)")
-        if not callable(loss):
-            raise InvalidArgument(f"loss must be a function of (outputs, targets), or a loss module. Got {loss!r}.")
+        if not callable(loss) and loss != "model":
+            raise InvalidArgument(
+                "loss must be a function of (outputs, targets), a loss module, or 'model' for the model's own loss. "
+                f"Got {loss!r}."
+            )
         if budget is not None:
             _validate.kind("budget", budget, Budget, "Budget(epsilon=3, delta=1e-5)")
         if schedule is not None:
@@ -134,7 +141,7 @@ class PrivateRun:
     def _begin(
         self,
         model: nn.Module,
-        loss: Loss,
+        loss: Loss | Literal["model"],
         data: Any,
         plan: Plan,
         state: MechanismState,
@@ -145,11 +152,14 @@ class PrivateRun:
         gradients: GradientsOf,
     ) -> None:
         like = self._parameters = trainable(model)
-        self.model, self.loss, self._plan, self._state = model, loss, plan, state
+        self.model, self._plan, self._state = model, plan, state
         self._gradients = gradients
         first = next(iter(like.values()))
         self._from_loader = (LOADER_REPLACED,) if isinstance(data, DataLoader) else ()
         self._examples = examples_from(data, workers=_validate.count("workers", workers, at_least=0), dtype=first.dtype)
+        if isinstance(loss, str):
+            self._examples, loss = use_model_loss(model, self._examples)
+        self.loss: Loss = loss
         box = plan.mechanism.sum(NoGradients(like), state).box
         self._adds_up = box is None or box.adds_up
         self._micro_batch = None if micro_batch is None else _validate.count("micro_batch", micro_batch)
@@ -167,6 +177,7 @@ class PrivateRun:
         self._writes: frozenset[str] | None = None
         self._layout: tuple[Any, int | None, Layout | None] = (None, None, None)
         self._made: Any = None
+        self._backend: BackendUsed | None = None
         self._is_wide = needs_wide_sums(plan.sampling.lot_size, plan.mechanism.noise.multiplier)
 
     @property
@@ -193,6 +204,11 @@ class PrivateRun:
     def sampling(self) -> Sampling:
         """How lots are drawn."""
         return self._plan.sampling
+
+    @property
+    def backend(self) -> BackendUsed | None:
+        """How the last lot's gradients were computed, and why; None before the first lot with examples."""
+        return self._backend
 
     @property
     def multiplier(self) -> float:
@@ -371,8 +387,21 @@ class PrivateRun:
         self, inputs: Any, targets: Any, like: Tensors, layout: Layout | None = None
     ) -> PerExampleGradients:
         if self._gradients is per_example_gradients:
-            return per_example_gradients(self.model, self.loss, inputs, targets, parameters=dict(like), layout=layout)
+            found = per_example_gradients(self.model, self.loss, inputs, targets, parameters=dict(like), layout=layout)
+            if found.backend is not self._backend:
+                self._use_backend(found.backend)
+            return found
         return self._gradients(self.model, self.loss, inputs, targets)
+
+    def _use_backend(self, backend: BackendUsed) -> None:
+        if backend.name == "loop" and (self._backend is None or self._backend.name != "loop"):
+            warnings.warn(
+                f"Every example goes through the model alone, which is slow, because {backend.why}. The guarantee "
+                "holds; change that part of the model or the loss to train faster.",
+                Caution,
+                stacklevel=2,
+            )
+        self._backend = backend
 
     def _mean_gradient(self, like: Tensors) -> BoundedSum:
         gradients = partial(self._gradients_of, like=like)
@@ -457,7 +486,7 @@ class PrivateRun:
         cls,
         path: str | os.PathLike[str],
         model: nn.Module,
-        loss: Loss,
+        loss: Loss | Literal["model"],
         *,
         data: Any,
         optimizer: Stateful | None = None,

@@ -35,14 +35,22 @@ RULES: dict[Callable[..., Any], Rule] = {}
 DECOMPOSITIONS: dict[Callable[..., Any], Decomposition] = {}
 # Operations on the last dimension or on single tokens: their examples may lie along any other axis.
 ANY_AXIS: set[Callable[..., Any]] = set()
+# Operations whose examples need not be in the first tensor among the arguments.
+ANY_ARGUMENT: set[Callable[..., Any]] = set()
 
 
-def rule(*functions: Callable[..., Any], any_axis: bool = False) -> Callable[[AnyRule], AnyRule]:
-    """Register a rule for these functions; `any_axis` if their examples need not lie along the first axis."""
+def rule(
+    *functions: Callable[..., Any], any_axis: bool = False, any_argument: bool = False
+) -> Callable[[AnyRule], AnyRule]:
+    """Register a rule for these functions.
+
+    `any_axis`: their examples need not lie along the first axis; `any_argument`: nor in the first tensor.
+    """
 
     def register(found: AnyRule) -> AnyRule:
         RULES.update(dict.fromkeys(functions, found))
         ANY_AXIS.update(functions if any_axis else ())
+        ANY_ARGUMENT.update(functions if any_argument else ())
         return found
 
     return register

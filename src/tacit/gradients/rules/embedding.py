@@ -30,7 +30,7 @@ from tacit.gradients.contributions import (
 from tacit.gradients.rules import Front, rule
 
 if TYPE_CHECKING:
-    from tacit.gradients.trace import Call
+    from tacit.gradients.trace import Call, Derived
 
 try:
     # Private to scipy, though its matrices have used it for many years. Without it torch does the same, more slowly.
@@ -54,6 +54,25 @@ def embedding(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution
     flat, dtype = grads.reshape(size, -1, weight.shape[1]), widen(weight.dtype)
     flat = flat if flat.dtype == dtype else flat.to(dtype)
     return {id(weight): TableContribution(flat, front(tokens).reshape(size, -1), rows, padding)}
+
+
+def pull_to_table(derived: Derived, grads: Tensor) -> tuple[Tensor, Contribution] | None:
+    """Gradients [B, ...] of rows that all examples share, such as learned positions: their table, and the contribution.
+
+    None if the rows were not simply looked up.
+    """
+    if derived.function is not F.embedding or len(derived.args) < 2:
+        return None
+    options = dict(zip(("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq"), derived.args[2:], strict=False))
+    options |= derived.kwargs
+    tokens, weight = derived.args[:2]
+    if not weight.is_leaf or options.get("max_norm") is not None or options.get("scale_grad_by_freq"):
+        return None
+    padding = options.get("padding_idx")
+    padding = -1 if padding is None else padding % weight.shape[0]
+    flat = grads.reshape(len(grads), -1, weight.shape[1])
+    each = tokens.reshape(1, -1).expand(len(grads), -1).contiguous()
+    return weight, TableContribution(flat, each, weight.shape[0], padding)
 
 
 @rule(F.embedding_bag)

@@ -37,6 +37,24 @@ def linear(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution]:
     return found
 
 
+@rule(torch.addmm, any_argument=True)
+def addmm(call: Call, grads: Tensor, front: Front) -> dict[int, Contribution]:
+    """y = b + x W on rows, as GPT-2 has it."""
+    if len(call.args) != 3 or call.kwargs:
+        return {}
+    bias, x, weight = call.args
+    is_flat, dtype = grads.dim() == 2, widen(weight.dtype)
+    grads, found = grads.to(dtype), dict[int, Contribution]()
+    if weight.requires_grad:
+        inputs = front(x.detach()).to(dtype)
+        found[id(weight)] = OuterProduct(inputs, grads) if is_flat else make_product(inputs, grads)
+    if bias.requires_grad:
+        if bias.shape != weight.shape[1:]:
+            return {}
+        found[id(bias)] = DenseContribution(grads if is_flat else grads.sum(1))
+    return found
+
+
 @decompose(F.multi_head_attention_forward)
 def run_self_attention(
     args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder
@@ -71,6 +89,23 @@ def run_self_attention(
         is_causal = bool(given.get("is_causal")) and given.get("key_padding_mask") is None
         mixed = F.scaled_dot_product_attention(q, k, v, None if is_causal else mask, dropout, is_causal)
     return project(mixed.permute(2, 0, 1, 3).reshape(length, size, width), "out_proj"), returned
+
+
+@decompose(F.scaled_dot_product_attention)
+def run_biased_attention(args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder) -> Tensor | None:
+    """Attention whose scores get a learned bias, as in T5; None where the bias is not all that is learned."""
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    query, key, value = (given[name] for name in names[:3])
+    bias = given.get("attn_mask")
+    if bias is None or recorder.is_tracked((query, key, value)) or given.get("is_causal") or given.get("enable_gqa"):
+        return None
+    scale = given.get("scale")
+    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
+    weights = recorder.note(torch.add, (scores, bias), scores + bias).softmax(-1)
+    dropout = float(given.get("dropout_p") or 0.0)
+    mixed: Tensor = (F.dropout(weights, dropout) if dropout else weights) @ value
+    return mixed
 
 
 def _join_masks(given: dict[str, Any], size: int, heads: int, dtype: torch.dtype) -> Tensor | None:
