@@ -86,7 +86,7 @@ def _allocation_table(multiplier: float, lots: int, steps: int, side: Kind, tail
 
 
 def _few_steps(multiplier: float, lots: int, steps: int, side: Kind, tail: float) -> LossAtoms:
-    """The same without a lattice, on which totals near zero would count as zero: cells of equal ratio, added in turn."""
+    """The same without a lattice, on which totals near zero would count as zero."""
     shift = 1 / multiplier
     reach = -float(special.ndtri(tail))
     x = np.linspace(-reach, reach + shift, _DIRECT_CELLS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,16 @@ from tacit.errors import InvalidArgument, NotAccountable
 from tacit.guarantee import Assumption
 from tacit.randomness import Indices, Stream
 from tacit.stages.sampling import check_sizes
+
+
+@runtime_checkable
+class Remembered(Protocol):
+    """A sampling whose draw hangs together over `steps_per_epoch` steps; `remembers` says what it keeps in memory."""
+
+    remembers: ClassVar[str]
+
+    @property
+    def steps_per_epoch(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,8 @@ class RandomAllocation:
                 "not be whole)."
             )
 
+    remembers: ClassVar[str] = "the lot that each example drew"
+
     @property
     def steps_per_epoch(self) -> int:
         """The number of lots in an epoch."""
@@ -52,8 +65,8 @@ class RandomAllocation:
     def assumption(self) -> Assumption:
         return Assumption(
             "allocated_lots",
-            f"Each example is in exactly one of the {self.steps_per_epoch} lots of every epoch, drawn independently and "
-            "uniformly, and which one stays secret.",
+            f"Each example is in exactly one of the {self.steps_per_epoch} lots of every epoch, drawn independently "
+            "and uniformly, and which one stays secret.",
         )
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
@@ -108,6 +121,8 @@ class CyclicPoisson:
         """The probability with which an example of the group whose turn it is enters the lot."""
         return self.groups * self.lot_size / self.population
 
+    remembers: ClassVar[str] = "the group that each example drew"
+
     @property
     def steps_per_epoch(self) -> int:
         """The number of steps after which the first group has its turn again."""
@@ -117,8 +132,8 @@ class CyclicPoisson:
     def assumption(self) -> Assumption:
         return Assumption(
             "cyclic_poisson_lots",
-            f"Each example draws one of {self.groups} groups, which take turns; lots are Poisson samples of their group "
-            f"at rate {self.rate:.6g}, and which examples they held stays secret.",
+            f"Each example draws one of {self.groups} groups, which take turns; lots are Poisson samples of their "
+            f"group at rate {self.rate:.6g}, and which examples they held stays secret.",
         )
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
@@ -212,8 +227,8 @@ class FixedLots:
     def assumption(self) -> Assumption:
         return Assumption(
             "fixed_size_lots",
-            f"Lots are {self.lot_size:g} of {self.population} examples, drawn without replacement, and which ones stays "
-            "secret. The guarantee is about one example replaced by another; the number of examples is public.",
+            f"Lots are {self.lot_size:g} of {self.population} examples, drawn without replacement, and which ones "
+            "stays secret. The guarantee is about one example replaced by another; the number of examples is public.",
         )
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:

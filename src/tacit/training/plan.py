@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, cast
 
 from tacit import _validate
@@ -16,6 +17,7 @@ from tacit.accounting.events import Event, Gaussian, add_up
 from tacit.budget import Budget
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.stages.mechanism import Mechanism, Settings
+from tacit.stages.more_samplings import Remembered
 from tacit.stages.sampling import Poisson
 from tacit.types import Sampling
 
@@ -64,7 +66,11 @@ def _factors(name: str, factors: Factors, steps: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be released in every step. `dimension` is the number of coordinates of each release."""
+    """What will be released in every step. `dimension` is the number of coordinates of each release.
+
+    `restarts` are the steps from which a resumed run drew anew what hangs together over several steps: the lots of an
+    epoch, groups, or correlated noise.
+    """
 
     mechanism: Mechanism
     sampling: Sampling
@@ -72,6 +78,7 @@ class Plan:
     dimension: int
     budget: Budget | None = None
     schedule: FixedSchedule = FixedSchedule()
+    restarts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.steps > _MOST_STEPS:
@@ -122,7 +129,8 @@ class Plan:
 
         def gaussian(multiplier: float) -> Event:
             steps = range(self.steps if done is None else done)
-            return total(self.sampling, self._gaussians(multiplier, steps), self._gaussians(multiplier, lost))
+            spent, again = self._gaussians(multiplier, steps), self._gaussians(multiplier, lost)
+            return total(self.sampling, spent, again, self.restarts)
 
         return Settings(
             lot_size=self.sampling.lot_size,
@@ -142,7 +150,15 @@ class Plan:
 
     def total(self, steps: int, lost: Sequence[Event] = ()) -> Event:
         """The cost of the first `steps` steps and of lost ones."""
-        return total(self.sampling, self.events[:steps], lost)
+        return total(self.sampling, self.events[:steps], lost, self.restarts)
+
+    def restart(self, step: int) -> Plan:
+        """The plan of a run that resumes at `step` without what it kept in memory.
+
+        At the end of an epoch or cycle nothing is kept that later steps would need.
+        """
+        length = self.sampling.steps_per_epoch if isinstance(self.sampling, Remembered) else 1
+        return replace(self, restarts=(*self.restarts, step)) if step % length else self
 
     def calibrate(self) -> Plan:
         """This plan with a multiplier that keeps the budget: computed if none was given, else checked."""
@@ -193,7 +209,7 @@ class Plan:
         """The plan with as many steps as the budget pays for after `lost` steps; at least those already `done`."""
         budget = self.budget
         # A claimed budget does not say how many steps it still pays for.
-        if budget is None or not lost or self.mechanism.method.mode == "paper":
+        if budget is None or not (lost or self.restarts) or self.mechanism.method.mode == "paper":
             return self
 
         def fits(steps: int) -> bool:
@@ -229,7 +245,16 @@ class Plan:
         return 1 / math.sqrt(math.log1p((mu / self.sampling.rate) ** 2 / self.steps))
 
 
-def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = ()) -> Event:
-    """The cost of `events` from the first step on, plus each of the `lost` events in full."""
-    spent = sampling.total(events)
+def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = (), restarts: Sequence[int] = ()) -> Event:
+    """The cost of `events` from the first step on, plus each of the `lost` events in full.
+
+    An epoch that was drawn anew from a restart on costs its two parts, each by itself.
+    """
+    length = getattr(sampling, "steps_per_epoch", 1)
+    cuts = {cut for step in restarts for cut in (step, -(-step // length) * length) if 0 < cut < len(events)}
+    ends = [0, *sorted(cuts), len(events)]
+    parts = [sampling.total(events[start:end]) for start, end in pairwise(ends)]
+    spent = parts[0]
+    for part in parts[1:]:
+        spent = spent + part
     return spent + add_up(lost) if lost else spent

@@ -85,7 +85,8 @@ def make_guarantee(
 
 def total_event(plan: Plan, spent: Spent) -> Event:
     """The event of everything released, lost steps included."""
-    return total(plan.sampling, spent.events, [plan.event_at(step) for step in spent.lost.elements()])
+    lost = [plan.event_at(step) for step in spent.lost.elements()]
+    return total(plan.sampling, spent.events, lost, plan.restarts)
 
 
 def _claim(plan: Plan, spent: Spent, event: Event) -> Claim | None:
@@ -107,6 +108,11 @@ def _notes(plan: Plan, spent: Spent) -> list[str]:
     notes = [f"{done} of {plan.steps} planned steps were released."]
     if plan.delta * plan.sampling.population >= 1:
         notes.append(_LARGE_DELTA.format(delta=plan.delta, population=plan.sampling.population))
+    if plan.restarts:
+        notes.append(
+            f"The run was resumed within an epoch or cycle at step {', '.join(map(str, plan.restarts))}, so its lots "
+            "were drawn anew from there, and both parts are charged."
+        )
     if spent.lost:
         notes.append(f"{spent.lost.total()} lost steps were drawn again, so they are charged twice.")
     if guide is not None and done:
