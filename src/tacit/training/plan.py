@@ -18,7 +18,7 @@ from tacit.budget import Budget
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.stages.mechanism import Mechanism, Settings
 from tacit.stages.more_samplings import Remembered
-from tacit.stages.sampling import Poisson
+from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 from tacit.types import Sampling
 
 Factors = Sequence[float] | Callable[[int], float] | None
@@ -240,9 +240,10 @@ class Plan:
 
     def _guess(self, mu: float) -> float:
         """The central limit theorem, solved for the multiplier."""
-        if not isinstance(self.sampling, Poisson):
+        sampling = self.sampling
+        if isinstance(sampling, (FullBatch, Shuffled)):
             return math.sqrt(self.steps) / mu
-        return 1 / math.sqrt(math.log1p((mu / self.sampling.rate) ** 2 / self.steps))
+        return 1 / math.sqrt(math.log1p((mu * sampling.population / sampling.lot_size) ** 2 / self.steps))
 
 
 def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = (), restarts: Sequence[int] = ()) -> Event:
