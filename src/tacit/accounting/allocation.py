@@ -30,7 +30,9 @@ _WIDTH = 0.02
 _MOST_CELLS = 2**16
 _TABLE_SIZE = 6000
 # Few steps are added up without a lattice.
-_MOST_DIRECT, _DIRECT_CELLS = 64, 1000
+_MOST_DIRECT, _DIRECT_CELLS = 64, 800
+# The mass that one Y may have beyond its cells.
+_TAIL = 1e-18
 # The expected number of large Y, without the example.
 _FEW_LARGE = 0.01
 _LARGE_CELLS, _JOINED = 200, 300
@@ -50,7 +52,7 @@ _OUTWARD = 1e-9
 def allocation_atoms(multiplier: float, lots: int, steps: int, kind: Kind, tail: float, size: int) -> LossAtoms:
     """Atoms for the first `steps` of `lots` releases of an epoch, with the example against without it.
 
-    `tail` is the mass that should be beyond the finite losses on each side; below 1e-20, rounding is larger.
+    The mass beyond the finite losses on each side is about 1e-17, whatever `tail` asks for: rounding is of that size.
     """
     if lots == 1:
         return density_atoms(GaussianDensity(multiplier), 1.0, kind, tail, size)
@@ -58,16 +60,16 @@ def allocation_atoms(multiplier: float, lots: int, steps: int, kind: Kind, tail:
         mixture = GaussianMixture(1 / multiplier, (1 - 1 / lots, 1 / lots))
         return mixture_atoms(mixture, kind, tail, size)
     side: Kind = "upper" if kind == "upper" else "lower"
-    # Few different tails and one size, so that one table serves many questions.
-    rounded = 10.0 ** max(2 * math.floor(math.log10(tail) / 2), -20)
-    return thin(_allocation_table(multiplier, lots, steps, side, rounded), side, size)
+    return thin(_allocation_table(multiplier, lots, steps, side), side, size)
 
 
 @lru_cache(maxsize=64)
-def _allocation_table(multiplier: float, lots: int, steps: int, side: Kind, tail: float) -> LossAtoms:
-    model = _make_model(multiplier, steps, tail)
-    if steps <= _MOST_DIRECT and steps * math.log(float(model.small[0])) > math.log(tail):
-        return _few_steps(multiplier, lots, steps, side, tail)
+def _allocation_table(multiplier: float, lots: int, steps: int, side: Kind) -> LossAtoms:
+    """One table for all questions about an epoch."""
+    model = _make_model(multiplier, steps, _TAIL)
+    zero = float(model.small[0])
+    if steps <= _MOST_DIRECT and zero > 0 and steps * math.log(zero) > math.log(_TAIL):
+        return _few_steps(multiplier, lots, steps, side, _TAIL)
     pieces = []
     for number in range(model.most_large + 1):
         values, masses = model.small_totals(steps - number, side)
