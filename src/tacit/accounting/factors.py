@@ -45,12 +45,6 @@ def inverse_square_root_coefficients(bands: int) -> Floats:
     return np.append(1.0, np.cumprod((2 * k - 3) / (2 * k)))
 
 
-def buffered_coefficients(decays: Floats, scales: Floats, steps: int) -> Floats:
-    """The coefficients 1, sum scales, sum scales * decays, ... of a buffered linear Toeplitz matrix (BLT)."""
-    powers = np.asarray(decays, dtype=float)[:, None] ** np.arange(steps - 1)
-    return np.append(1.0, np.asarray(scales, dtype=float) @ powers)
-
-
 def invert_coefficients(coefficients: Floats, steps: int) -> Floats:
     """The first coefficients of the inverse of a lower triangular Toeplitz matrix."""
     impulse = np.zeros(steps)

@@ -164,9 +164,11 @@ class Correlated(AroundEvent):
     `bands` consecutive lots.
 
     No accountant takes it as it is: a sampling that keeps an example's steps that far apart turns it into `inside`.
+    Unless `is_amplified`, an example's steps overlap, so that sampling gains nothing.
     """
 
     bands: int
+    is_amplified: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bands", _validate.count("bands", self.bands))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting.events import Adjacency, Event, Gaussian, Repeated, add_up
-from tacit.accounting.lots import Allocated, FixedSize, Truncated, separate_steps
+from tacit.accounting.lots import Allocated, Correlated, FixedSize, Truncated, separate_steps
 from tacit.errors import InvalidArgument, NotAccountable
 from tacit.guarantee import Assumption
 from tacit.randomness import Indices, Stream
@@ -147,7 +147,8 @@ class CyclicPoisson:
         return [np.flatnonzero(drawn == group) for group in range(self.groups)]
 
     def amplify(self, event: Event) -> Event:
-        return separate_steps(event, self.groups).sampled(self.rate)
+        apart = separate_steps(event, self.groups)
+        return apart if isinstance(event, Correlated) and not event.is_amplified else apart.sampled(self.rate)
 
     def total(self, events: list[Event]) -> Event:
         """One event per cycle begun, with the least noise of its steps: an example is in one of them at most."""

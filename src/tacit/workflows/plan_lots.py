@@ -13,14 +13,14 @@ import torch
 
 from tacit import _validate
 from tacit.accounting.events import Adjacency
-from tacit.accounting.factors import BandPlan, band_coefficients, best_band, compare_bands, prefix_variances
+from tacit.accounting.factors import BandPlan, best_band, compare_bands, invert_coefficients, prefix_variances
 from tacit.budget import Budget
 from tacit.errors import Caution, InvalidArgument
 from tacit.randomness import Purpose, SecureSource
 from tacit.stages.bounds import Clip
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.more_samplings import CyclicPoisson, FixedLots, RandomAllocation, TruncatedPoisson
-from tacit.stages.noise import BandedNoise, GaussianNoise
+from tacit.stages.noise import BandedNoise, GaussianNoise, InverseBandedNoise
 from tacit.stages.sampling import Poisson, Shuffled
 from tacit.training.plan import Plan
 from tacit.types import BoundedSum, Noise, Sampling
@@ -73,6 +73,8 @@ class SamplingPlans:
         best = min(comparable, key=lambda row: row.prefix_error)
         if best.prefix_error >= 0.98:
             return "Use Poisson lots and independent noise: nothing else has 2 % less noise."
+        if best.noise == "inverse":
+            return f"Use InverseBandedNoise: {best.prefix_error:.2f} times the noise in sums."
         if best.noise == "gaussian":
             return f"Use {best.sampling} lots: {best.prefix_error:.2f} times the noise of Poisson lots."
         return f'Use noise="banded" over {self.bands.bands} bands: {best.prefix_error:.2f} times the noise in sums.'
@@ -132,6 +134,9 @@ def _list_pairs(lot: float, population: int, steps: int, bands: int) -> list[tup
     ]
     if bands > 1:
         pairs.append((CyclicPoisson(lot, population, groups=bands), BandedNoise(bands=bands, steps=steps)))
+    apart = min(int(population / lot), steps)
+    inverse = InverseBandedNoise(bands=min(32, steps), steps=steps, apart=apart)
+    pairs.append((CyclicPoisson(lot, population, groups=apart), inverse))
     fixed = max(round(lot), 1)
     return [*pairs, (FixedLots(fixed, population), plain), (Shuffled(fixed, population), plain)]
 
@@ -140,11 +145,17 @@ def _plan_row(sampling: Sampling, noise: Noise, steps: int, budget: Budget) -> S
     plan = Plan(Mechanism(Clip(1.0), noise), sampling, steps, dimension=1, budget=budget).calibrate()
     multiplier = plan.mechanism.noise.multiplier
     assert multiplier is not None
-    bands = noise.bands if isinstance(noise, BandedNoise) else 1
-    variance = float(prefix_variances(np.array(band_coefficients(bands, steps)), steps).mean())
+    name, bands, variance = "gaussian", 1, (steps + 1) / 2
+    if isinstance(noise, BandedNoise):
+        name, bands = "banded", noise.bands
+        variance = float(prefix_variances(np.array(noise.coefficients), steps).mean())
+    elif isinstance(noise, InverseBandedNoise):
+        name, bands = "inverse", noise.bands
+        strategy = invert_coefficients(np.array(noise.coefficients), steps) / noise.scale
+        variance = float(prefix_variances(strategy, steps).mean())
     return SamplingRow(
         sampling=type(sampling).__name__,
-        noise="banded" if bands > 1 else "gaussian",
+        noise=name,
         adjacency=str(plan.total(steps).adjacency),
         multiplier=multiplier,
         # The sum is divided by the public lot size, which differs a little between rows.

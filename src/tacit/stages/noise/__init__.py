@@ -2,6 +2,7 @@
 
 from tacit.stages.noise.banded import BandedNoise
 from tacit.stages.noise.gaussian import GaussianNoise, Normal
+from tacit.stages.noise.inverse_banded import InverseBandedNoise
 from tacit.stages.noise.laplace import Laplace, VarianceGamma
 from tacit.stages.noise.laws import Family, find_family, list_families, register_family
 from tacit.stages.noise.product import BoxNoise
@@ -16,6 +17,7 @@ __all__ = [
     "DirectionalNoise",
     "Family",
     "GaussianNoise",
+    "InverseBandedNoise",
     "Laplace",
     "NoisyMean",
     "Normal",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -54,23 +55,12 @@ class BandedNoise:
 
     def add(self, bounded: BoundedSum, rng: Stream) -> Tensors:
         """The sum with correlated noise, on the same public grid as independent noise."""
-        std = self._require_multiplier() * bounded.sensitivity
-        if not 1e-30 < std < 1e30:
-            raise InvalidArgument(
-                f"The noise would have a standard deviation of {std:g}, out of the range of single precision. Choose a "
-                "clip norm nearer to 1, and scale the learning rate accordingly."
-            )
-        values = bounded.values
-        is_wide = torch.float64 in [value.dtype for value in values.values()]
-        noise = rng.recall("band", Band).draw(self.coefficients, bounded.dimension, rng, is_wide=is_wide)
-        grid = 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)
-        kind = torch.float64 if is_wide else torch.float32
-        noisy, start = {}, 0
-        for name, value in values.items():
-            piece = torch.from_numpy(noise[start : start + value.numel()]).to(value.device).view(value.shape)
-            start += value.numel()
-            noisy[name] = value.to(kind).div(grid).add_(piece, alpha=std / grid).round_().mul_(grid)
-        return noisy
+        band = rng.recall("band", Band)
+        return add_to_grid(
+            bounded,
+            self._require_multiplier() * bounded.sensitivity,
+            lambda is_wide: band.draw(self.coefficients, bounded.dimension, rng, is_wide=is_wide),
+        )
 
     def event(self, dimension: int) -> Correlated:
         """One Gaussian release, for examples whose lots are at least `bands` steps apart."""
@@ -82,6 +72,28 @@ class BandedNoise:
                 "This noise has no multiplier yet. Give one, or give PrivateRun a budget to derive it from."
             )
         return self.multiplier
+
+
+def add_to_grid(bounded: BoundedSum, std: float, draw: Callable[[bool], NDArray[Any]]) -> Tensors:
+    """The sum plus `std` times what is drawn, rounded to the public grid of `GaussianNoise`.
+
+    `draw` is told whether double precision is needed.
+    """
+    if not 1e-30 < std < 1e30:
+        raise InvalidArgument(
+            f"The noise would have a standard deviation of {std:g}, out of the range of single precision. Choose a "
+            "clip norm nearer to 1, and scale the learning rate accordingly."
+        )
+    is_wide = torch.float64 in [value.dtype for value in bounded.values.values()]
+    noise = draw(is_wide)
+    grid = 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)
+    kind = torch.float64 if is_wide else torch.float32
+    noisy, start = {}, 0
+    for name, value in bounded.values.items():
+        piece = torch.from_numpy(noise[start : start + value.numel()]).to(value.device).view(value.shape)
+        start += value.numel()
+        noisy[name] = value.to(kind).div(grid).add_(piece, alpha=std / grid).round_().mul_(grid)
+    return noisy
 
 
 class Band:
