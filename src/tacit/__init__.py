@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 __all__ = [
     "Assumption",
     "Budget",
+    "CyclicPoisson",
+    "FixedLots",
     "FullBatch",
     "Guarantee",
     "Ledger",
     "Poisson",
     "PrivateRun",
+    "RandomAllocation",
     "Schedule",
     "Shuffled",
+    "TruncatedPoisson",
     "__version__",
     "accounting",
     "audit",
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
     from tacit.budget import Budget
     from tacit.guarantee import Assumption, Guarantee
     from tacit.ledger import Ledger
+    from tacit.stages.more_samplings import CyclicPoisson, FixedLots, RandomAllocation, TruncatedPoisson
     from tacit.stages.sampling import FullBatch, Poisson, Shuffled
     from tacit.training.plan import Schedule
     from tacit.training.run import PrivateRun
@@ -82,13 +87,17 @@ else:
     _HOMES = {
         "Assumption": "guarantee",
         "Budget": "budget",
+        "CyclicPoisson": "stages.more_samplings",
+        "FixedLots": "stages.more_samplings",
         "FullBatch": "stages.sampling",
         "Guarantee": "guarantee",
         "Ledger": "ledger",
         "Poisson": "stages.sampling",
         "PrivateRun": "training.run",
+        "RandomAllocation": "stages.more_samplings",
         "Schedule": "training.plan",
         "Shuffled": "stages.sampling",
+        "TruncatedPoisson": "stages.more_samplings",
         "audit_run": "workflows.audit",
         "bounds": "workflows.bounds",
         "compare": "workflows.compare",

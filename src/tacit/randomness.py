@@ -17,7 +17,7 @@ import math
 import os
 import secrets
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import IntEnum
@@ -33,6 +33,8 @@ from tacit import _validate
 from tacit.errors import InvalidArgument, OutOfOrder
 
 Indices = NDArray[np.int64]
+# What lots or noise remember from one step to the next, while the process lives.
+Memory = Any
 
 # How lots are drawn from a stream. A seeded run that was saved with another number cannot repeat its lost steps.
 DRAWING = 2
@@ -93,6 +95,7 @@ class SecureSource:
         self._key = secrets.token_bytes(32)
         self._numbers = itertools.count()
         self._pool = _Pool()
+        self._memories: dict[Purpose, dict[str, Memory]] = {}
         self._process = os.getpid()
 
     def stream(self, purpose: Purpose, step: int) -> Stream:
@@ -100,7 +103,7 @@ class SecureSource:
         # A fork has a copy of the key and must not draw its parent's noise.
         if os.getpid() != self._process:
             self._renew()
-        return Stream(self._key, next(self._numbers), self._pool)
+        return Stream(self._key, next(self._numbers), self._pool, self._memories.setdefault(purpose, {}))
 
     def __repr__(self) -> str:
         return "SecureSource()"
@@ -118,10 +121,11 @@ class SeededSource:
     def __init__(self, seed: int) -> None:
         self.seed = _validate.count("seed", seed, at_least=0)
         self._key = hashlib.sha256(f"tacit seed {self.seed}".encode()).digest()
+        self._memories: dict[Purpose, dict[str, Memory]] = {}
 
     def stream(self, purpose: Purpose, step: int) -> Stream:
         """The one stream of this purpose and step."""
-        return Stream(self._key, (int(purpose) << 56) + step)
+        return Stream(self._key, (int(purpose) << 56) + step, None, self._memories.setdefault(purpose, {}))
 
     def __repr__(self) -> str:
         return f"SeededSource({self.seed})"
@@ -167,8 +171,31 @@ class Stream:
     With a `pool`, small draws of normal numbers come from its stock.
     """
 
-    def __init__(self, key: bytes, number: int, pool: _Pool | None = None) -> None:
+    def __init__(
+        self, key: bytes, number: int, pool: _Pool | None = None, memory: dict[str, Memory] | None = None
+    ) -> None:
         self._key, self._number, self._pool = key, number, pool
+        self._memory: dict[str, Memory] = {} if memory is None else memory
+
+    def recall(self, name: str, fresh: Callable[[], Memory]) -> Memory:
+        """What was kept under this name since the source began, or else a new one; in memory only, never saved.
+
+        For lots and noise that hang together over several steps. It is as secret as the noise.
+        """
+        if name not in self._memory:
+            self._memory[name] = fresh()
+        return self._memory[name]
+
+    def at(self, step: int) -> Stream | None:
+        """The stream of the same purpose at another step; None if it can never be drawn again."""
+        if self._pool is not None:
+            return None
+        return Stream(self._key, (self._number >> 56 << 56) + step, None, self._memory)
+
+    @property
+    def step(self) -> int | None:
+        """The step of a stream that can be drawn again; None for the others."""
+        return None if self._pool is not None else self._number % 2**56
 
     @cached_property
     def _keystream(self) -> CipherContext:

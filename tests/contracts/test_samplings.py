@@ -7,10 +7,20 @@ from scipy import stats
 from tacit.accounting import Adjacency, Gaussian, Laplace, curve
 from tacit.errors import InvalidArgument, NotAccountable
 from tacit.randomness import Purpose, SeededSource
+from tacit.stages.more_samplings import CyclicPoisson, FixedLots, RandomAllocation, TruncatedPoisson
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 
 POPULATION = 1000
-SAMPLINGS = [Poisson(50, POPULATION), Poisson(2.5, POPULATION), FullBatch(POPULATION), Shuffled(64, POPULATION)]
+SAMPLINGS = [
+    Poisson(50, POPULATION),
+    Poisson(2.5, POPULATION),
+    FullBatch(POPULATION),
+    Shuffled(64, POPULATION),
+    RandomAllocation(50, POPULATION),
+    CyclicPoisson(50, POPULATION, groups=4),
+    TruncatedPoisson(50, POPULATION, most=100),
+    FixedLots(50, POPULATION),
+]
 every_sampling = pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 FALSE_ALARM = 1e-6
 
@@ -144,7 +154,7 @@ def test_shuffled_refuses_noise_of_which_replacing_is_not_known():
 @pytest.mark.parametrize(
     ("lot_size", "population"), [(0, 10), (-1, 10), (11, 10), (float("nan"), 10), (5, 0), (5, 2.5)]
 )
-@pytest.mark.parametrize("kind", [Poisson, Shuffled])
+@pytest.mark.parametrize("kind", [Poisson, Shuffled, RandomAllocation, FixedLots])
 def test_sizes_that_mean_nothing_are_refused(kind, lot_size, population):
     with pytest.raises(InvalidArgument):
         kind(lot_size, population)

@@ -46,6 +46,7 @@ from tacit.accounting.events import (
     Unproven,
     from_json,
 )
+from tacit.accounting.lots import Allocated, Correlated, FixedSize, Truncated
 from tacit.accounting.rdp import RenyiProfile
 
 __all__ = [
@@ -53,12 +54,15 @@ __all__ = [
     "Accountant",
     "Adaptive",
     "Adjacency",
+    "Allocated",
     "Bounds",
     "Certifies",
     "Composed",
+    "Correlated",
     "Density",
     "EpsilonDelta",
     "Event",
+    "FixedSize",
     "Gaussian",
     "GaussianDensity",
     "Laplace",
@@ -74,6 +78,7 @@ __all__ = [
     "ShuffledReports",
     "StudentT",
     "StudentTDensity",
+    "Truncated",
     "Unproven",
     "VarianceGammaDensity",
     "accountant_named",

@@ -164,7 +164,7 @@ class Unproven(Event):
 
 
 @dataclass(frozen=True)
-class _Around(Event):
+class AroundEvent(Event):
     """An event around another one, with the same adjacency."""
 
     inside: Event
@@ -180,7 +180,7 @@ class _Around(Event):
 
 @final
 @dataclass(frozen=True)
-class Adaptive(_Around):
+class Adaptive(AroundEvent):
     """A schedule whose privacy parameters were chosen after seeing earlier releases.
 
     The sum of the chosen costs is not a guarantee (each branch may keep a budget that the choice between them exceeds),
@@ -190,7 +190,7 @@ class Adaptive(_Around):
 
 @final
 @dataclass(frozen=True)
-class Sampled(_Around):
+class Sampled(AroundEvent):
     """The mechanism inside on a Poisson lot: an example that is not drawn contributes nothing.
 
     Under replace-one each example must contribute at most half the sensitivity, as with clipping: replacing one then
@@ -205,7 +205,7 @@ class Sampled(_Around):
 
 @final
 @dataclass(frozen=True)
-class ShuffledReports(_Around):
+class ShuffledReports(AroundEvent):
     """Each of `population` people runs the mechanism inside on their own example; then the reports are shuffled.
 
     Only the unordered reports, or a symmetric function of them, are released. `inside` is the guarantee of one report
@@ -226,7 +226,7 @@ class ShuffledReports(_Around):
 
 @final
 @dataclass(frozen=True)
-class Repeated(_Around):
+class Repeated(AroundEvent):
     """The mechanism inside, run `times` times with fresh noise (and fresh lots)."""
 
     times: int
@@ -277,6 +277,11 @@ _KINDS: dict[str, type[Event]] = {
     "composed": Composed,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def register_event(name: str, kind: type[Event]) -> None:
+    """Make a kind of event readable by `from_json`, for modules of this package. A name never changes its meaning."""
+    _KINDS[name], _NAMES[kind] = kind, name
 
 
 def _fields(kind: type[Any]) -> list[str]:

@@ -13,6 +13,7 @@ from scipy import optimize
 from tacit.accounting.composition import Composition, Part
 from tacit.accounting.curve import Accountant, Bounds, Certifies, register_accountant
 from tacit.accounting.events import Event, Sampled
+from tacit.accounting.lots import LotEvent
 from tacit.accounting.steps import Steps, atoms_of, boil_down, exact_mixture
 from tacit.errors import InvalidArgument, NotAccountable
 
@@ -113,6 +114,11 @@ def _composition(steps: Steps, c: float) -> Composition | None:
                 return None
             parts.append((mixture, times))
             continue
+        if isinstance(event, LotEvent):
+            raise NotAccountable(
+                f"The Rényi divergences of {type(event).__name__} lots have no closed form here. Use the accountant "
+                "'pld'."
+            )
         if isinstance(event, Sampled) and boil_down(event.inside).mu > 0:
             raise NotAccountable(
                 "Gaussian noise together with other noise on one lot has no closed form here, and atoms do not cover "

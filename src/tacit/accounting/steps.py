@@ -38,6 +38,7 @@ from tacit.accounting.losses import (
     remove_sampled,
     replaced_atoms,
 )
+from tacit.accounting.lots import Correlated, LotEvent
 from tacit.accounting.mixture import GaussianMixture
 from tacit.errors import NotAccountable, NotProven
 
@@ -82,7 +83,7 @@ class Steps:
     def is_symmetric(self) -> bool:
         """Whether adding and removing the example give the same losses, as they do without sampling."""
         return self.adjacency is Adjacency.REPLACE_ONE or not any(
-            isinstance(event, Sampled) for event, _ in self.counts
+            isinstance(event, (Sampled, LotEvent)) for event, _ in self.counts
         )
 
 
@@ -93,6 +94,11 @@ def refuse_unproven(event: Event) -> None:
             raise NotProven(
                 f"This event contains a release that is claimed to be {inner.claim}, but {inner.reason}. No accountant "
                 "accepts a claim without a proof. Use the method's rigorous form, or report the claim as a claim."
+            )
+        if isinstance(inner, Correlated):
+            raise NotAccountable(
+                f"This noise hangs together over {inner.bands} steps, which is accounted for only if an example's lots "
+                "are that far apart. Use sampling=CyclicPoisson(lot_size, population, groups=bands)."
             )
         if isinstance(inner, Adaptive):
             raise NotProven(
@@ -213,6 +219,8 @@ def atoms_of(
     if mixture is not None:
         return [(mixture_atoms(mixture, kind, tail, size, 0.0 if added else focus), 1)]
     match event:
+        case LotEvent() if group == 1:
+            return [(event.atoms(kind, added=added, tail=tail, size=size), 1)]
         case Sampled(inside=inside, rate=rate) if group == 1:
             return [(_sampled_atoms(inside, rate, kind, added=added, tail=tail, size=size), 1)]
         case ProductNoise(density=density, shifts=shifts):
@@ -250,6 +258,11 @@ def _sampled_atoms(inside: Event, rate: float, kind: Kind, *, added: bool, tail:
 
 
 def _refuse_shuffled(event: Event) -> None:
+    if any(isinstance(inner, LotEvent) for inner in event.walk()):
+        raise NotAccountable(
+            "A lot of its own law cannot be sampled once more: nothing is known about lots drawn from lots. Draw each "
+            "lot once."
+        )
     if any(isinstance(inner, ShuffledReports) for inner in event.walk()):
         raise NotAccountable(
             "Shuffled reports cannot be sampled: fewer reports than the declared population would be shuffled, so the "
@@ -354,7 +367,7 @@ def _unsampled_mu(event: Event) -> float:
     if isinstance(event, (Sampled, ShuffledReports)):
         inside = boil_down(event.inside)
         return dominating_mu(inside)
-    mu = gaussian_mu(event)
+    mu = event.largest_mu if isinstance(event, LotEvent) else gaussian_mu(event)
     if mu is not None:
         return mu
     match event:

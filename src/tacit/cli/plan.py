@@ -16,6 +16,8 @@ def plan(
     kind: Annotated[Kind, typer.Option("--kind", help="Kind of data; each has a recipe of its own.")] = "image",
     features: Annotated[float, options.numeric("Features of an example (3969: scattering of 28 x 28 pixels).")] = 3969,
     classes: Annotated[float, options.numeric("Classes to tell apart.")] = 10,
+    lot_size: Annotated[float | None, options.numeric("Expected examples in a lot: compares samplings.")] = None,
+    steps: Annotated[float | None, options.numeric("Steps, with --lot-size.")] = None,
     json: options.Json = False,
 ) -> None:
     """Show what a budget buys, before any data are read.
@@ -27,16 +29,35 @@ def plan(
     \b
     tacit plan --population 60000 --epsilon 1
     tacit plan --population 30000 --epsilon 0.5 --kind table --classes 2
+
+    With --lot-size and --steps, compare samplings and noises for such a run of any model instead.
+
+    \b
+    tacit plan --population 60000 --epsilon 3 --lot-size 256 --steps 3072
     """
     from tacit.cli.output import say, say_json
     from tacit.workflows.arguments import check_numbers
 
-    check_numbers(population=population, epsilon=epsilon, delta=delta, features=features, classes=classes)
-    from tacit.workflows.plan import plan as find_plans
-
-    found = find_plans(
-        population=population, epsilon=epsilon, delta=delta, kind=kind, features=features, classes=classes
+    check_numbers(
+        population=population,
+        epsilon=epsilon,
+        delta=delta,
+        features=features,
+        classes=classes,
+        lot_size=lot_size,
+        steps=steps,
     )
+    from tacit.workflows.plan import BudgetPlan
+    from tacit.workflows.plan import plan as find_plans
+    from tacit.workflows.plan_lots import SamplingPlans, plan_samplings
+
+    found: BudgetPlan | SamplingPlans
+    if lot_size is not None or steps is not None:
+        found = plan_samplings(population=population, epsilon=epsilon, delta=delta, lot_size=lot_size, steps=steps)
+    else:
+        found = find_plans(
+            population=population, epsilon=epsilon, delta=delta, kind=kind, features=features, classes=classes
+        )
     if json:
         say_json(found.to_json())
     else:

@@ -27,6 +27,7 @@ from tacit.accounting.events import (
     count_releases,
     from_json,
 )
+from tacit.accounting.lots import LotEvent
 from tacit.budget import Budget, Terms
 from tacit.errors import (
     AdjacencyMismatch,
@@ -339,6 +340,8 @@ def add_noise(event: Event, factor: float) -> Event:
             return replace(event, multiplier=multiplier * factor)
         case ProductNoise(shifts=shifts):
             return replace(event, shifts=tuple(shift / factor for shift in shifts))
+        case LotEvent(inside=inside):
+            return replace(event, inside=replace(inside, multiplier=inside.multiplier * factor))
         case Sampled() | Repeated():
             return replace(event, inside=add_noise(event.inside, factor))
         case Composed(parts=parts):

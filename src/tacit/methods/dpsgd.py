@@ -28,6 +28,8 @@ ENTRY = Entry(
     options={
         "clipping": "flat, per_layer, normalised or quantile",
         "denominator": "public; realised divides by the realised lot size, which is refuted",
+        "noise": "gaussian, or banded: correlated over steps, on cyclic Poisson lots",
+        "bands": "the number of steps over which banded noise is correlated",
     },
 )
 
@@ -47,12 +49,16 @@ def dpsgd(
     clipping: Clipping = "flat",
     mode: Mode = "rigorous",
     denominator: Denominator = "public",
+    noise: Literal["gaussian", "banded"] = "gaussian",
+    bands: int = 8,
 ) -> Mechanism:
     """DP-SGD. Without a multiplier, the budget sets the noise.
 
     `clipping` is "flat", "per_layer", "normalised" (every gradient scaled to about clip_norm) or "quantile" (the norm
     starts at clip_norm and adapts). The claim is the paper's moments accountant: proven, and never tighter than the
     guarantee; in paper mode it sets the noise. `denominator="realised"` is refuted and needs paper mode.
+    `noise="banded"` correlates the noise over `bands` steps, which needs `CyclicPoisson` lots; `tacit plan` says
+    whether it pays.
 
     >>> dpsgd(clip_norm=0.5, multiplier=1.1).noise
     GaussianNoise(multiplier=1.1)
@@ -62,8 +68,11 @@ def dpsgd(
     is_realised = denominator == "realised"
     claims = ByAccountant("moments", f"{_PAPER}, moments accountant", nominal=is_realised)
     method = Method("dpsgd", _PAPER, mode, claims=claims)
+    if noise not in ("gaussian", "banded"):
+        raise InvalidArgument(f"noise must be 'gaussian' or 'banded'. Got {noise!r}.")
     make = divide_by_realised_size if is_realised else clip_and_add_noise
-    return make(clip_norm, multiplier, clipping, method)
+    mechanism = make(clip_norm, multiplier, clipping, method)
+    return mechanism.with_bands(bands) if noise == "banded" else mechanism
 
 
 def clip_and_add_noise(clip_norm: float, multiplier: float | None, clipping: Clipping, method: Method) -> Mechanism:

@@ -15,8 +15,19 @@ from importlib.metadata import version
 from typing import Any
 
 import tacit
-from tacit.accounting import Adjacency, EpsilonDelta, PrivacyCurve, Sampled, ShuffledReports, curve
+from tacit.accounting import (
+    Adjacency,
+    Allocated,
+    EpsilonDelta,
+    FixedSize,
+    PrivacyCurve,
+    Sampled,
+    ShuffledReports,
+    Truncated,
+    curve,
+)
 from tacit.accounting.events import Event
+from tacit.accounting.lots import LotEvent
 from tacit.errors import NotProven
 from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee, finite
 from tacit.reports.curves import FALSE_ALARMS, Spending
@@ -52,6 +63,15 @@ _SAMPLED = {
     "Poisson": "Poisson: each example is in each lot independently, with probability {rate:.4g}",
     "FullBatch": "every example is in every lot",
     "Shuffled": "shuffled epochs: every example is in one lot of each epoch",
+    "RandomAllocation": "random allocation: each example draws one lot of every epoch, independently and uniformly",
+    "CyclicPoisson": "cyclic Poisson: groups take turns, and lots are Poisson samples of their group",
+    "TruncatedPoisson": "truncated Poisson: each example with probability {rate:.4g}, lots cut at random if too large",
+    "FixedLots": "lots of fixed size, drawn without replacement",
+}
+_ASSUMED: dict[type, str] = {
+    Allocated: "random allocation: each example is in one lot of every epoch, independently and uniformly",
+    Truncated: "truncated Poisson: full lots count as one example replaced by another",
+    FixedSize: "lots of fixed size without replacement, one example replaced by another",
 }
 _WITHOUT_LOTS = "all examples at once, without lots"
 _SETTINGS_RELEASED = "The settings, which were fixed before training."
@@ -140,6 +160,10 @@ def sampling_facts(event: Event, *, is_proven: bool = True) -> Facts:
         return {"assumed": "reports in a secret random order", "rates": rates}
     if any(isinstance(each, EpsilonDelta) for each in event.walk()):
         return {"assumed": "a known (ε, δ), which already includes any sampling", "rates": rates}
+    kinds = {type(each) for each in event.walk() if isinstance(each, LotEvent)}
+    if kinds:
+        assumed = [_ASSUMED[kind] for kind in sorted(kinds, key=lambda kind: kind.__name__)]
+        return {"assumed": "; ".join(assumed), "rates": rates}
     if not rates or rates == [1.0]:
         return {"assumed": "every example in every release: no amplification by sampling", "rates": rates}
     listed = ", ".join(f"{rate:.4g}" for rate in rates[:3])

@@ -18,6 +18,7 @@ from tacit.errors import Asymptotic, InvalidArgument, NotAccountable, NotProven
 from tacit.guarantee import Claim, Status
 from tacit.randomness import Stream
 from tacit.stages.bounds.clip import Clip, NormalisedClip
+from tacit.stages.noise.banded import BandedNoise
 from tacit.stages.noise.gaussian import GaussianNoise
 from tacit.types import (
     Bound,
@@ -209,6 +210,18 @@ class Mechanism:
     def with_multiplier(self, multiplier: float) -> Mechanism:
         """The same mechanism with another amount of noise."""
         return replace(self, noise=cast(Noise, replace(cast(Any, self.noise), multiplier=multiplier)))
+
+    def with_bands(self, bands: int, *, steps: int = 4096) -> Mechanism:
+        """The same mechanism with Gaussian noise correlated over `bands` steps: see `BandedNoise`.
+
+        It needs `CyclicPoisson` lots with at least as many groups. `steps` is what the correlation is optimised for.
+        """
+        if not isinstance(self.noise, (GaussianNoise, BandedNoise)):
+            raise InvalidArgument(
+                f"Only Gaussian noise can be correlated over steps with a proof. Got {type(self.noise).__name__}. Use "
+                "a method with Gaussian noise, such as dpsgd."
+            )
+        return replace(self, noise=BandedNoise(self.noise.multiplier, bands=bands, steps=steps))
 
 
 @dataclass(frozen=True)

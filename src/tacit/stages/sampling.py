@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Poisson:
     population: int
 
     def __post_init__(self) -> None:
-        _check_sizes(self)
+        check_sizes(self)
 
     @property
     def rate(self) -> float:
@@ -101,7 +102,7 @@ class Shuffled:
     order_seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_sizes(self)
+        check_sizes(self)
         _validate.count("lot_size", self.lot_size)
         _validate.count("order_seed", self.order_seed, at_least=0)
 
@@ -151,7 +152,14 @@ def _multiplier(event: Event) -> float:
     return event.multiplier
 
 
-def _check_sizes(sampling: Poisson | Shuffled) -> None:
+class _Sized(Protocol):
+    @property
+    def lot_size(self) -> float: ...
+    @property
+    def population(self) -> int: ...
+
+
+def check_sizes(sampling: _Sized) -> None:
     """Refuse sizes that give no sampling rate; store plain numbers."""
     population = _validate.count("population", sampling.population)
     lot_size = _validate.positive("lot_size", sampling.lot_size)

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from tacit.accounting.events import Event
-from tacit.errors import InvalidArgument, OutOfOrder
+from tacit.errors import CannotResume, InvalidArgument, OutOfOrder
 from tacit.guarantee import FIXED_SEED
 from tacit.ledger import Block, Course, Ledger, Reservation, fingerprint
 from tacit.ledger.reservation import find_ledger
+from tacit.stages.more_samplings import Remembered
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 from tacit.training.lots import Examples, PreparedExamples, TensorExamples, leaves
 from tacit.training.plan import Plan
@@ -99,6 +100,11 @@ def resume_booking(entered: BookingPlace | None, debt: Debt, nothing_left: bool)
     The plan is shortened to what the budgets of the run and of its data set still pay for.
     """
     plan, done = debt.plan, debt.done
+    if entered is not None and plan.restarts:
+        raise CannotResume(
+            f"The run was saved at step {plan.restarts[-1]}, within an epoch or cycle of its lots, whose draw is never "
+            "saved. Drawing it anew costs more than the ledger reserved. Resume from a save at the end of an epoch."
+        )
     if entered is None:
         lost = [plan.event_at(step) for step in debt.lost.elements()]
         return None, replace(debt, plan=plan.shorten(done, lost))
@@ -122,7 +128,7 @@ def make_course(plan: Plan, steps: int, is_repeatable: bool) -> Course:
     """The cost of every step; for shuffled epochs, in which an example occurs once, the cost of every epoch."""
     events = [plan.event_at(step) for step in range(steps)]
     sampling = plan.sampling
-    if isinstance(sampling, Shuffled):
+    if isinstance(sampling, (Shuffled, Remembered)):
         length = sampling.steps_per_epoch
         units = [sampling.total(events[start : start + length]) for start in range(0, steps, length)]
     elif isinstance(sampling, (Poisson, FullBatch)):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, cast
 
 from tacit import _validate
@@ -18,7 +19,8 @@ from tacit.budget import Budget
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.guarantee import Assumption, Claim, Guarantee, Status
 from tacit.stages.mechanism import Mechanism, Settings
-from tacit.stages.sampling import Poisson
+from tacit.stages.more_samplings import Remembered
+from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 from tacit.training.spending import epsilon_spent, largest_mu
 from tacit.types import Sampling
 
@@ -93,7 +95,11 @@ def _list_factors(name: str, factors: Factors, steps: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be released in every step. `dimension` is the number of coordinates of each release."""
+    """What will be released in every step. `dimension` is the number of coordinates of each release.
+
+    `restarts` are the steps from which a resumed run drew anew what hangs together over several steps: the lots of an
+    epoch, groups, or correlated noise.
+    """
 
     mechanism: Mechanism
     sampling: Sampling
@@ -101,6 +107,7 @@ class Plan:
     dimension: int
     budget: Budget | None = None
     schedule: FixedSchedule = FixedSchedule()
+    restarts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.steps > _MOST_STEPS:
@@ -151,7 +158,8 @@ class Plan:
 
         def gaussian(multiplier: float) -> Event:
             steps = range(self.steps if done is None else done)
-            return total(self.sampling, self._gaussians(multiplier, steps), self._gaussians(multiplier, lost))
+            spent, again = self._gaussians(multiplier, steps), self._gaussians(multiplier, lost)
+            return total(self.sampling, spent, again, self.restarts)
 
         return Settings(
             lot_size=self.sampling.lot_size,
@@ -171,7 +179,15 @@ class Plan:
 
     def total(self, steps: int, lost: Sequence[Event] = ()) -> Event:
         """The cost of the first `steps` steps and of lost ones."""
-        return total(self.sampling, self.events[:steps], lost)
+        return total(self.sampling, self.events[:steps], lost, self.restarts)
+
+    def restart(self, step: int) -> Plan:
+        """The plan of a run that resumes at `step` without what it kept in memory.
+
+        At the end of an epoch or cycle nothing is kept that later steps would need.
+        """
+        length = self.sampling.steps_per_epoch if isinstance(self.sampling, Remembered) else 1
+        return replace(self, restarts=(*self.restarts, step)) if step % length else self
 
     def calibrate(self) -> Plan:
         """This plan with a multiplier that keeps the budget: computed if none was given, else checked."""
@@ -222,7 +238,7 @@ class Plan:
         """The plan with as many steps as the budget pays for after `lost` steps; at least those already `done`."""
         budget = self.budget
         # A claimed budget does not say how many steps it still pays for.
-        if budget is None or not lost or self.mechanism.method.mode == "paper":
+        if budget is None or not (lost or self.restarts) or self.mechanism.method.mode == "paper":
             return self
 
         def fits(steps: int) -> bool:
@@ -253,14 +269,24 @@ class Plan:
 
     def _guess(self, mu: float) -> float:
         """The central limit theorem, solved for the multiplier."""
-        if not isinstance(self.sampling, Poisson):
+        sampling = self.sampling
+        if isinstance(sampling, (FullBatch, Shuffled)):
             return math.sqrt(self.steps) / mu
-        return 1 / math.sqrt(math.log1p((mu / self.sampling.rate) ** 2 / self.steps))
+        return 1 / math.sqrt(math.log1p((mu * sampling.population / sampling.lot_size) ** 2 / self.steps))
 
 
-def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = ()) -> Event:
-    """The cost of `events` from the first step on, plus each of the `lost` events in full."""
-    spent = sampling.total(events)
+def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = (), restarts: Sequence[int] = ()) -> Event:
+    """The cost of `events` from the first step on, plus each of the `lost` events in full.
+
+    An epoch that was drawn anew from a restart on costs its two parts, each by itself.
+    """
+    length = getattr(sampling, "steps_per_epoch", 1)
+    cuts = {cut for step in restarts for cut in (step, -(-step // length) * length) if 0 < cut < len(events)}
+    ends = [0, *sorted(cuts), len(events)]
+    parts = [sampling.total(events[start:end]) for start, end in pairwise(ends)]
+    spent = parts[0]
+    for part in parts[1:]:
+        spent = spent + part
     return spent + add_up(lost) if lost else spent
 
 
@@ -307,7 +333,8 @@ def make_guarantee(
 
 def total_event(plan: Plan, spent: Spent) -> Event:
     """The event of everything released, lost steps included."""
-    return total(plan.sampling, spent.events, [plan.event_at(step) for step in spent.lost.elements()])
+    lost = [plan.event_at(step) for step in spent.lost.elements()]
+    return total(plan.sampling, spent.events, lost, plan.restarts)
 
 
 def _find_claim(plan: Plan, spent: Spent, event: Event) -> Claim | None:
@@ -329,6 +356,11 @@ def _list_notes(plan: Plan, spent: Spent) -> list[str]:
     notes = [f"{done} of {plan.steps} planned steps were released."]
     if plan.delta * plan.sampling.population >= 1:
         notes.append(_LARGE_DELTA.format(delta=plan.delta, population=plan.sampling.population))
+    if plan.restarts:
+        notes.append(
+            f"The run was resumed within an epoch or cycle at step {', '.join(map(str, plan.restarts))}, so its lots "
+            "were drawn anew from there, and both parts are charged."
+        )
     if spent.lost:
         notes.append(f"{spent.lost.total()} lost steps were drawn again, so they are charged twice.")
     if guide is not None and done:

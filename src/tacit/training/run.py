@@ -521,7 +521,7 @@ class PrivateRun:
         lost = Counter[int]() if is_repeated else lost_steps(folder, len(events), Counter(tree["lost"]))
         forgiven = lost.total() if nothing_left else 0
         charged = Counter(tree["lost"]) + (Counter[int]() if nothing_left else lost)
-        plan: Plan = tree["plan"]
+        plan: Plan = tree["plan"] if tree["seed"] is not None else tree["plan"].restart(len(events))
         run = cls.__new__(cls)
         state = MechanismState(tree["bound_state"], tuple(tree["post_states"]))
         settings = {"micro_batch": tree["micro_batch"], "workers": workers, "seed": tree["seed"]}

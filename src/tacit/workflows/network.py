@@ -23,11 +23,14 @@ from tacit.methods.registry import find_method
 from tacit.reports.scores import Score
 from tacit.reports.wording import interval, near, neighbours, step_words, up
 from tacit.stages.mechanism import Mechanism, Method
+from tacit.stages.more_samplings import CyclicPoisson
+from tacit.stages.noise import BandedNoise
 from tacit.stages.sampling import Poisson
 from tacit.training.fit import Callback, Step, fit
 from tacit.training.folder import RunFolder, find_free_folder
 from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
+from tacit.types import Sampling
 from tacit.workflows.defaults import network_for, refuse_unless_fitting, resolve_settings
 from tacit.workflows.descent import Descent, describe_descent, gradients_for
 from tacit.workflows.progress import (
@@ -294,12 +297,13 @@ def make_run(
     ledger: Ledger | None = None,
 ) -> PrivateRun:
     """The private run of a network with these settings."""
+    mechanism = make_mechanism(settings)
     return PrivateRun(
         model,
         loss_for(data),
         data=data.train,
-        mechanism=make_mechanism(settings),
-        sampling=Poisson(settings.lot_size, settings.population),
+        mechanism=mechanism,
+        sampling=make_sampling(settings, mechanism),
         steps=settings.steps,
         budget=budget,
         micro_batch=settings.micro_batch,
@@ -320,8 +324,15 @@ def make_mechanism(settings: Settings) -> Mechanism:
 def make_plan(settings: Settings, model: nn.Module, budget: Budget | None = None) -> Plan:
     """The plan of a run of this model: what it will release, and what that costs."""
     weights = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    sampling = Poisson(settings.lot_size, settings.population)
-    return Plan(make_mechanism(settings), sampling, settings.steps, weights, budget)
+    mechanism = make_mechanism(settings)
+    return Plan(mechanism, make_sampling(settings, mechanism), settings.steps, weights, budget)
+
+
+def make_sampling(settings: Settings, mechanism: Mechanism) -> Sampling:
+    """Poisson lots; for noise that is correlated over steps, of groups that take turns."""
+    if isinstance(mechanism.noise, BandedNoise):
+        return CyclicPoisson(settings.lot_size, settings.population, groups=mechanism.noise.bands)
+    return Poisson(settings.lot_size, settings.population)
 
 
 def _resolve_budget(settings: Settings, model: nn.Module) -> Budget | None:

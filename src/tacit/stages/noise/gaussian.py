@@ -24,7 +24,7 @@ from tacit.types import BoundedSum, Release, Tensors
 # Released numbers are multiples of a power of two between 2^-7 and 2^-6 of the noise's standard deviation. A finer grid
 # would show that numbers in single precision are not evenly spread: at 2^-12, how likely a cell is would err by 0.1 %,
 # which over millions of coordinates adds up to more than the noise is meant to hide. Rounding adds 0.002 % of variance.
-_GRID_BITS = 6
+GRID_BITS = 6
 # Single precision holds noise of these standard deviations, and the grid under it.
 _LEAST, _MOST = 1e-30, 1e30
 _NOTHING = np.empty(0)
@@ -65,7 +65,7 @@ class GaussianNoise:
         if not values:
             return {}
         # The grid is a power of two, so values in units of it are rounded only by `rint` below.
-        grid = 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
+        grid = 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)
         is_wide = torch.float64 in [value.dtype for value in values.values()]
         kind = torch.float64 if is_wide else torch.float32
         noisy = {name: _plain(value, kind) for name, value in values.items()}

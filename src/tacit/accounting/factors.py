@@ -1,0 +1,150 @@
+"""Correlated noise by matrix factorisation: coefficients, sensitivity, error of prefix sums, and the best band.
+
+A run releases x_t + w_t with w = C^{-1} z and independent z, for a lower triangular Toeplitz matrix C. That is C x + z
+after post-processing, so an example costs what the columns of C say, and sums of consecutive releases, which is what an
+optimizer adds up, have less noise. With b bands and steps at least b apart, an example's columns do not overlap: each
+of its steps costs one Gaussian release, if columns have norm 1 (Choquette-Choo et al. 2023). Proof:
+docs/explanations/accounting.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy import fft, optimize, signal
+
+from tacit import _validate
+from tacit.accounting.calibrate import multiplier_for
+from tacit.accounting.densities import Floats
+from tacit.errors import InvalidArgument
+
+# Above this many steps, coefficients are optimised for this many: they hardly change.
+_MOST_OPTIMISED = 4096
+
+
+def square_root_coefficients(bands: int) -> Floats:
+    """The first coefficients of the square root of the matrix of prefix sums (Fichtenberger et al. 2022).
+
+    >>> square_root_coefficients(4).tolist()
+    [1.0, 0.5, 0.375, 0.3125]
+    """
+    k = np.arange(1, _validate.count("bands", bands))
+    return np.append(1.0, np.cumprod((2 * k - 1) / (2 * k)))
+
+
+def inverse_square_root_coefficients(bands: int) -> Floats:
+    """The first coefficients of its inverse: a banded inverse that costs no memory of past noise (BISR).
+
+    >>> inverse_square_root_coefficients(4).tolist()
+    [1.0, -0.5, -0.125, -0.0625]
+    """
+    k = np.arange(1, _validate.count("bands", bands))
+    return np.append(1.0, np.cumprod((2 * k - 3) / (2 * k)))
+
+
+def invert_coefficients(coefficients: Floats, steps: int) -> Floats:
+    """The first coefficients of the inverse of a lower triangular Toeplitz matrix."""
+    impulse = np.zeros(steps)
+    impulse[0] = 1.0
+    return np.asarray(signal.lfilter([1.0], np.asarray(coefficients, dtype=float), impulse))
+
+
+def prefix_variances(coefficients: Floats, steps: int) -> Floats:
+    """The variance of the noise of every prefix sum, for unit noise z."""
+    return np.cumsum(np.cumsum(invert_coefficients(coefficients, steps)) ** 2)
+
+
+def squared_sensitivity(coefficients: Floats, *, steps: int, apart: int, times: int | None = None) -> float:
+    """The squared norm of what an example adds to C x in `times` steps at least `apart` apart, each of norm 1.
+
+    For coefficients that are neither negative nor increasing: then the first possible steps are the worst, with equal
+    directions (Kalinin, Lampert 2024).
+    """
+    values = np.zeros(steps)
+    values[: min(len(coefficients), steps)] = np.asarray(coefficients, dtype=float)[:steps]
+    if values.min() < 0 or (np.diff(values) > 1e-12).any():
+        raise InvalidArgument("The sensitivity is known for coefficients that are neither negative nor increasing.")
+    possible = -(-steps // apart)
+    total = np.zeros(steps)
+    for number in range(min(possible, times or possible)):
+        total[number * apart :] += values[: steps - number * apart]
+    return float(total @ total)
+
+
+@lru_cache(maxsize=256)
+def band_coefficients(bands: int, steps: int) -> tuple[float, ...]:
+    """Coefficients of norm 1, in `bands` bands, with the least mean variance of prefix sums over `steps` steps.
+
+    Found from the square-root ones by gradient descent; any coefficients of norm 1 cost the same.
+    """
+    bands, steps = _validate.count("bands", bands), min(_validate.count("steps", steps), _MOST_OPTIMISED)
+    bands = min(bands, steps)
+    start = square_root_coefficients(bands)
+    if bands == 1:
+        return (1.0,)
+    found = optimize.minimize(
+        lambda tail: _mean_variance(np.append(1.0, tail), steps), start[1:], jac=True, method="L-BFGS-B"
+    )
+    best = np.append(1.0, found.x) if found.fun < _mean_variance(start, steps)[0] else start
+    best = best / np.linalg.norm(best)
+    # Rounded down, so that the norm is certainly at most 1.
+    return tuple((best * (1 - 1e-15)).tolist())
+
+
+def _mean_variance(coefficients: Floats, steps: int) -> tuple[float, Floats]:
+    """Log of squared norm times mean variance of prefix sums, and its gradient (without the first coefficient)."""
+    inverse = invert_coefficients(coefficients, steps)
+    if not np.abs(inverse).max() < 1e6:
+        # Unstable: the noise would grow from step to step. The line search turns back.
+        return 700.0, np.zeros(len(coefficients) - 1)
+    sums = np.cumsum(inverse)
+    weight = np.arange(steps, 0, -1) / steps
+    error, norm = float(weight @ sums**2), float(coefficients @ coefficients)
+    by_inverse = np.cumsum((2 * weight * sums)[::-1])[::-1]
+    size = fft.next_fast_len(2 * steps, real=True)
+    squared = fft.irfft(fft.rfft(inverse, size) ** 2, size)[:steps]
+    # The derivative of an inverse is minus its square, shifted by one place per coefficient.
+    backwards = fft.irfft(fft.rfft(by_inverse, size) * np.conj(fft.rfft(squared, size)), size)
+    gradient = -backwards[: len(coefficients)] / error + 2 / norm * coefficients
+    return math.log(error * norm), np.asarray(gradient[1:])
+
+
+@dataclass(frozen=True)
+class BandPlan:
+    """Bands, the multiplier that the budget needs with them, and the error of prefix sums relative to one band."""
+
+    bands: int
+    multiplier: float
+    relative_error: float
+
+
+def compare_bands(*, lot_size: float, population: int, steps: int, epsilon: float, delta: float) -> list[BandPlan]:
+    """What powers of two of bands give, from public numbers only. One band is DP-SGD with Poisson lots.
+
+    The error is the root of the mean squared noise of all prefix sums: of where an optimizer with a constant learning
+    rate stands. It grows with the multiplier, as more bands mean a higher rate within each group, and falls with the
+    bands, over which noise cancels.
+    """
+    rate = _validate.rate("rate", lot_size / population)
+    found: list[BandPlan] = []
+    plain = math.nan
+    bands = 1
+    while bands * rate <= 1 and bands <= steps:
+        multiplier = multiplier_for(epsilon=epsilon, delta=delta, rate=bands * rate, steps=math.ceil(steps / bands))
+        variance = float(prefix_variances(np.array(band_coefficients(bands, steps)), steps).mean())
+        error = multiplier * math.sqrt(variance)
+        plain = error if bands == 1 else plain
+        found.append(BandPlan(bands, multiplier, error / plain))
+        if len(found) > 2 and found[-1].relative_error > found[-2].relative_error > found[-3].relative_error:
+            break
+        bands *= 2
+    return found
+
+
+def best_band(plans: list[BandPlan]) -> BandPlan:
+    """The plan with the least error; one band unless another is at least 2 % better."""
+    best = min(plans, key=lambda plan: plan.relative_error)
+    return best if best.relative_error < 0.98 else plans[0]

@@ -1,0 +1,99 @@
+"""The strongest attack on correlated noise: it undoes the correlation and adds up what the canary did in its steps.
+
+Every statement of `distinguish` is wrong with a probability of 1 % at most; seeds are fixed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from scipy import linalg
+
+from tacit.accounting import calibrate, curve
+from tacit.audit.given import Releases
+from tacit.audit.statistics import distinguish
+from tacit.methods import dpsgd
+from tacit.stages.more_samplings import CyclicPoisson
+from tacit.stages.noise.banded import Band
+
+STEPS, BANDS, DELTA, RUNS = 8, 2, 1e-3, 240
+# Each example takes its turn for certain, so there is nothing to gain from sampling.
+LOTS = CyclicPoisson(1, 2, groups=BANDS)
+
+
+@dataclass(frozen=True)
+class EveryGroupAtOnce(CyclicPoisson):
+    """A planted bug: an example is in every lot, and its steps are charged as if they were apart."""
+
+    def lot(self, n, rng, step=0):
+        return np.arange(n)
+
+
+def mechanism(multiplier):
+    return dpsgd(1.0, multiplier, noise="banded", bands=BANDS)
+
+
+def multiplier_for(epsilon):
+    return calibrate(lambda z: Releases(mechanism(z), LOTS, STEPS).event(1), epsilon=epsilon, delta=DELTA)
+
+
+def undone(releases, with_canary):
+    """C times the releases, over the noise: what is left is the canary's columns and independent noise."""
+    noise = releases.mechanism.noise
+    column = np.zeros(STEPS)
+    column[:BANDS] = noise.coefficients
+    strategy = linalg.toeplitz(column, np.zeros(STEPS))
+    rows = np.ones((1, 1)) if with_canary else np.zeros((0, 1))
+    found = np.stack([releases((rows, None)).numpy().ravel() for _ in range(RUNS)])
+    return found @ strategy.T / noise.multiplier, strategy
+
+
+def attack(sampling, epsilon, score):
+    torch.manual_seed(0)
+    releases = Releases(mechanism(multiplier_for(epsilon)), sampling, STEPS)
+    proven = curve(releases.event(1))
+    members, strategy = undone(releases, True)
+    others, _ = undone(releases, False)
+    scores = (score(side, strategy) for side in (members, others))
+    return distinguish(*scores, delta=DELTA, proven=proven)
+
+
+def project_turns(found, strategy):
+    """The largest projection on what a group's turns add up to."""
+    turns = np.stack([strategy[:, group::BANDS].sum(axis=1) for group in range(BANDS)])
+    return (found @ turns.T).max(axis=1)
+
+
+def project_all_steps(found, strategy):
+    return found @ strategy.sum(axis=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_a_canary_does_not_contradict_what_is_proven(epsilon):
+    found = attack(LOTS, epsilon, project_turns)
+    assert not found.contradicts
+    assert found.bound.epsilon <= epsilon
+
+
+@pytest.mark.slow
+def test_the_attack_is_not_blind():
+    assert attack(LOTS, 8.0, project_turns).gaussian.epsilon > 3
+
+
+@pytest.mark.slow
+def test_steps_that_are_not_kept_apart_are_found_out():
+    assert attack(EveryGroupAtOnce(1, 2, groups=BANDS), 8.0, project_all_steps).contradicts
+
+
+@pytest.mark.slow
+def test_noise_used_twice_is_found_out(monkeypatch):
+    right = Band._advance
+
+    def reuse(self, coefficients, fresh):
+        first = self.__dict__.setdefault("first", fresh)
+        return right(self, coefficients, first)
+
+    monkeypatch.setattr(Band, "_advance", reuse)
+    assert attack(LOTS, 8.0, lambda found, _: np.abs(found[:, 0] - found[:, 1])).contradicts
