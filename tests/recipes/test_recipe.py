@@ -25,7 +25,7 @@ def test_preparation_and_steps_together_keep_the_budget(kind, epsilon):
 
 
 def test_a_recipe_is_a_function_of_public_facts():
-    assert list(inspect.signature(auto).parameters) == ["kind", "population", "epsilon", "delta"]
+    assert list(inspect.signature(auto).parameters) == ["kind", "population", "epsilon", "delta", "numbers"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -70,18 +70,18 @@ def _choose_recipe(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tup
     kind = recognise_kind(x, estimator.shape, is_handwriting=estimator.is_handwriting)
     more = () if estimator.population is not None else (assume_counted(count),)
     population = count if estimator.population is None else _validate.count("population", estimator.population)
-    recipe = auto(kind, population=population, epsilon=estimator.epsilon, delta=estimator.delta)
     columns = np.asarray(x).shape[1] if kind == "table" else 0
     numbers = columns if estimator.numbers is None else _validate.count("numbers", estimator.numbers, at_least=0)
-    return recipe, choose_features(kind, estimator.shape, numbers), more
+    recipe = auto(kind, population=population, epsilon=estimator.epsilon, delta=estimator.delta, numbers=numbers)
+    return recipe, choose_features(recipe, estimator.shape, numbers), more
 
 
 def score_by_recipe(prepared: PreparedInputs, model: torch.nn.Module, x: Any) -> NDArray[np.float64]:
-    """One score per class for every example."""
+    """One score per class for every example, whose softmax is the probabilities."""
     x = _to_rows(x)
     with torch.no_grad():
         pieces = [model(prepared.tensor(x[start : start + _PIECE])) for start in range(0, _count(x), _PIECE)]
-    scores: NDArray[np.float64] = torch.cat(pieces).double().numpy()
+    scores: NDArray[np.float64] = prepared.sharpness * torch.cat(pieces).double().numpy()
     return scores
 
 

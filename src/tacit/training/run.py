@@ -64,7 +64,7 @@ _NOTHING = nullcontext()
 
 GradientsOf = Callable[[nn.Module, Loss, Any, Any], PerExampleGradients]
 
-_GRADIENTS_GIVEN = Assumption(
+GRADIENTS_GIVEN = Assumption(
     "gradients_given",
     "The given gradient function is correct: each row is the gradient of one example and depends on no other example.",
 )
@@ -398,7 +398,7 @@ class PrivateRun:
             Spent(self._events, self._realised, self._lost, self._forgiven),
             assumptions=(
                 LOTS_STAY_INSIDE,
-                *(() if is_ours else (_GRADIENTS_GIVEN,)),
+                *(() if is_ours else (GRADIENTS_GIVEN,)),
                 *self._from_loader,
                 *self._peers.assumptions,
             ),

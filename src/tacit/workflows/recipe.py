@@ -54,6 +54,8 @@ from tacit.workflows.text import Paragraph
 
 # Features are computed for so many rows at a time, between two updates of the progress bar.
 _PIECE = 1_600
+# What a preparation releases, where that is more than a mean.
+_RELEASED = {"whitening": "mean and second moments", "whitening and counts": "mean, second moments and counts of cells"}
 # How often the model is scored on public examples while it trains.
 _SCORES = 20
 
@@ -78,7 +80,7 @@ def resolve_recipe(data: Data, options: TrainOptions, table: Table | None) -> Se
         )
     population = _validate.count("population", data.population if options.population is None else options.population)
     delta, epsilon = resolve_delta(options.delta, population), _validate.positive("epsilon", options.epsilon)
-    recipe = auto(_find_kind(data), population=population, epsilon=epsilon, delta=delta)
+    recipe = auto(_find_kind(data), population=population, epsilon=epsilon, delta=delta, numbers=data.numbers)
     return Settings(
         data=data.name,
         data_path=None if options.data_path is None else str(options.data_path.absolute()),
@@ -166,13 +168,13 @@ def make_task(data: Data, settings: Settings, data_path: Path | None = None) -> 
     assert settings.recipe is not None
     recipe = Recipe(**settings.recipe)
     if recipe.kind == "text":
-        features = choose_features("text", None, 0)
+        features = choose_features(recipe, None, 0)
         train, test = (
             (features.of_words(words), labels)
             for words, labels in datasets.load_words(data.name, data_path or settings.data_path)
         )
         return RecipeTask(data, settings, recipe, None, train, test)
-    features = choose_features(recipe.kind, _image_shape(data), data.numbers)
+    features = choose_features(recipe, _image_shape(data), data.numbers)
     return RecipeTask(data, settings, recipe, features, _flatten(data.train), _flatten(data.test))
 
 
@@ -392,7 +394,7 @@ class RecipeTraining:
             f"multiplier {step:.4g}, clip norm {recipe.clip_norm:g}, learning rate {recipe.learning_rate:.4g}.",
         ]
         if preparation is not None:
-            what = "mean and second moments" if recipe.preparation == "whitening" else "mean"
+            what = _RELEASED.get(recipe.preparation, "mean")
             lines.insert(
                 1, f"First the {what} of the features are released, with noise of multiplier {preparation:.4g}."
             )

@@ -77,7 +77,8 @@ class StoppedRun:
         model = prepared.model(rows.shape[1], task.data.classes or 2)
         optimizer = make_optimizer(task.recipe, model)
         data = prepared.of_features(rows), torch.from_numpy(task.train[1])
-        run = PrivateRun.resume(self.folder.path, model, LOSS, data=data, optimizer=optimizer)
+        how = {name: value for name, value in prepared.gradients.items() if name == "gradients"}
+        run = PrivateRun.resume(self.folder.path, model, LOSS, data=data, optimizer=optimizer, **how)
         if booking is not None:
             _resume_booking(booking, task, run.step)
         return RecipeRun(prepared, run, optimizer)
