@@ -48,14 +48,14 @@ def _rows(order: Order, about: dict[str, Any], most: int) -> Featured:
     parts = [(inputs[:most], labels[:most]) for inputs, labels in (data.train, data.test)]
     if about["kind"] == "table":
         return Featured(parts[0], parts[1], data.classes, min(data.population, most))
-    features = choose_features(any_recipe(about["kind"]), shape, 0)
+    features = choose_features(any_recipe(about["kind"], shape), shape, 0)
     made = [(kept(about["data"], features, inputs), labels) for inputs, labels in parts]
     return Featured(made[0], made[1], data.classes, min(data.population, most))
 
 
-def any_recipe(kind: Kind) -> Recipe:
+def any_recipe(kind: Kind, shape: tuple[int, ...] | None = None) -> Recipe:
     """A recipe of this kind: features of images and texts are the same at every budget."""
-    return auto(kind, population=1_000, epsilon=1.0, delta=1e-5)
+    return auto(kind, population=1_000, epsilon=1.0, delta=1e-5, shape=shape)
 
 
 def kept(name: str, features: Any, inputs: NDArray[Any]) -> NDArray[np.float32]:

@@ -46,7 +46,7 @@ def _cell(order: Order, name: str, asked: dict[str, Any], make: Any) -> Cell:
 
 def _fit(data: Featured, *, about: dict[str, Any], epsilon: float, delta: float, seed: int) -> dict[str, Any]:
     is_table = about["kind"] == "table"
-    recipe = auto(about["kind"], population=data.population, epsilon=epsilon, delta=delta)
+    recipe = auto(about["kind"], population=data.population, epsilon=epsilon, delta=delta, shape=about.get("shape"))
     model = PrivateClassifier(
         recipe="auto" if is_table else recipe,
         epsilon=epsilon,

@@ -53,7 +53,7 @@ def _scored(order: Order, name: str, form: Any, seed: int) -> dict[str, Any]:
     )
     data = read(order, name)
     train, held_out = _parts(data, order.settings[PREPARATION]["one_in"], about.get("numbers"))
-    recipe = auto(about["kind"], population=len(train[1]), epsilon=epsilon, delta=delta)
+    recipe = auto(about["kind"], population=len(train[1]), epsilon=epsilon, delta=delta, shape=about.get("shape"))
     model = PrivateClassifier(
         recipe=replace(recipe, preparation=form),
         epsilon=epsilon,

@@ -158,10 +158,19 @@ class Recipe:
         return reduce(add, [Gaussian(multiplier)] * self.releases)
 
 
-def auto(kind: Kind, *, population: int, epsilon: float, delta: float, numbers: int = 0) -> Recipe:
+def auto(
+    kind: Kind,
+    *,
+    population: int,
+    epsilon: float,
+    delta: float,
+    numbers: int = 0,
+    shape: tuple[int, ...] | None = None,
+) -> Recipe:
     """The recipe for this kind of data, population and budget.
 
-    `numbers` is how many columns of a table, the first ones, are numbers. Without any there are no cells.
+    `numbers` is how many columns of a table, the first ones, are numbers; without any there are no cells. `shape` is
+    that of an image: those in three colours get patches, others scattering coefficients.
 
     >>> auto("image", population=60_000, epsilon=1.0, delta=1e-5).steps
     500
@@ -172,7 +181,8 @@ def auto(kind: Kind, *, population: int, epsilon: float, delta: float, numbers: 
     mu = float(gdp.mu(_validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)))
     numbers = _validate.count("numbers", numbers, at_least=0)
     has_cells = kind == "table" and numbers > 0 and mu * population >= _CELLS_FROM
-    features: Features = "cells" if has_cells else _FEATURES[kind]
+    is_scene = kind == "image" and shape is not None and len(shape) == 3 and shape[0] == 3
+    features: Features = "cells" if has_cells else "patches" if is_scene else _FEATURES[kind]
     made = _make_recipe(kind, population, mu, _choose_steps(features, mu), features=features)
     return replace(made, numbers=numbers if has_cells else 0)
 

@@ -225,7 +225,7 @@ def choose_features(recipe: Recipe, shape: tuple[int, ...] | None, numbers: int)
         raise InvalidArgument("Images need their shape, such as shape=(28, 28) or shape=(3, 32, 32).")
     is_scene = recipe.kind == "image" and len(shape) == 3 and shape[0] == 3
     if recipe.layout == "patches":
-        return Patches(tuple(shape), filters=200 if is_scene else 150, is_mirrored=True)
+        return Patches(tuple(shape), is_mirrored=is_scene)
     return Scattering(tuple(shape), is_mirrored=is_scene, is_upright=recipe.kind == "handwriting")
 
 

@@ -80,7 +80,8 @@ def resolve_recipe(data: Data, options: TrainOptions, table: Table | None) -> Se
         )
     population = _validate.count("population", data.population if options.population is None else options.population)
     delta, epsilon = resolve_delta(options.delta, population), _validate.positive("epsilon", options.epsilon)
-    recipe = auto(_find_kind(data), population=population, epsilon=epsilon, delta=delta, numbers=data.numbers)
+    public: dict[str, Any] = {"population": population, "numbers": data.numbers, "shape": _image_shape(data)}
+    recipe = auto(_find_kind(data), epsilon=epsilon, delta=delta, **public)
     return Settings(
         data=data.name,
         data_path=None if options.data_path is None else str(options.data_path.absolute()),
