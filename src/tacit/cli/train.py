@@ -23,8 +23,7 @@ def train(
         Literal["auto", "none"] | None,
         typer.Option(
             "--recipe",
-            help="auto: features, lots, steps and rates from public facts (the default for a data set by name with "
-            "--epsilon alone); or none.",
+            help="auto: features, lots, steps and rates from public facts (the default with --epsilon alone); or none.",
         ),
     ] = None,
     method: Annotated[
@@ -63,8 +62,8 @@ def train(
 ) -> None:
     """Train a private model: weights, guarantee and test accuracy.
 
-    With a data set by name and --epsilon alone, a recipe chooses everything else from public facts. Otherwise a network
-    is trained with the given options. Ctrl-C saves the run and prints the command that resumes it.
+    With --epsilon alone, a recipe chooses everything else from public facts. With other options, for targets that are
+    numbers, or with --recipe none, a network is trained. Ctrl-C saves the run and prints the command that resumes it.
 
     \b
     tacit train mnist --epsilon 1

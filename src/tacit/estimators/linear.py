@@ -227,11 +227,11 @@ class PrivateLogisticRegression(_LinearClassifier):
 
     `mode="paper"` runs the method as published. `options` are further arguments of its function in `tacit.methods`,
     such as {"training": PermutedDescent()} for that of Wu et al. 2017. `data_norm` bounds the norm of a row of X:
-    longer rows are scaled down. It is declared, or "estimate" for a tenth of epsilon. `classes` declares the labels; if left
-    out, they are read off y and assumed to be public. With `delta=None` the guarantee is pure, by every method but
-    "influence" and "recipe". Without a `random_state` the noise is cryptographic; with one it can be repeated, and the
-    model is not for release. A `ledger` (with the name of the `dataset` in it) adds up all fits, and refuses those
-    beyond its budget; the notes of the guarantee give the sum.
+    longer rows are scaled down. It is declared, or "estimate" for a tenth of epsilon. `classes` declares the
+    labels; if left out, they are read off y and assumed to be public. With `delta=None` the guarantee is pure, by
+    every method but "influence" and "recipe". Without a `random_state` the noise is cryptographic; with one it can
+    be repeated, and the model is not for release. A `ledger` (with the name of the `dataset` in it) adds up all
+    fits, and refuses those beyond its budget; the notes of the guarantee give the sum.
 
     With `scale="bounds"` every column is first clipped to its bounds and scaled to [-1, 1], in `predict` too:
     `bounds=(low, high)`, each one number for all columns, or one for each. Or `bounds` maps every column of a
@@ -242,9 +242,10 @@ class PrivateLogisticRegression(_LinearClassifier):
 
     After `fit`: `method_`, `classes_`, `bounds_`, `guarantee_`, and for a mapping of bounds `encoded_names_`. The
     recipe also sets `module_`, `prepared_` and `recipe_`: its scores are linear in features, not in columns. Other
-    methods set `coef_`, `intercept_`, `data_norm_` and `regularisation_`: objective perturbation raises the last if the
-    proof needs that, and a note of the guarantee says so. The guarantee says whether it protects one example added or
-    removed, or one replaced by another, and names transformers of a pipeline that were fitted before: it does not cover them.
+    methods set `coef_`, `intercept_`, `data_norm_` and `regularisation_`: objective perturbation raises the last if
+    the proof needs that, and a note of the guarantee says so. The guarantee says whether it protects one example
+    added or removed, or one replaced by another, and names transformers of a pipeline that were fitted before: it
+    does not cover them.
 
     >>> x = np.array([[0.9, 0.1], [0.8, 0.3], [-0.7, 0.2], [-0.9, -0.1]] * 200)
     >>> y = np.array(["yes", "yes", "no", "no"] * 200)

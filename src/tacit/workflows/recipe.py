@@ -1,7 +1,7 @@
 """Training by the automatic recipe: features, noise and learning rate from public facts, a linear model.
 
-Files are written when the run is finished, or when Ctrl-C stops it between two steps: once the features are computed, a
-run takes seconds.
+A run is saved once its preparation is released, every half minute, when Ctrl-C stops it between two steps, and at its
+end. So it survives a power cut: steps that were begun after the last save are paid for by as many steps less.
 """
 
 from __future__ import annotations
@@ -37,7 +37,15 @@ from tacit.training.fit import Callback, Step, fit
 from tacit.training.folder import RunFolder, find_free_folder
 from tacit.training.lots import Lot
 from tacit.workflows.model_file import describe_model
-from tacit.workflows.progress import TrainingProgress, make_bar, open_console, show_status, stop_on_interrupt
+from tacit.workflows.progress import (
+    SECONDS_BETWEEN_SAVES,
+    Timer,
+    TrainingProgress,
+    make_bar,
+    open_console,
+    show_status,
+    stop_on_interrupt,
+)
 from tacit.workflows.scoring import held_out_score, refuse_unless_charged, with_score
 from tacit.workflows.settings import (
     NOT_FOR_RELEASE,
@@ -49,7 +57,7 @@ from tacit.workflows.settings import (
     resolve_delta,
     resolve_seed,
 )
-from tacit.workflows.stopped import PREPARATION_EVENT, StoppedRun, stop_run
+from tacit.workflows.stopped import PREPARATION_EVENT, StoppedRun, save_run, stop_run
 from tacit.workflows.text import Paragraph
 
 # Features are computed for so many rows at a time, between two updates of the progress bar.
@@ -273,7 +281,7 @@ class RecipeTraining:
     @property
     def final_score(self) -> Score | None:
         """The score after the last step."""
-        return self.scores.get(self.task.recipe.steps)
+        return None if self.run is None else self.scores.get(self.run.run.steps)
 
     def go(self, callbacks: Sequence[Callback] = ()) -> bool:
         """Prepare the features, make the remaining steps and write all files. False if Ctrl-C came first."""
@@ -287,6 +295,9 @@ class RecipeTraining:
             del rows
             test = self.begun.prepared.of_features(test_rows)
         self.charged = _ChargedRun(self.begun, self.booking, task.recipe.releases)
+        if self.stopped is None:
+            # What the preparation released was paid for: from here on it is not lost.
+            save_run(self, self.begun)
         if not self._make_steps(self.charged, test, callbacks):
             return False
         if task.data.is_test_private:
@@ -314,7 +325,8 @@ class RecipeTraining:
         )
 
     def _make_steps(self, charged: _ChargedRun, test: torch.Tensor, callbacks: Sequence[Callback]) -> bool:
-        run, steps, is_scored = self.begun.run, self.task.recipe.steps, not self.data.is_test_private
+        run, steps, is_scored = self.begun.run, self.begun.run.steps, not self.data.is_test_private
+        timer = Timer(SECONDS_BETWEEN_SAVES)
         progress = TrainingProgress(run.step, steps, self.task.budget.epsilon)
         with stop_on_interrupt() as is_asked, progress:
 
@@ -325,6 +337,8 @@ class RecipeTraining:
                     epoch = int(step.number * self.task.recipe.rate)
                     progress.show_score(epoch, step.number, str(self.scores[step.number]))
                 progress.show_step(step.number, lambda: None, self.describe_spent)
+                if timer.is_due() and len(run) > 0:
+                    save_run(self, self.begun)
                 return is_asked() and len(run) > 0
 
             if not fit(charged, self.begun.optimizer, [show_and_score, *callbacks]):
@@ -341,8 +355,9 @@ class RecipeTraining:
 
     def refuse_unless_reserved(self) -> None:
         """Raise `OutOfOrder`, before anything is shown or written, if the ledger reserved less than was drawn."""
-        if self.booking is not None:
-            run = self.begun.run
+        run = self.begun.run
+        # With lost steps the sum has another form; each step was compared when it was drawn.
+        if self.booking is not None and not run.lost:
             refuse_unless_reserved(self.booking, run.plan.total(run.step), run.guarantee().event)
 
     def _score_held_out(self, test: torch.Tensor) -> None:
@@ -369,7 +384,7 @@ class RecipeTraining:
             "multiplier": run.multiplier,
             "preparation_multiplier": task.plan.multipliers[0],
             "steps": run.step,
-            "is_finished": run.step == task.recipe.steps,
+            "is_finished": run.step == run.steps,
             "test": [{"step": step, **one.as_row()} for step, one in self.scores.items()],
             "test_examples": None if self.data.is_test_private else len(task.test[1]),
             "data": describe_data(self.data, self.settings.salt),

@@ -56,11 +56,11 @@ def train(
     """Train a private model and save it with its guarantee. Everything that `tacit train` takes can be given here.
 
     `data` is the name of a data set; the path of a table, or a DataFrame, with `target` and `bounds`; or a pair of
-    arrays with `population` (and `classes`). With a data set by name and `epsilon` alone, the automatic recipe chooses
-    everything else from public facts; otherwise a network is trained as the options say. `resume` names the folder of
-    a stopped run; arrays (with `classes`) or a DataFrame are then given again as `data`. `callbacks` are called after
-    every step with a `tacit.training.fit.Step`. `announce` receives the plan before the first step. Ctrl-C finishes
-    the step, saves the run and raises `Interrupted`.
+    arrays with `population` (and `classes`). With `epsilon` alone, the automatic recipe chooses everything else from
+    public facts, except for arrays and for targets that are numbers; otherwise a network is trained as the options
+    say. `resume` names the folder of a stopped run; arrays (with `classes`) or a DataFrame are then given again as
+    `data`. `callbacks` are called after every step with a `tacit.training.fit.Step`. `announce` receives the plan
+    before the first step. Ctrl-C finishes the step, saves the run and raises `Interrupted`.
     """
     given = take_options(options)
     training = _resume(data, given, Path(resume)) if resume is not None else _begin(data, given, recipe)
@@ -121,8 +121,8 @@ def _begin(source: Any, options: TrainOptions, recipe: str | None) -> NetworkTra
         with show_status("Reading data"):
             is_linear = is_linear_method(options.method)
             data, table = load_data(source, options, hold_out=not is_linear)
-        is_own = table is not None or not isinstance(source, str)
-        by_recipe = _wants_recipe(recipe, options, data, is_own=is_own)
+        is_scaled = table is not None or isinstance(source, str)
+        by_recipe = _wants_recipe(recipe, options, data, is_scaled=is_scaled)
         kind = RecipeTraining if by_recipe else LinearTraining if is_linear else NetworkTraining
         try:
             with show_status("Accounting"):
@@ -136,16 +136,16 @@ def _begin(source: Any, options: TrainOptions, recipe: str | None) -> NetworkTra
         return training
 
 
-def _wants_recipe(asked: str | None, options: TrainOptions, data: Data, *, is_own: bool) -> bool:
-    """Whether to train by recipe: if asked for, and by default for a data set by name with an epsilon alone.
+def _wants_recipe(asked: str | None, options: TrainOptions, data: Data, *, is_scaled: bool) -> bool:
+    """Whether to train by recipe: if asked for, and by default with an epsilon alone.
 
-    A table of one's own is trained on as it is unless a recipe is asked for, so that the model's inputs are its
-    columns. `InvalidArgument` if a recipe is asked for together with something that it chooses.
+    Arrays are not scaled by declared bounds, which a recipe needs, so they are trained on as they are unless a recipe
+    is asked for. `InvalidArgument` if a recipe is asked for together with something that it chooses.
     """
     given = [option for option in options.list_given() if option in _CHOSEN_BY_RECIPE]
     if asked is None:
         has_recipe = data.classes is not None and (not data.vocabulary or data.is_text)
-        return has_recipe and not given and not is_own and options.epsilon is not None
+        return has_recipe and not given and is_scaled and options.epsilon is not None
     if asked == "none":
         return False
     if given:
