@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from experiments.library import Cell, Order, Record, Records, markdown_table
 from matplotlib.figure import Figure
+from sklearn.metrics import log_loss, roc_auc_score
 
 from tacit.estimators import PrivateClassifier
 from tacit.recipes.recipe import auto
 
 from .data import Featured, read
+from .defaults import DEFAULTS, default_cells, default_table
 from .network import network_cells, network_tables
 from .noiseless import accuracy_without_noise
 from .preparation import PREPARATION, over_seeds, preparation_cells, preparation_table
@@ -29,13 +31,14 @@ NO_NOISE = "without noise"
 def cells(order: Order, records: Records) -> Iterator[Cell]:
     """Every data set without noise, and at every epsilon with every seed."""
     for name, about in order.settings["data"].items():
-        yield _cell(order, name, {"epsilon": None}, accuracy_without_noise)
+        yield _cell(order, name, {"epsilon": None}, partial(accuracy_without_noise, numbers=about.get("numbers")))
         for epsilon in about["epsilons"]:
             for seed in range(order.settings["seeds"]):
                 fit = partial(_fit, about=about, epsilon=epsilon, delta=order.settings["delta"], seed=seed)
                 yield _cell(order, name, {"epsilon": epsilon, "seed": seed}, fit)
     yield from preparation_cells(order)
     yield from tried_cells(order)
+    yield from default_cells(order)
     yield from network_cells(order)
 
 
@@ -44,17 +47,42 @@ def _cell(order: Order, name: str, asked: dict[str, Any], make: Any) -> Cell:
 
 
 def _fit(data: Featured, *, about: dict[str, Any], epsilon: float, delta: float, seed: int) -> dict[str, Any]:
-    recipe = auto(about["kind"], population=data.population, epsilon=epsilon, delta=delta)
-    classes = np.arange(data.classes)
+    is_table = about["kind"] == "table"
+    recipe = auto(about["kind"], population=data.population, epsilon=epsilon, delta=delta, shape=about.get("shape"))
     model = PrivateClassifier(
-        recipe=recipe, epsilon=epsilon, delta=delta, shape=about.get("shape"), classes=classes, random_state=seed
+        recipe="auto" if is_table else recipe,
+        epsilon=epsilon,
+        delta=delta,
+        shape=about.get("shape"),
+        numbers=about.get("numbers"),
+        population=data.population,
+        classes=np.arange(data.classes),
+        random_state=seed,
     )
     model.fit(*data.train)
     return {
         "accuracy": float(model.score(*data.test)),
+        **(_score_probabilities(model, *data.test) if is_table and data.classes == 2 else {}),
         "certified": model.guarantee_.epsilon(delta),
-        "lot_size": recipe.lot_size,
-        "steps": recipe.steps,
+        "features": model.recipe_.features,
+        "lot_size": model.recipe_.lot_size,
+        "steps": model.recipe_.steps,
+    }
+
+
+def _score_probabilities(model: PrivateClassifier, rows: Any, labels: Any) -> dict[str, float]:
+    """For two classes: the area under the ROC curve, the log loss, and how far probabilities are from frequencies.
+
+    The last is the mean distance, over ten bins of equal width weighed by their rows.
+    """
+    chance = model.predict_proba(rows)[:, 1]
+    place = np.minimum((10 * chance).astype(int), 9)
+    counts = np.bincount(place, minlength=10)
+    distances = np.abs(np.bincount(place, chance - labels, minlength=10))
+    return {
+        "auc": float(roc_auc_score(labels, chance)),
+        "log_loss": float(log_loss(labels, chance)),
+        "calibration": float(distances.sum() / counts.sum()),
     }
 
 
@@ -68,8 +96,10 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
     return {
         "accuracy": markdown_table(reached),
         "targets": markdown_table(wanted),
+        "probabilities": _probability_table(order, records, every),
         PREPARATION: preparation_table(order, records),
         TRIED: tried_table(order, records),
+        DEFAULTS: default_table(order, records),
         **network_tables(order, records),
     }
 
@@ -85,6 +115,21 @@ def _row(order: Order, records: list[Record], name: str, every: list[float]) -> 
         f"{100 * bare[0]:.1f} %" if bare else "–",
         order.expected["papers"].get(name, "–"),
     )
+
+
+def _probability_table(order: Order, records: list[Record], every: list[float]) -> str:
+    """Tables of two classes: AUC and calibration error, the means over seeds."""
+    epsilons = [f"ε = {epsilon:g}" for epsilon in every]
+    rows = []
+    for name, about in order.settings["data"].items():
+        if about["kind"] != "table":
+            continue
+        here = [each for each in records if each.part == name and "auc" in each.found]
+        found = [[each.found for each in here if each.asked["epsilon"] == epsilon] for epsilon in every]
+        for title, key in (("AUC", "auc"), ("log loss", "log_loss"), ("calibration error", "calibration")):
+            means = [f"{np.mean([each[key] for each in some]):.3f}" if some else "" for some in found]
+            rows.append((f"{name}, {title}", *means))
+    return markdown_table([("", *epsilons), *rows])
 
 
 def _targets(order: Order, records: list[Record], name: str, every: list[float]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tacit.features import PrivateCentring
+from tacit.features import Knots, PrivateCentring
 from tacit.recipes.run import PreparedInputs
 
 from .data import Featured
@@ -17,8 +17,12 @@ _STEPS, _LOT, _RATE, _MOMENTUM = 1_500, 2_000, 10.0, 0.9
 _NO_NOISE = 1e-6
 
 
-def accuracy_without_noise(data: Featured) -> dict[str, Any]:
-    """Momentum steps on lots in random order."""
+def accuracy_without_noise(data: Featured, *, numbers: int | None = None) -> dict[str, Any]:
+    """Momentum steps on lots in random order; of a table, over ramps of its `numbers`."""
+    if numbers is not None:
+        ramps = Knots(numbers).fit(data.train[0])
+        parts = ((ramps.transform(rows), labels) for rows, labels in (data.train, data.test))
+        data = Featured(*parts, data.classes, data.population)
     rows, labels = data.train
     is_text = not isinstance(rows, np.ndarray)
     is_image = not is_text and rows.shape[1] > 1_000

@@ -12,6 +12,7 @@ import numpy as np
 from experiments.library import Cell, Order, Record, markdown_table
 
 from tacit.estimators import PrivateClassifier
+from tacit.features import Knots
 from tacit.recipes.recipe import auto
 
 from .data import Featured, read
@@ -51,8 +52,8 @@ def _scored(order: Order, name: str, form: Any, seed: int) -> dict[str, Any]:
         order.settings[PREPARATION]["epsilon"],
     )
     data = read(order, name)
-    train, held_out = _parts(data, order.settings[PREPARATION]["one_in"])
-    recipe = auto(about["kind"], population=len(train[1]), epsilon=epsilon, delta=delta)
+    train, held_out = _parts(data, order.settings[PREPARATION]["one_in"], about.get("numbers"))
+    recipe = auto(about["kind"], population=len(train[1]), epsilon=epsilon, delta=delta, shape=about.get("shape"))
     model = PrivateClassifier(
         recipe=replace(recipe, preparation=form),
         epsilon=epsilon,
@@ -64,9 +65,11 @@ def _scored(order: Order, name: str, form: Any, seed: int) -> dict[str, Any]:
     return {"accuracy": float(model.score(*held_out)), "certified": model.guarantee_.epsilon(delta)}
 
 
-def _parts(data: Featured, one_in: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+def _parts(data: Featured, one_in: int, numbers: int | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     """Training examples without one in so many, and these. Not the last ones: clients of Bank come by date."""
     rows, labels = data.train
+    if numbers is not None:
+        rows = Knots(numbers).fit_transform(rows)
     is_held_out = np.arange(len(labels)) % one_in == one_in - 1
     return (rows[~is_held_out], labels[~is_held_out]), (rows[is_held_out], labels[is_held_out])
 

@@ -20,7 +20,7 @@ from tacit.features import HashedWords, Knots
 from tacit.recipes.recipe import GATHERED, Recipe, auto
 from tacit.recipes.run import choose_features
 
-from .data import Labels, kept
+from .data import Labels, any_recipe, kept
 from .preparation import over_seeds
 
 TRIED = "tried"
@@ -129,7 +129,7 @@ def _features(order: Order, name: str, change: Change) -> tuple[Any, Labels]:
             rows, labels = order.load(about["data"]).train
             _READ[key] = Knots(about["numbers"], **change.features).fit_transform(rows[:most]), labels[:most]
         else:
-            made = choose_features(about["kind"], tuple(about["shape"]), 0).set_params(**change.features)
+            made = choose_features(any_recipe(about["kind"]), tuple(about["shape"]), 0).set_params(**change.features)
             rows, labels = order.load(about["data"]).train
             _READ[key] = kept(about["data"], made, rows[:most]), labels[:most]
     return _READ[key]

@@ -1,12 +1,14 @@
 """`tacit train` on a table and a model of the user's own: nothing is looked up, and the score is paid for as well."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
 from tacit.datasets import load_table
 from tacit.guarantee import Guarantee
+from tacit.workflows.recipe import RecipeTraining
 from tacit.workflows.saved import read_settings
 
 BOUNDS = """
@@ -54,8 +56,8 @@ def refusal(run) -> str:
 
 @pytest.mark.slow
 def test_a_table_of_ones_own_is_trained_on_and_scored_once(run_cli, tmp_path):
-    said = run_cli(f"{LINE} --epsilon 8 --out first").out
-    assert "The population of 240 is public: declared by the user" in said
+    said = run_cli(f"{LINE} --recipe none --epsilon 8 --out first").out
+    assert "population of 240 (declared by you" in said
     assert "on rows held out, measured with noise" in said
     assert "What is protected is one patient" in said
     metrics = json.loads((tmp_path / "first/metrics.json").read_text())
@@ -193,3 +195,22 @@ def test_a_learning_rate_with_which_steps_are_no_numbers_is_refused(run_cli, lin
     assert "learning_rate must be a number above 0 and below 1e+30. Got 1e+38." in refusal(
         run_cli(f"{line} --learning-rate 1e38")
     )
+
+
+@pytest.mark.slow
+def test_by_default_a_table_of_ones_own_is_trained_by_recipe(run_cli, tmp_path):
+    said = run_cli(f"{LINE} --epsilon 8 --out first").out
+    assert "Plan: automatic recipe (table) on patients" in said
+    assert json.loads((tmp_path / "first" / "metrics.json").read_text())["settings"]["recipe"]["kind"] == "table"
+
+
+@pytest.mark.slow
+def test_a_score_of_a_recipe_that_was_lost_in_a_crash_is_not_drawn_again(run_cli, tmp_path, monkeypatch):
+    """Killed between the score and the last files: the score may have been seen."""
+    with monkeypatch.context() as patch:
+        patch.setattr(RecipeTraining, "_write", lambda self: sys.exit(9))
+        assert run_cli(f"{LINE} --epsilon 8 --out first").code == 9
+    drawn = []
+    monkeypatch.setattr("tacit.workflows.recipe.held_out_score", lambda *given: drawn.append(given))
+    assert run_cli("train --resume first").code == 0
+    assert not drawn

@@ -50,7 +50,7 @@ def logistic(**settings):
 
 
 def test_a_frame_with_text_is_encoded_as_by_hand_in_fit_and_predict():
-    model = logistic(epsilon=5.0, random_state=0).fit(FRAME, Y)
+    model = logistic(method="objective", epsilon=5.0, random_state=0).fit(FRAME, Y)
     other = logistic(scale=None, bounds=None, data_norm=2.0, epsilon=5.0, random_state=0).fit(by_hand(FRAME), Y)
     assert model.data_norm_ == 2.0
     assert model.coef_ == pytest.approx(other.coef_, abs=1e-5)

@@ -25,7 +25,7 @@ def test_preparation_and_steps_together_keep_the_budget(kind, epsilon):
 
 
 def test_a_recipe_is_a_function_of_public_facts():
-    assert list(inspect.signature(auto).parameters) == ["kind", "population", "epsilon", "delta"]
+    assert list(inspect.signature(auto).parameters) == ["kind", "population", "epsilon", "delta", "numbers", "shape"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,3 +68,10 @@ def test_recipes_are_values():
         "text", population=500, epsilon=1.0, delta=1e-5
     )
     assert isinstance(auto("text", population=500, epsilon=1.0, delta=1e-5), Recipe)
+
+
+def test_images_in_three_colours_get_patches_and_grey_ones_scattering():
+    facts = {"population": 50_000, "epsilon": 1.0, "delta": 1e-5}
+    assert auto("image", shape=(3, 32, 32), **facts).features == "patches"
+    assert auto("image", shape=(28, 28), **facts).features == "scattering"
+    assert auto("handwriting", shape=(3, 32, 32), **facts).features == "scattering"

@@ -41,7 +41,7 @@ def test_images_are_whitened_and_told_apart_within_the_budget():
     assert 7.99 < guarantee.epsilon(1e-5) <= 8
     parts = guarantee.event.parts if isinstance(guarantee.event, Composed) else ()
     assert parts[:2] == (Gaussian(model.recipe_.noise(8.0, 1e-5)[0]),) * 2
-    assert "second moments) that was released first" in " ".join(str(guarantee).split())
+    assert "second moments, for cells also counts) that was released first" in " ".join(str(guarantee).split())
     assert model.prepared_.preparation.along == (0,)
     assert model.predict_proba(x[:5]).sum(1) == pytest.approx(np.ones(5))
 
@@ -145,8 +145,8 @@ def test_a_preparation_is_restored_from_what_it_released(kind):
         "image": images()[0][:300],
         "handwriting": images()[0][:300],
     }[kind]
-    features = choose_features(kind, (16, 16), 4)
     recipe = auto(kind, population=300, epsilon=50.0, delta=1e-5)
+    features = choose_features(recipe, (16, 16), 4)
     multiplier = recipe.preparation_multiplier(50.0, 1e-5)
     prepared, _ = prepare(recipe, x, features, multiplier, 0)
     again = restore_prepared(

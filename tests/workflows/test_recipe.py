@@ -164,12 +164,12 @@ def test_ctrl_c_while_training_saves_says_what_was_spent_and_keeps_the_rest_rese
     assert curve(charge.event).epsilon(1e-5) == pytest.approx(spent, rel=1e-6)
 
 
-def test_ctrl_c_pressed_twice_stops_in_the_midst_of_a_step_which_is_not_saved(run_here, interrupted_at, tmp_path):
+def test_ctrl_c_pressed_twice_stops_in_the_midst_of_a_step_which_is_lost(run_here, interrupted_at, tmp_path):
     interrupted_at(99, times=2)
     done = run_here(RUN)
     assert done.code == 130
-    assert "Stopped in the middle of a step. That was not saved" in done.err
-    assert not (tmp_path / "run").exists()
+    assert "Stopped in the middle of a step. Steps since the last save are lost" in done.err
+    assert "Resume with: tacit train --resume run" in done.err
     [charge] = Ledger(tmp_path / "iris.ledger").account("iris").charges
     assert charge.is_settled
 
@@ -208,22 +208,48 @@ def test_without_a_seed_a_resumed_run_draws_fresh_noise_and_costs_what_was_plann
     assert 4.99 < guarantee.epsilon(1e-5) <= 5
 
 
-def test_a_run_that_went_on_and_was_lost_cannot_go_on_again(run_here, interrupted_at, monkeypatch, tmp_path):
-    interrupted_at(49)
-    assert run_here("train iris --epsilon 5 --recipe auto --out run").code == 130
+def killed_at(monkeypatch, step):
+    """End the process within a step, as a power cut would: nothing is saved after it."""
 
     def dies(self, lot):
         backward(self, lot)
-        if lot.step == 60:
+        if lot.step == step:
             raise SystemExit(9)
 
     backward = PrivateRun.backward
     monkeypatch.setattr(PrivateRun, "backward", dies)
-    assert run_here("train --resume run").code == 9
-    monkeypatch.setattr(PrivateRun, "backward", backward)
-    refused = run_here("train --resume run")
-    assert refused.code == 2
-    assert "made more steps since that were not saved" in refused.err
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_pays_for_its_lost_steps_by_fewer_steps(run_here, monkeypatch, tmp_path):
+    run_here("ledger create iris.ledger iris --epsilon 5 --delta 1e-5")
+    with monkeypatch.context() as patch:
+        killed_at(patch, 60)
+        assert run_here("train iris --epsilon 5 --recipe auto --ledger iris.ledger --out run").code == 9
+    assert run_here("train --resume run").code == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    planned = auto("table", population=119, epsilon=5, delta=1e-5, numbers=4)
+    assert metrics["is_finished"]
+    # Saved before the first step, killed in the sixty-first.
+    assert metrics["steps"] == planned.steps - 61
+    guarantee = Guarantee.from_json((tmp_path / "run" / "guarantee.json").read_text())
+    assert 4.99 < guarantee.epsilon(1e-5) <= 5
+    charged = Ledger(tmp_path / "iris.ledger").account("iris")
+    assert charged.epsilon(1e-5) == pytest.approx(guarantee.epsilon(1e-5), rel=1e-3)
+    assert charged.epsilon(1e-5) <= 5
+
+
+@pytest.mark.slow
+def test_a_seeded_run_that_was_killed_ends_as_if_nothing_had_happened(run_here, monkeypatch, tmp_path):
+    """Its steps are repeated with the same noise, so they are released once."""
+    with monkeypatch.context() as patch:
+        killed_at(patch, 60)
+        assert run_here("train iris --epsilon 5 --recipe auto --seed 0 --out run").code == 9
+    assert run_here("train --resume run").code == 0
+    assert run_here("train iris --epsilon 5 --recipe auto --seed 0 --out whole").code == 0
+    weights = [(tmp_path / name / "model.safetensors") for name in ("run", "whole")]
+    first, second = (load_file(path) for path in weights)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.slow
@@ -237,12 +263,15 @@ def test_what_the_preparation_cost_is_read_from_where_it_was_written_when_it_was
     with safe_open(stopped, framework="np") as opened:
         about, arrays = opened.metadata(), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     assert from_json(about["preparation_event"]) == Gaussian(preparation) + Gaussian(preparation)
-    # Had it cost more, the guarantee of the whole run would say so.
+    # Had it cost more, the guarantee of the whole run would say so, and fewer steps would fit into the budget.
     dearer = Gaussian(1.0) + Gaussian(preparation)
     save_file(arrays, stopped, metadata={**about, "preparation_event": dearer.to_json()})
     assert run_here("train --resume run").code == 0
     saved = Guarantee.from_json((tmp_path / "run" / "guarantee.json").read_text())
-    assert saved.event == dearer + Gaussian(step).sampled(saved.event.parts[-1].inside.rate) * 500
+    made = saved.event.parts[-1].times
+    assert made < 500
+    assert saved.event == dearer + Gaussian(step).sampled(saved.event.parts[-1].inside.rate) * made
+    assert saved.epsilon(1e-5) <= 5
     assert load_recipe_model(tmp_path / "run").prepared_.event == dearer
 
 

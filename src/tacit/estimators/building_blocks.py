@@ -241,10 +241,19 @@ def check_options(given: Any, method: Callable[..., Any]) -> dict[str, Any]:
 
 
 def call_method(
-    estimator: Any, x: Any, y: Any, loss: Loss, *, regularisation: float, epsilon: float, data_norm: float, **more: Any
+    estimator: Any,
+    x: Any,
+    y: Any,
+    loss: Loss,
+    *,
+    method: str,
+    regularisation: float,
+    epsilon: float,
+    data_norm: float,
+    **more: Any,
 ) -> Any:
-    """Run the estimator's method on the data; `more` are arguments that not all methods have."""
-    return find_method(estimator.method)(
+    """Run the method on the data; `more` are arguments that not all methods have."""
+    return find_method(method)(
         x,
         y,
         loss=loss,

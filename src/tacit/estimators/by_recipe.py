@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,9 +21,11 @@ from tacit.estimators.building_blocks import (
     find_classes,
     read_seed,
 )
+from tacit.estimators.encoding import count_kinds
 from tacit.features.tables import to_sparse_rows
 from tacit.guarantee import Assumption
 from tacit.recipes.recipe import Recipe, RecipePlan, auto
+from tacit.recipes.regression import train_regression
 from tacit.recipes.run import PreparedInputs, begin_by_recipe, choose_features, recognise_kind
 
 AUTO = "auto"
@@ -70,18 +72,59 @@ def _choose_recipe(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tup
     kind = recognise_kind(x, estimator.shape, is_handwriting=estimator.is_handwriting)
     more = () if estimator.population is not None else (assume_counted(count),)
     population = count if estimator.population is None else _validate.count("population", estimator.population)
-    recipe = auto(kind, population=population, epsilon=estimator.epsilon, delta=estimator.delta)
     columns = np.asarray(x).shape[1] if kind == "table" else 0
     numbers = columns if estimator.numbers is None else _validate.count("numbers", estimator.numbers, at_least=0)
-    return recipe, choose_features(kind, estimator.shape, numbers), more
+    budget = {"epsilon": estimator.epsilon, "delta": estimator.delta}
+    recipe = auto(kind, population=population, numbers=numbers, shape=estimator.shape, **budget)
+    return recipe, choose_features(recipe, estimator.shape, numbers), more
+
+
+def fit_linear(estimator: Any, x: Any, y: NDArray[Any], assumptions: tuple[Assumption, ...]) -> None:
+    """`fit` of a linear classifier by the recipe of tables, on rows that were scaled and encoded by declared bounds."""
+    numbers, _ = count_kinds(estimator.bounds_)
+    recipe = auto("table", population=len(y), epsilon=estimator.epsilon, delta=estimator.delta, numbers=numbers)
+    trained = begin_by_recipe(
+        RecipePlan.of(recipe, Budget(estimator.epsilon, estimator.delta)),
+        x,
+        y.astype(np.int64),
+        features=choose_features(recipe, None, numbers),
+        classes=len(estimator.classes_),
+        seed=read_seed(estimator.random_state),
+    ).finish()
+    guarantee = complete_guarantee(estimator, trained.guarantee, None, (*assumptions, assume_counted(len(y))))
+    guarantee = charge_ledger(estimator.ledger, estimator.dataset, guarantee, x, y)
+    estimator.module_, estimator.prepared_, estimator.recipe_ = trained.model, trained.prepared, recipe
+    estimator.guarantee_ = guarantee
+
+
+def fit_regression(estimator: Any, x: Any, y: NDArray[np.float64], assumptions: tuple[Assumption, ...]) -> None:
+    """`fit` of a linear regression by recipe, on scaled rows, and targets in units of the declared bound."""
+    trained = train_regression(
+        x,
+        y,
+        numbers=count_kinds(estimator.bounds_)[0],
+        budget=Budget(estimator.epsilon, estimator.delta),
+        seed=read_seed(estimator.random_state),
+    )
+    guarantee = complete_guarantee(estimator, trained.guarantee, None, (*assumptions, assume_counted(len(y))))
+    estimator.guarantee_ = charge_ledger(estimator.ledger, estimator.dataset, guarantee, x, y)
+    estimator.regression_ = trained
+
+
+def score_linear(estimator: Any, rows: Any) -> NDArray[np.float64]:
+    """One score per class for every row; for two classes, the score of the second; of a regression, the prediction."""
+    if hasattr(estimator, "regression_"):
+        return cast("NDArray[np.float64]", estimator.regression_.predict(rows))
+    scores = score_by_recipe(estimator.prepared_, estimator.module_, rows)
+    return scores[:, 1:] - scores[:, :1] if scores.shape[1] == 2 else scores
 
 
 def score_by_recipe(prepared: PreparedInputs, model: torch.nn.Module, x: Any) -> NDArray[np.float64]:
-    """One score per class for every example."""
+    """One score per class for every example, whose softmax is the probabilities."""
     x = _to_rows(x)
     with torch.no_grad():
         pieces = [model(prepared.tensor(x[start : start + _PIECE])) for start in range(0, _count(x), _PIECE)]
-    scores: NDArray[np.float64] = torch.cat(pieces).double().numpy()
+    scores: NDArray[np.float64] = prepared.sharpness * torch.cat(pieces).double().numpy()
     return scores
 
 

@@ -155,14 +155,14 @@ def name_encoded(columns: Columns) -> list[str]:
 
 def largest_norm(bounds: Bounds | Columns | None) -> float | None:
     """The largest norm of a scaled row: each number is within [-1, 1], each category has one 1. None if not scaled."""
-    return None if bounds is None else math.sqrt(sum(_count_kinds(bounds)))
+    return None if bounds is None else math.sqrt(sum(count_kinds(bounds)))
 
 
 def warn_if_mostly_clipped(bounds: Bounds | Columns | None, data_norm: float) -> None:
     """Give a `Caution` if nearly all rows that are spread evenly over the bounds are longer than the declared norm."""
     if bounds is None:
         return
-    numbers, categories = _count_kinds(bounds)
+    numbers, categories = count_kinds(bounds)
     made = np.random.default_rng(0).uniform(-1, 1, size=(_MADE, numbers))
     lengths = np.sqrt(np.square(made).sum(axis=1) + categories)
     share = float((lengths > data_norm).mean())
@@ -178,7 +178,7 @@ def warn_if_mostly_clipped(bounds: Bounds | Columns | None, data_norm: float) ->
     )
 
 
-def _count_kinds(bounds: Bounds | Columns) -> tuple[int, int]:
+def count_kinds(bounds: Bounds | Columns) -> tuple[int, int]:
     """How many numbers and categories there are."""
     if isinstance(bounds, tuple):
         return len(bounds[0]), 0

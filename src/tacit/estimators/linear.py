@@ -1,4 +1,8 @@
-"""Linear models with noise on the objective, the output, the gradients or the data, behind `fit(X, y)`. No torch."""
+"""Linear models with noise on the objective, the output, the gradients or the data, behind `fit(X, y)`. No torch.
+
+By default the method follows from public facts (`choose_method`). Where columns are scaled by declared bounds, that is
+the recipe of tables, which loads torch when it is first used.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
@@ -30,10 +35,27 @@ from tacit.erm import (
     probabilities,
 )
 from tacit.erm.reports import Reporting
+from tacit.errors import InvalidArgument
 from tacit.estimators import building_blocks as blocks
 from tacit.estimators.encoding import read_new_rows, read_rows
 from tacit.estimators.other_names import FOR_LINEAR, NamesOfOthers
 from tacit.guarantee import Assumption, Guarantee
+
+AUTO, RECIPE = "auto", "recipe"
+_REPLACES, _ADDS = "replace_one", "add_remove"
+_ADJACENCIES = {_REPLACES: "one example replaced by another", _ADDS: "one example added or removed"}
+# What a fit by another method may have left.
+_FITTED = ("coef_", "intercept_", "data_norm_", "regularisation_", "module_", "prepared_", "recipe_", "regression_")
+
+
+def choose_method(*, delta: float | None, has_bounds: bool, adjacency: str | None) -> str:
+    """The method that was the most accurate for such facts (docs/guides/estimators.md has the table).
+
+    With declared bounds and a delta it was the recipe of tables at every number of examples and epsilon that was
+    measured. It protects one example added or removed; where one replaced by another is asked for, or a pure guarantee,
+    or where only the norm of rows is known, noise on the objective is used.
+    """
+    return RECIPE if has_bounds and delta is not None and adjacency != _REPLACES else "objective"
 
 
 def choose_strength(
@@ -60,8 +82,9 @@ class _Linear(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
     epsilon: float = 1.0
     delta: float | None = 1e-5
     _: KW_ONLY
-    method: str = "objective"
+    method: str = "auto"
     mode: str = "rigorous"
+    adjacency: str | None = None
     scale: str | None = None
     bounds: Any = None
     data_norm: float | str | None = None
@@ -74,34 +97,76 @@ class _Linear(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
 
     def _run(self, x: Array, y: NDArray[Any], loss: Loss, assumptions: tuple[Assumption, ...]) -> None:
         """Clip rows, run the method, charge the ledger, and only then set the coefficients."""
+        method = self._take_method()
+        for name in _FITTED:
+            self.__dict__.pop(name, None)
+        if method == RECIPE:
+            self._loss = loss
+            by_recipe = import_module("tacit.estimators.by_recipe")
+            train = by_recipe.fit_linear if isinstance(self, ClassifierMixin) else by_recipe.fit_regression
+            train(self, x, y, assumptions)
+            self.method_ = RECIPE
+            return
         seed = blocks.read_seed(self.random_state)
-        options = {**self._choose_options(loss), **blocks.check_options(self.options, blocks.find_method(self.method))}
+        options = {
+            **self._choose_options(method, loss),
+            **blocks.check_options(self.options, blocks.find_method(method)),
+        }
         epsilon = _validate.positive("epsilon", self.epsilon)
         norm, left, estimate = blocks.choose_norm(self.data_norm, x, epsilon, seed, self.bounds_)
-        x, joint = blocks.clip_rows(x, norm), self._joint_norm(norm)
+        x, joint = blocks.clip_rows(x, norm), self._joint_norm(method, norm)
         strength = self.regularisation
         if strength is None:
-            strength = choose_strength(self.method, x.shape, joint, left, self.delta)
+            strength = choose_strength(method, x.shape, joint, left, self.delta)
         settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": joint, "seed": seed}
-        result = blocks.call_method(self, x, y, loss, **settings, intercept=self.fit_intercept, **options)
+        result = blocks.call_method(
+            self, x, y, loss, method=method, **settings, intercept=self.fit_intercept, **options
+        )
         assumptions = (blocks.assume_clipped(self.data_norm, norm), *assumptions)
         guarantee: Guarantee = blocks.complete_guarantee(self, result.guarantee, estimate, assumptions)
         guarantee = blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, y)
         self.coef_, self.intercept_, self.guarantee_ = result.coef, result.intercept, guarantee
-        self.data_norm_, self._loss = norm, loss
+        self.data_norm_, self._loss, self.method_ = norm, loss, method
         self.regularisation_ = strength if result.regularisation is None else result.regularisation
 
-    def _joint_norm(self, norm: float) -> float:
+    def _take_method(self) -> str:
+        """The method that was asked for, or that public facts choose; `InvalidArgument` if it cannot be used."""
+        if self.adjacency not in (None, *_ADJACENCIES):
+            raise InvalidArgument(
+                f"adjacency must be None or one of {', '.join(map(repr, _ADJACENCIES))}: whether the guarantee is for "
+                f"one example replaced by another, or for one added or removed. Got {self.adjacency!r}."
+            )
+        is_plain = self.mode == "rigorous" and self.options is None and self.regularisation is None
+        is_free = is_plain and self.data_norm is None and _validate.flag("fit_intercept", self.fit_intercept)
+        method = self.method
+        if method == AUTO:
+            has_bounds = is_free and self.bounds_ is not None
+            method = choose_method(delta=self.delta, has_bounds=has_bounds, adjacency=self.adjacency)
+        has = _ADDS if method == RECIPE else _REPLACES
+        if self.adjacency not in (None, has):
+            raise InvalidArgument(
+                f"method={method!r} protects {_ADJACENCIES[has]}, and adjacency={self.adjacency!r} asks for "
+                f"{_ADJACENCIES[self.adjacency]}. Give method={RECIPE!r} with declared bounds for {_ADDS!r}, and "
+                f"another method for {_REPLACES!r}."
+            )
+        if method == RECIPE and not (is_free and self.bounds_ is not None and self.delta is not None):
+            raise InvalidArgument(
+                "method='recipe' needs scale='bounds' with declared bounds, and a delta. It chooses everything else: "
+                "leave out mode, options, regularisation, data_norm and fit_intercept."
+            )
+        return method
+
+    def _joint_norm(self, method: str, norm: float) -> float:
         """The norm for the method: those that clip a row with its 1 for the intercept need a larger one."""
-        is_apart = self.method in ("input", "data") or (self.method == "influence" and self.mode == "paper")
+        is_apart = method in ("input", "data") or (method == "influence" and self.mode == "paper")
         return norm if is_apart or not _validate.flag("fit_intercept", self.fit_intercept) else math.hypot(norm, 1.0)
 
-    def _choose_options(self, loss: Loss) -> dict[str, Any]:
+    def _choose_options(self, method: str, loss: Loss) -> dict[str, Any]:
         """Options of the method that follow from this delta and loss: without a delta, noise that is not Gaussian."""
         pure = self.delta is None
-        if self.method == "gradient" and pure:
+        if method == "gradient" and pure:
             return {"training": NoisyPass()}
-        if self.method in ("input", "data"):
+        if method in ("input", "data"):
             # Targets were scaled to [-1, 1]; Huber's loss itself has no bound.
             bound = 1.0 if isinstance(loss, Huber) else None
             return {"reporting": Reporting(features="k_norm" if pure else "gaussian", target_bound=bound)}
@@ -109,7 +174,11 @@ class _Linear(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
 
     def _score_rows(self, x: Any) -> Array:
         check_is_fitted(self)
-        scores: Array = read_new_rows(self, x) @ self.coef_.T + self.intercept_
+        rows = read_new_rows(self, x)
+        if self.method_ == RECIPE:
+            found: Array = import_module("tacit.estimators.by_recipe").score_linear(self, rows)
+            return found
+        scores: Array = rows @ self.coef_.T + self.intercept_
         return scores
 
 
@@ -150,14 +219,19 @@ class _LinearClassifier(ClassifierMixin, _Linear, ABC):  # type: ignore[misc]
 class PrivateLogisticRegression(_LinearClassifier):
     """Logistic regression of two classes, or softmax regression of more, with a guarantee.
 
-    `method` says where the noise goes: "objective" (the default), "output", "gradient", "input", "data" or
-    "influence". `mode="paper"` runs the method as published. `options` are further arguments of its function in
-    `tacit.methods`, such as {"training": PermutedDescent()} for that of Wu et al. 2017. `data_norm` bounds the norm of
-    a row of X: longer rows are scaled down. It is declared, or "estimate" for a tenth of epsilon. `classes` declares
-    the labels; if left out, they are read off y and assumed to be public. With `delta=None` the guarantee is pure, by
-    every method but "influence". Without a `random_state` the noise is cryptographic; with one it can be repeated, and
-    the model is not for release. A `ledger` (with the name of the `dataset` in it) adds up all fits, and refuses those
-    beyond its budget; the notes of the guarantee give the sum.
+    `method` says where the noise goes: "recipe" (features, private preparation and clipped gradients, as
+    `PrivateClassifier(recipe="auto")` has them), "objective", "output", "gradient", "input", "data" or "influence".
+    By default ("auto") public facts choose: the recipe if bounds are declared, noise on the objective without bounds,
+    with `delta=None`, or if `data_norm`, `options`, `regularisation` or another mode is given. `adjacency` may ask for
+    a guarantee of one example "add_remove" (the recipe) or "replace_one" (the others).
+
+    `mode="paper"` runs the method as published. `options` are further arguments of its function in `tacit.methods`,
+    such as {"training": PermutedDescent()} for that of Wu et al. 2017. `data_norm` bounds the norm of a row of X:
+    longer rows are scaled down. It is declared, or "estimate" for a tenth of epsilon. `classes` declares the
+    labels; if left out, they are read off y and assumed to be public. With `delta=None` the guarantee is pure, by
+    every method but "influence" and "recipe". Without a `random_state` the noise is cryptographic; with one it can
+    be repeated, and the model is not for release. A `ledger` (with the name of the `dataset` in it) adds up all
+    fits, and refuses those beyond its budget; the notes of the guarantee give the sum.
 
     With `scale="bounds"` every column is first clipped to its bounds and scaled to [-1, 1], in `predict` too:
     `bounds=(low, high)`, each one number for all columns, or one for each. Or `bounds` maps every column of a
@@ -166,10 +240,12 @@ class PrivateLogisticRegression(_LinearClassifier):
     out: it is the largest norm within the bounds. A declared norm that is too small for nearly all rows within the
     bounds gives a `Caution`.
 
-    After `fit`: `coef_`, `intercept_`, `classes_`, `bounds_`, `data_norm_`, `guarantee_`, for a mapping of bounds also
-    `encoded_names_`, and `regularisation_`: objective perturbation raises it if the proof needs that, and a note of
-    the guarantee says so. The guarantee protects one example replaced by another, and names transformers of a pipeline
-    that were fitted before: it does not cover them.
+    After `fit`: `method_`, `classes_`, `bounds_`, `guarantee_`, and for a mapping of bounds `encoded_names_`. The
+    recipe also sets `module_`, `prepared_` and `recipe_`: its scores are linear in features, not in columns. Other
+    methods set `coef_`, `intercept_`, `data_norm_` and `regularisation_`: objective perturbation raises the last if
+    the proof needs that, and a note of the guarantee says so. The guarantee says whether it protects one example
+    added or removed, or one replaced by another, and names transformers of a pipeline that were fitted before: it
+    does not cover them.
 
     >>> x = np.array([[0.9, 0.1], [0.8, 0.3], [-0.7, 0.2], [-0.9, -0.1]] * 200)
     >>> y = np.array(["yes", "yes", "no", "no"] * 200)
@@ -213,7 +289,9 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
     """Linear regression by least squares (or Huber's loss, with a `threshold`), with a guarantee.
 
     `target_bound` is declared like `data_norm`: targets are clipped to [-target_bound, target_bound] and divided by it,
-    so `threshold` is in units of it. The other parameters are those of `PrivateLogisticRegression`.
+    so `threshold` is in units of it. The other parameters are those of `PrivateLogisticRegression`. The recipe, which
+    is the default where bounds are declared, also releases the mean and the scale of the targets, and clips residuals
+    at one standard deviation; `threshold` is not used.
     """
 
     target_bound: float | None = None
@@ -225,10 +303,13 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
         x, y = read_rows(self, X, y, y_numeric=True)
         targets, bound = blocks.scale_targets(y, self.target_bound)
         self._run(x, targets, Squared(1.0) if self.threshold is None else Huber(self.threshold), ())
-        # One row of coefficients, as scikit-learn has them for one target.
-        self.coef_, self.intercept_ = bound * self.coef_[0], float(bound * self.intercept_[0])
+        self.target_bound_ = bound
+        if self.method_ != RECIPE:
+            # One row of coefficients, as scikit-learn has them for one target.
+            self.coef_, self.intercept_ = bound * self.coef_[0], float(bound * self.intercept_[0])
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The expected target of each row."""
-        return self._score_rows(X)
+        scores = self._score_rows(X)
+        return self.target_bound_ * scores if self.method_ == RECIPE else scores

@@ -206,7 +206,7 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
             if seed is not None:
                 torch.manual_seed(seed)
             settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
-            result = blocks.call_method(self, x, y, loss, **settings, module=model, **options)
+            result = blocks.call_method(self, x, y, loss, method=self.method, **settings, module=model, **options)
         assumptions = (blocks.assume_clipped(self.data_norm, norm), *assumptions)
         guarantee: Guarantee = blocks.complete_guarantee(self, result.guarantee, estimate, assumptions)
         guarantee = blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, y)

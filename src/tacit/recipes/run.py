@@ -25,28 +25,42 @@ from torch.nn import functional as F
 
 from tacit.accounting.events import Event, from_json
 from tacit.errors import InvalidArgument, OutOfOrder
-from tacit.features import HashedWords, Knots, PrivateCentring, PrivateWhitening, PrivateWordWeights, Scattering
-from tacit.features.tables import to_table
+from tacit.features import (
+    HashedWords,
+    Knots,
+    KnotsAndCells,
+    Patches,
+    PrivateCells,
+    PrivateCentring,
+    PrivateWhitening,
+    PrivateWordWeights,
+    Scattering,
+)
+from tacit.features.cells import GRIDS
+from tacit.features.tables import EXPONENT, to_table
 from tacit.features.text import pad_words
 from tacit.guarantee import Assumption, Guarantee
 from tacit.recipes.recipe import CONSTANT, Kind, Recipe, RecipePlan
+from tacit.recipes.table import MICRO_BATCH, TableScores, differentiate_table
 from tacit.training.fit import fit
 from tacit.training.plan import NOTHING_FITTED_BEFORE
-from tacit.training.run import PrivateRun
+from tacit.training.run import GRADIENTS_GIVEN, PrivateRun
 
+# The power of an eigenvalue for patches, whose directions differ more in length than those of scattering.
+PATCH_EXPONENT = -0.75
 # The number of distinct words of a text that are used, those of largest weight first.
 WORDS = 400
 
-Preparation = PrivateCentring | PrivateWhitening | PrivateWordWeights
+Preparation = PrivateCells | PrivateCentring | PrivateWhitening | PrivateWordWeights
 
 PREPARED = (
-    "Before training, the mean of the features (for whitening also second moments) was released with noise of its own, "
-    "which the guarantee includes."
+    "Before training, the mean of the features (for whitening also second moments, for cells also counts) was released "
+    "with noise of its own, which the guarantee includes."
 )
 AFTERWARDS = Assumption(
     "prepared_by_release",
     "The model's first weights did not depend on the examples, nor did their features, but for the mean (for "
-    "whitening also second moments) that was released first.",
+    "whitening also second moments, for cells also counts) that was released first.",
 )
 LOSS = F.cross_entropy
 _MODEL = "model.safetensors"
@@ -58,11 +72,15 @@ _COST = "preparation_event"
 
 @dataclass(frozen=True, eq=False)
 class PreparedInputs:
-    """Public features and the released preparation: together a function of one example at a time."""
+    """Public features and the released preparation: together a function of one example at a time.
+
+    `sharpness` is the factor of scores before they become probabilities.
+    """
 
     kind: Kind
     features: Any
     preparation: Preparation | None
+    sharpness: float = 1.0
 
     @property
     def event(self) -> Event | None:
@@ -84,8 +102,17 @@ class PreparedInputs:
         return torch.from_numpy(np.concatenate([table, constant], axis=1))
 
     def model(self, columns: int, outputs: int) -> nn.Module:
-        """A linear model of this many features, with weights of zero."""
+        """A linear model of rows with this many features, for so many classes, with weights of zero."""
+        if isinstance(self.preparation, PrivateCells):
+            return TableScores(columns - self.preparation.per_row + 1, outputs, self.preparation)
         return WordScores(columns + 2, outputs) if self.kind == "text" else _make_linear(columns + 1, outputs)
+
+    @property
+    def gradients(self) -> dict[str, Any]:
+        """The arguments of `PrivateRun` that say how gradients of such a model are taken."""
+        if isinstance(self.preparation, PrivateCells):
+            return {"gradients": differentiate_table, "micro_batch": MICRO_BATCH}
+        return {}
 
 
 def _make_linear(columns: int, outputs: int) -> nn.Module:
@@ -125,7 +152,7 @@ def prepare(
     made: Preparation | None = None
     if multiplier is not None:
         made = _make_preparation(recipe, rows.shape[1], features, multiplier, seed, shape).fit(rows)
-    return PreparedInputs(recipe.kind, features, made), rows
+    return PreparedInputs(recipe.kind, features, made, recipe.sharpness), rows
 
 
 def list_released(preparation: Preparation | None) -> dict[str, Tensor]:
@@ -151,46 +178,55 @@ def restore_prepared(
     `event` is the cost that was emitted then. Files of earlier versions do not hold it; the recipe's is used for them.
     """
     if multiplier is None:
-        return PreparedInputs(recipe.kind, features, None)
+        return PreparedInputs(recipe.kind, features, None, recipe.sharpness)
     made: Any = _make_preparation(recipe, len(arrays["mean"]), features, multiplier, None, None)
     for name in sorted(arrays, key=lambda each: (len(each), each)):
         several, _, place = name.partition(" ")
         setattr(made, f"{several}_", [*getattr(made, f"{several}_", []), arrays[name]] if place else arrays[name])
-    made.n_features_in_ = len(arrays["mean"])
+    made.n_features_in_ = len(arrays["mean"]) + (made.per_row if isinstance(made, PrivateCells) else 0)
     made.event_ = recipe.preparation_event(multiplier) if event is None else event
-    return PreparedInputs(recipe.kind, features, made)
+    return PreparedInputs(recipe.kind, features, made, recipe.sharpness)
 
 
 def _make_preparation(
     recipe: Recipe, columns: int, features: Any, multiplier: float, seed: int | None, shape: tuple[int, ...] | None
 ) -> Preparation:
-    """Tables are whitened along their columns, images along channels: along colours and cells it did not help."""
+    """Tables are whitened along their columns, images along channels: along colours and cells it did not help.
+
+    `columns` counts the features, or for cells the columns that are whitened.
+    """
+    settings: dict[str, Any] = {"multiplier": multiplier, "population": recipe.population, "random_state": seed}
     if recipe.preparation == "word weights":
-        return PrivateWordWeights(multiplier, recipe.population, random_state=seed)
+        return PrivateWordWeights(**settings)
     if recipe.preparation == "centring":
-        return PrivateCentring(multiplier, recipe.population, random_state=seed)
+        return PrivateCentring(**settings)
+    if recipe.preparation == "whitening and counts":
+        return PrivateCells(**settings, cells=recipe.numbers * sum(GRIDS), per_row=recipe.numbers * len(GRIDS))
     if recipe.kind == "table":
-        return PrivateWhitening(multiplier, recipe.population, axes=(columns,), random_state=seed)
-    layout = choose_features(recipe.kind, shape, 0) if features is None else features
-    along = (len(layout.axes) - 2,)
-    return PrivateWhitening(
-        multiplier, recipe.population, axes=layout.axes, along=along, columns=layout.columns, random_state=seed
-    )
+        return PrivateWhitening(**settings, axes=(columns,))
+    layout = choose_features(recipe, shape, 0) if features is None else features
+    along, exponent = (len(layout.axes) - 2,), PATCH_EXPONENT if recipe.layout == "patches" else EXPONENT
+    return PrivateWhitening(**settings, axes=layout.axes, along=along, columns=layout.columns, exponent=exponent)
 
 
-def choose_features(kind: Kind, shape: tuple[int, ...] | None, numbers: int) -> Any:
-    """Public features: scattering for images, ramps for the numbers of a table, hashed words for texts.
+def choose_features(recipe: Recipe, shape: tuple[int, ...] | None, numbers: int) -> Any:
+    """Public features: patches or scattering of images, ramps and cells of numbers in tables, hashed words of texts.
 
     Colour images are scenes, where left and right do not matter. Handwriting is set upright.
     """
-    if kind == "text":
-        return HashedWords()
-    if kind == "table":
-        return Knots(numbers)
+    match recipe.layout:
+        case "words":
+            return HashedWords()
+        case "knots":
+            return Knots(numbers)
+        case "cells":
+            return KnotsAndCells(recipe.numbers)
     if shape is None:
         raise InvalidArgument("Images need their shape, such as shape=(28, 28) or shape=(3, 32, 32).")
-    is_scene = kind == "image" and len(shape) == 3 and shape[0] == 3
-    return Scattering(tuple(shape), is_mirrored=is_scene, is_upright=kind == "handwriting")
+    is_scene = recipe.kind == "image" and len(shape) == 3 and shape[0] == 3
+    if recipe.layout == "patches":
+        return Patches(tuple(shape), is_mirrored=is_scene)
+    return Scattering(tuple(shape), is_mirrored=is_scene, is_upright=recipe.kind == "handwriting")
 
 
 def recognise_kind(x: Any, shape: tuple[int, ...] | None, *, is_handwriting: bool = False) -> Kind:
@@ -235,7 +271,12 @@ class RecipeRun:
         proven = self.run.guarantee()
         if self.prepared.event is None:
             return proven
-        assumed = tuple(AFTERWARDS if each.key == NOTHING_FITTED_BEFORE.key else each for each in proven.assumptions)
+        assumed = tuple(
+            AFTERWARDS if each.key == NOTHING_FITTED_BEFORE.key else each
+            for each in proven.assumptions
+            # The function that takes gradients of tables is ours, not one that a user gave.
+            if each.key != GRADIENTS_GIVEN.key
+        )
         event = self.prepared.event + proven.event
         return replace(proven, event=event, claim=None, assumptions=assumed, notes=(*proven.notes, PREPARED))
 
@@ -266,6 +307,7 @@ def begin_by_recipe(
         steps=plan.recipe.steps,
         budget=plan.budget,
         seed=seed,
+        **prepared.gradients,
     )
     _refuse_unless_planned("Training", (plan.steps.total(run.steps),), run.plan.total(run.steps))
     return RecipeRun(prepared, run, make_optimizer(plan.recipe, model))
@@ -306,6 +348,8 @@ class SavedModel:
     @property
     def outputs(self) -> int:
         """The number of classes."""
+        if isinstance(self.model, TableScores):
+            return self.model.classes
         (matrix,) = self.model.parameters()
         return int(matrix.shape[0] if isinstance(self.model, nn.Linear) else matrix.shape[1])
 
@@ -350,7 +394,7 @@ def _rebuild(about: dict[str, str], tensors: dict[str, Tensor]) -> SavedModel:
     guarantee = Guarantee.from_json(about["guarantee"])
     weights = {name: value for name, value in tensors.items() if name.endswith(_WEIGHTS)}
     arrays = {name: value.numpy() for name, value in tensors.items() if name not in weights}
-    features = choose_features(recipe.kind, shape, examples.numbers)
+    features = choose_features(recipe, shape, examples.numbers)
     cost = from_json(about[_COST]) if _COST in about else None
     prepared = restore_prepared(recipe, features, json.loads(about["multiplier"]), arrays, cost)
     return SavedModel(recipe, ExampleForm(shape, examples.numbers), prepared, _make_model(prepared, weights), guarantee)
@@ -375,6 +419,11 @@ def _read_file(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 def _make_model(prepared: PreparedInputs, weights: dict[str, Tensor]) -> nn.Module:
     """The linear model with these weights."""
+    if isinstance(prepared.preparation, PrivateCells):
+        columns, width = prepared.preparation.n_features_in_, weights["dense.weight"].shape[0]
+        model = prepared.model(columns, 2 if width == 1 else width)
+        model.load_state_dict(weights)
+        return model.eval()
     (matrix,) = weights.values()
     is_text = prepared.kind == "text"
     columns, outputs = (matrix.shape[0] - 2, matrix.shape[1]) if is_text else (matrix.shape[1] - 1, matrix.shape[0])

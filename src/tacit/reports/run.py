@@ -49,6 +49,10 @@ _FINGERPRINT = (
 _PREPARATIONS = {
     "centring": ("the mean of the features, which is subtracted from every row", 1),
     "whitening": ("the mean and then the second moments of the features, which partly whiten every row", 2),
+    "whitening and counts": (
+        "the mean and the second moments of the features, which partly whiten every row, and the counts of cells",
+        3,
+    ),
     "word weights": ("the mean of the features, which gives frequent words less weight", 1),
 }
 

@@ -57,12 +57,16 @@ class BookingPlace:
 
 @dataclass(frozen=True)
 class Debt:
-    """The state of a resumed run: its plan, the steps that were lost, and how many of them are forgiven."""
+    """The state of a resumed run: its plan, the steps that were lost, and how many of them are forgiven.
+
+    `before` is what was released before the first step, if the budget of the plan pays for that too.
+    """
 
     plan: Plan
     done: int
     lost: Counter[int]
     forgiven: int
+    before: Event | None = None
 
 
 def reserve_run(
@@ -107,6 +111,7 @@ def resume_booking(entered: BookingPlace | None, debt: Debt, nothing_left: bool)
         )
     if entered is None:
         lost = [plan.event_at(step) for step in debt.lost.elements()]
+        lost += [] if debt.before is None else [debt.before]
         return None, replace(debt, plan=plan.shorten(done, lost))
     # A shortened plan still pays for lost steps beyond its end.
     booking = entered.booking(plan, max([plan.steps, *(step + 1 for step in debt.lost)]))

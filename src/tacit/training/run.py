@@ -63,7 +63,7 @@ _NOTHING = nullcontext()
 
 GradientsOf = Callable[[nn.Module, Loss, Any, Any], PerExampleGradients]
 
-_GRADIENTS_GIVEN = Assumption(
+GRADIENTS_GIVEN = Assumption(
     "gradients_given",
     "The given gradient function is correct: each row is the gradient of one example and depends on no other example.",
 )
@@ -189,6 +189,11 @@ class PrivateRun:
     def step(self) -> int:
         """The number of steps released so far."""
         return len(self._events)
+
+    @property
+    def lost(self) -> Counter[int]:
+        """How often each step was drawn in vain: begun by a process that ended before it could save the step."""
+        return Counter(self._lost)
 
     @property
     def plan(self) -> Plan:
@@ -427,7 +432,7 @@ class PrivateRun:
             Spent(self._events, self._realised, self._lost, self._forgiven),
             assumptions=(
                 LOTS_STAY_INSIDE,
-                *(() if is_ours else (_GRADIENTS_GIVEN,)),
+                *(() if is_ours else (GRADIENTS_GIVEN,)),
                 *self._from_loader,
                 *self._peers.assumptions,
             ),
@@ -497,6 +502,7 @@ class PrivateRun:
         gradients: GradientsOf = per_example_gradients,
         ledger: Ledger | None = None,
         dataset: str | None = None,
+        before: Event | None = None,
     ) -> Self:
         """Resume a saved run; model, optimizer and scheduler get their saved states.
 
@@ -507,7 +513,8 @@ class PrivateRun:
         `nothing_left=True` declares that nobody saw or stored any number of those steps (weights, losses, accuracies):
         then they released nothing and cost nothing. `stages` names your own classes. `ledger` says where the ledger is
         if it has moved. If another process still continues the run, the one that steps first goes on and the other one
-        is stopped.
+        is stopped. `before` is what was released from the same examples before the first step, if the budget pays for
+        that too.
         """
         folder = Path(path)
         tree = read_checkpoint(folder, stages, needs=RUN)
@@ -527,7 +534,8 @@ class PrivateRun:
         settings = {"micro_batch": tree["micro_batch"], "workers": workers, "seed": tree["seed"]}
         run._begin(model, loss, data, plan, state, gradients=gradients, **settings)
         entered = find_booking(tree, ledger, dataset, run._examples)
-        run.booking, debt = run._peers.resumed(entered, Debt(plan, len(events), charged, forgiven), nothing_left)
+        debt = Debt(plan, len(events), charged, forgiven, before)
+        run.booking, debt = run._peers.resumed(entered, debt, nothing_left)
         run._plan = plan = debt.plan
         run._realised = tree["realised"]
         run._events, run._lost, run._forgiven = events, debt.lost, tree["forgiven"] + debt.forgiven

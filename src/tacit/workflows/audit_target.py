@@ -265,9 +265,9 @@ def _load_recipe(folder: Path, task: RecipeTask, tree: dict[str, Any]) -> AuditT
     cost = tree.get("preparation_event")
     prepared = restore_prepared(task.recipe, task.features, task.plan.multipliers[0], arrays, cost)
     rows = task.compute_features()
-    if arrays and rows[0].shape[1] != len(arrays["mean"]):
+    if prepared.preparation is not None and rows[0].shape[1] != prepared.preparation.n_features_in_:
         raise CannotResume(
-            f"{folder} was trained on {len(arrays['mean'])} features, and this version of tacit makes "
+            f"{folder} was trained on {prepared.preparation.n_features_in_} features, and this version of tacit makes "
             f"{rows[0].shape[1]} of the same data. Audit it with the version that trained it, or train again."
         )
     members, others = (

@@ -34,6 +34,7 @@ from tacit.types import Sampling
 from tacit.workflows.defaults import network_for, refuse_unless_fitting, resolve_settings
 from tacit.workflows.descent import Descent, describe_descent, gradients_for
 from tacit.workflows.progress import (
+    SECONDS_BETWEEN_SAVES,
     Timer,
     TrainingProgress,
     stop_on_interrupt,
@@ -60,9 +61,6 @@ from tacit.workflows.settings import (
     resume_command,
 )
 from tacit.workflows.text import Paragraph
-
-_SECONDS_BETWEEN_SAVES = 30.0
-
 
 DOUBTFUL = (Status.REFUTED, Status.UNPROVEN)
 
@@ -163,7 +161,7 @@ class NetworkTraining:
 
     def go(self, callbacks: Sequence[Callback] = ()) -> bool:
         """Make the remaining steps. False if Ctrl-C came first; the run is saved either way."""
-        timer = Timer(_SECONDS_BETWEEN_SAVES)
+        timer = Timer(SECONDS_BETWEEN_SAVES)
         progress = TrainingProgress(self.run.step, self.run.steps, self.settings.epsilon)
         with stop_on_interrupt() as is_asked, progress:
 

@@ -1,7 +1,7 @@
 """Training by the automatic recipe: features, noise and learning rate from public facts, a linear model.
 
-Files are written when the run is finished, or when Ctrl-C stops it between two steps: once the features are computed, a
-run takes seconds.
+A run is saved once its preparation is released, every half minute, when Ctrl-C stops it between two steps, and at its
+end. So it survives a power cut: steps that were begun after the last save are paid for by as many steps less.
 """
 
 from __future__ import annotations
@@ -35,7 +35,15 @@ from tacit.training.charging import refuse_unless_reserved
 from tacit.training.fit import Callback, Step, fit
 from tacit.training.folder import RunFolder, find_free_folder, write_checkpoint
 from tacit.training.lots import Lot
-from tacit.workflows.progress import TrainingProgress, make_bar, open_console, show_status, stop_on_interrupt
+from tacit.workflows.progress import (
+    SECONDS_BETWEEN_SAVES,
+    Timer,
+    TrainingProgress,
+    make_bar,
+    open_console,
+    show_status,
+    stop_on_interrupt,
+)
 from tacit.workflows.scoring import held_out_score, refuse_unless_charged, with_score
 from tacit.workflows.settings import (
     NOT_FOR_RELEASE,
@@ -49,11 +57,13 @@ from tacit.workflows.settings import (
     resolve_delta,
     resolve_population,
 )
-from tacit.workflows.stopped import PREPARATION_EVENT, StoppedRun, stop_run
+from tacit.workflows.stopped import PREPARATION_EVENT, StoppedRun, save_run, stop_run
 from tacit.workflows.text import Paragraph
 
 # Features are computed for so many rows at a time, between two updates of the progress bar.
 _PIECE = 1_600
+# What a preparation releases, where that is more than a mean.
+_RELEASED = {"whitening": "mean and second moments", "whitening and counts": "mean, second moments and counts of cells"}
 # How often the model is scored on public examples while it trains.
 _SCORES = 20
 
@@ -83,7 +93,8 @@ def resolve_recipe(data: Data, options: TrainOptions, table: Table | None) -> Se
         )
     population = resolve_population(data, options)
     delta, epsilon = resolve_delta(options.delta, population), _validate.positive("epsilon", options.epsilon)
-    recipe = auto(_find_kind(data), population=population, epsilon=epsilon, delta=delta)
+    public: dict[str, Any] = {"population": population, "numbers": data.numbers, "shape": _image_shape(data)}
+    recipe = auto(_find_kind(data), epsilon=epsilon, delta=delta, **public)
     return Settings.of(
         data,
         options,
@@ -174,13 +185,13 @@ def make_task(data: Data, settings: Settings, data_path: Path | None = None) -> 
     assert settings.recipe is not None
     recipe = Recipe(**settings.recipe)
     if recipe.kind == "text":
-        features = choose_features("text", None, 0)
+        features = choose_features(recipe, None, 0)
         train, test = (
             (features.of_words(words), labels)
             for words, labels in datasets.load_words(data.name, data_path or settings.data_path)
         )
         return RecipeTask(data, settings, recipe, None, train, test)
-    features = choose_features(recipe.kind, _image_shape(data), data.numbers)
+    features = choose_features(recipe, _image_shape(data), data.numbers)
     return RecipeTask(data, settings, recipe, features, _flatten(data.train), _flatten(data.test))
 
 
@@ -281,7 +292,7 @@ class RecipeTraining:
     @property
     def final_score(self) -> Score | None:
         """The score after the last step."""
-        return self.scores.get(self.task.recipe.steps)
+        return None if self.run is None else self.scores.get(self.run.run.steps)
 
     def go(self, callbacks: Sequence[Callback] = ()) -> bool:
         """Prepare the features, make the remaining steps and write all files. False if Ctrl-C came first."""
@@ -295,6 +306,9 @@ class RecipeTraining:
             del rows
             test = self.begun.prepared.of_features(test_rows)
         self.charged = _ChargedRun(self.begun, self.booking, task.recipe.releases)
+        if self.stopped is None:
+            # What the preparation released was paid for: from here on it is not lost.
+            save_run(self, self.begun)
         if not self._make_steps(self.charged, test, callbacks):
             return False
         if task.data.is_test_private:
@@ -314,7 +328,8 @@ class RecipeTraining:
         return task.begin(rows, task.settings.seed)
 
     def _make_steps(self, charged: _ChargedRun, test: torch.Tensor, callbacks: Sequence[Callback]) -> bool:
-        run, steps, is_scored = self.begun.run, self.task.recipe.steps, not self.data.is_test_private
+        run, steps, is_scored = self.begun.run, self.begun.run.steps, not self.data.is_test_private
+        timer = Timer(SECONDS_BETWEEN_SAVES)
         progress = TrainingProgress(run.step, steps, self.task.budget.epsilon)
         with stop_on_interrupt() as is_asked, progress:
 
@@ -325,6 +340,8 @@ class RecipeTraining:
                     epoch = int(step.number * self.task.recipe.rate)
                     progress.show_score(epoch, step.number, str(self.scores[step.number]))
                 progress.show_step(step.number, lambda: None, self.describe_spent)
+                if timer.is_due() and len(run) > 0:
+                    save_run(self, self.begun)
                 return is_asked() and len(run) > 0
 
             if not fit(charged, self.begun.optimizer, [show_and_score, *callbacks]):
@@ -341,11 +358,17 @@ class RecipeTraining:
 
     def refuse_unless_reserved(self) -> None:
         """Raise `OutOfOrder`, before anything is shown or written, if the ledger reserved less than was drawn."""
-        if self.booking is not None:
-            run = self.begun.run
+        run = self.begun.run
+        # With lost steps the sum has another form; each step was compared when it was drawn.
+        if self.booking is not None and not run.lost:
             refuse_unless_reserved(self.booking, run.plan.total(run.step), run.guarantee().event)
 
     def _score_held_out(self, test: torch.Tensor) -> None:
+        """Release the one score of private rows. A crash after the mark and before the end costs the score."""
+        if self.folder.score_begun.exists():
+            return
+        with self.folder.explain_errors():
+            self.folder.score_begun.touch()
         run = self.begun.run
         data = replace(self.data, test=(test.numpy(), self.task.test[1]))
         found = held_out_score(run.model, data, run, self.settings.seed)
@@ -366,7 +389,7 @@ class RecipeTraining:
         run, before = self.begun.run, self.task.plan.multipliers[0]
         facts = describe_data(self.data, self.settings.salt)
         about = {"multiplier": run.multiplier, "preparation_multiplier": before, "data": facts}
-        is_finished = run.step == self.task.recipe.steps
+        is_finished = run.step == run.steps
         return describe_run(self.data, self.settings, self.scores, steps=run.step, is_finished=is_finished, **about)
 
     def event(self) -> Event | None:
@@ -389,7 +412,7 @@ class RecipeTraining:
             f"multiplier {step:.4g}, clip norm {recipe.clip_norm:g}, learning rate {recipe.learning_rate:.4g}.",
         ]
         if preparation is not None:
-            what = "mean and second moments" if recipe.preparation == "whitening" else "mean"
+            what = _RELEASED.get(recipe.preparation, "mean")
             lines.insert(
                 1, f"First the {what} of the features are released, with noise of multiplier {preparation:.4g}."
             )

@@ -1,8 +1,7 @@
-"""A run by recipe that was stopped between two steps: how it is saved, and how it is resumed."""
+"""A run by recipe that was stopped or killed: how it is saved between two steps, and how it is resumed."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,7 @@ from tacit.ledger import Reservation
 from tacit.recipes.run import LOSS, RecipeRun, list_released, make_optimizer, restore_prepared
 from tacit.reports.scores import Score
 from tacit.reports.settings import command_of
-from tacit.training.folder import RUN, RunFolder, read_checkpoint
-from tacit.training.journal import lost_steps
+from tacit.training.folder import RunFolder
 from tacit.training.run import PrivateRun
 from tacit.workflows.scoring import read_scores
 from tacit.workflows.settings import Settings, describe_reservation, resume_command
@@ -61,31 +59,30 @@ class StoppedRun:
             event = from_json(about[PREPARATION_EVENT]) if PREPARATION_EVENT in about else None
         except (SafetensorError, OSError, InvalidArgument) as error:
             raise CannotResume(f"{folder.prepared} cannot be read: {error}. {again}") from error
-        tree = read_checkpoint(folder.path, (), needs=RUN)
-        done = sum(times for _, times in tree["events"])
-        if tree["seed"] is None and lost_steps(folder.path, done, Counter(tree["lost"])).total():
-            raise CannotResume(
-                f"{folder.path} was saved after step {done:,} and made more steps since that were not saved. A recipe "
-                f"spends its whole budget, so nothing is left to pay for lost steps. {again}"
-            )
         return StoppedRun(folder, arrays, event, read_scores(folder), about.get(_BOOKED_AS))
 
     def restore(self, task: RecipeTask, rows: Any, booking: Reservation | None) -> RecipeRun:
-        """The run where it stopped, on features prepared by what was released then; nothing is released now."""
+        """The run where it was saved, on features prepared by what was released then; nothing is released now.
+
+        Steps that were begun after the save, by a process that was killed, are paid for: the run makes as many less.
+        """
         prepared = restore_prepared(task.recipe, task.features, task.plan.multipliers[0], self.arrays, self.event)
         model = prepared.model(rows.shape[1], task.data.classes or 2)
         optimizer = make_optimizer(task.recipe, model)
         data = prepared.of_features(rows), torch.from_numpy(task.train[1])
-        run = PrivateRun.resume(self.folder.path, model, LOSS, data=data, optimizer=optimizer)
+        how = {name: value for name, value in prepared.gradients.items() if name == "gradients"}
+        before = prepared.event
+        run = PrivateRun.resume(self.folder.path, model, LOSS, data=data, optimizer=optimizer, before=before, **how)
         if booking is not None:
-            _resume_booking(booking, task, run.step)
+            _resume_booking(booking, task, run)
         return RecipeRun(prepared, run, optimizer)
 
 
-def _resume_booking(booking: Reservation, task: RecipeTask, done: int) -> None:
+def _resume_booking(booking: Reservation, task: RecipeTask, run: PrivateRun) -> None:
     before = task.recipe.releases
-    start, stop = before + done, before + task.recipe.steps
-    known = booking.resume(start, stop, drawn=[(0, start)])
+    start, stop = before + run.step, before + run.steps
+    lost = [(before + step, before + step + 1) for step in run.lost.elements()]
+    known = booking.resume(start, stop, drawn=[(0, start), *lost])
     if known.stop < stop:
         booking.settle()
         raise CannotResume(
@@ -101,7 +98,7 @@ def stop_run(training: RecipeTraining) -> str:
     resume = f"Resume with: {resume_command(training.folder.path)}"
     if run is not None and training.charged is not None and training.charged.is_between_steps:
         training.refuse_unless_reserved()
-        _save(training, run)
+        save_run(training, run)
         return (
             f"Stopped after step {run.run.step:,} of {run.run.steps:,} and saved. Spent so far: epsilon "
             f"{training.describe_spent()} {total}; if intermediate results made you stop, count the full planned "
@@ -116,14 +113,19 @@ def stop_run(training: RecipeTraining) -> str:
     if booking is not None:
         booking.settle()
         charged = f" {booking.ledger.path} is charged for that as run {booking.run}, and for no more."
-    where = "the release that prepares the features" if run is None else "a step"
+    if run is not None:
+        return (
+            "Stopped in the middle of a step. Steps since the last save are lost; they were drawn, so without a seed "
+            f"the resumed run makes as many less. Spent: epsilon {training.describe_spent()} {total}.{charged} {resume}"
+        )
     return (
-        f"Stopped in the middle of {where}. That was not saved, so this run cannot be resumed, and the noise that was "
-        f"drawn is lost. Spent: epsilon {training.describe_spent()} {total}.{charged} {again}"
+        "Stopped in the middle of the release that prepares the features. That was not saved, so this run cannot be "
+        f"resumed, and the noise that was drawn is lost. Spent: epsilon {training.describe_spent()} {total}.{charged} "
+        f"{again}"
     )
 
 
-def _save(training: RecipeTraining, run: RecipeRun) -> None:
+def save_run(training: RecipeTraining, run: RecipeRun) -> None:
     """Write everything that resuming needs. The steps come last: without them there is nothing to resume."""
     folder, booking, cost = training.folder, training.booking, run.prepared.event
     about = {} if cost is None else {PREPARATION_EVENT: cost.to_json()}
