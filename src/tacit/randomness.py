@@ -396,12 +396,12 @@ class _Scratch:
         out[:] = bits
         np.add(out, self._half, out=out)
         np.multiply(out, self._fraction, out=out)
-        if bits.min(initial=_RARE) < _RARE:
-            rare = np.flatnonzero(bits < _RARE)
-            finer = np.empty(len(rare), dtype=np.int64)
+        # One by one: in three pieces of four there is one of them or none.
+        finer = np.empty(1, dtype=np.int64)
+        while bits[least := bits.argmin()] < _RARE:
             stream.fill(finer)
-            finer &= 2**63 - 1
-            out[rare] = (bits[rare] + (finer + 0.5) * 2.0**-63) * float(self._fraction)
+            out[least] = (int(bits[least]) + ((int(finer[0]) & (2**63 - 1)) + 0.5) * 2.0**-63) * float(self._fraction)
+            bits[least] = self._positive
 
 
 def fingerprint(*arrays: Any) -> str:

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy, l1_loss, mse_loss
 
 from support.slow_gradients import slow_gradients
 from tacit.errors import InvalidArgument
-from tacit.gradients import per_example_gradients
+from tacit.gradients import in_pieces, per_example_gradients
 from tacit.gradients.perceptrons import find_chain
 
 SIZE, FEATURES, CLASSES = 40, 6, 3
@@ -229,3 +229,50 @@ def test_gradients_are_the_same_where_torch_does_not_record_them():
     with torch.no_grad():
         off = per_example_gradients(model, cross_entropy, X, Y).norms()
     assert torch.equal(off, per_example_gradients(model, cross_entropy, X, Y).norms())
+
+
+def prove(model, loss, inputs=X, targets=Y):
+    """The layout of a model after lots enough to trust it."""
+    parameters = dict(model.named_parameters())
+    layout = in_pieces(model, loss, inputs, targets, parameters)[1]
+    per_example_gradients(model, loss, inputs, targets, parameters=parameters, layout=layout)
+    assert layout.is_chain
+    assert layout.proofs >= 32
+    return layout
+
+
+def test_a_proven_layout_gives_the_same_gradients():
+    model = ending_in_an_activation()
+    layout = prove(model, cross_entropy)
+    assert_agrees(per_example_gradients(model, cross_entropy, X, Y, layout=layout), model, cross_entropy, X, Y)
+
+
+def test_a_hook_on_a_parameter_is_not_left_out_once_a_layout_is_proven():
+    model = deep()
+    layout = prove(model, cross_entropy)
+    before = per_example_gradients(model, cross_entropy, X, Y, layout=layout).norms()
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: 2 * gradient)
+    after = per_example_gradients(model, cross_entropy, X, Y, layout=layout).norms()
+    torch.testing.assert_close(after, 2 * before)
+
+
+def test_a_loss_that_does_something_else_is_examined_again_once_a_layout_is_proven():
+    calls = []
+
+    def loss(outputs, targets):
+        values = mse_loss(outputs, torch.zeros_like(outputs), reduction="none").sum(1)
+        return values.mul(2) if calls else values
+
+    model = deep()
+    layout = prove(model, loss)
+    calls.append("changed")
+    found = per_example_gradients(model, loss, X, Y, layout=layout)
+    assert_agrees(found, model, loss, X, Y)
+
+
+def test_huge_gradients_make_numpy_warn_of_nothing():
+    model = deep()
+    layout = prove(model, cross_entropy)
+    found = per_example_gradients(model, cross_entropy, X * 1e18, Y, layout=layout)
+    assert all(value.isfinite().all() for value in found.weighted_sum(1 / found.norms().clamp_min(1)).values())

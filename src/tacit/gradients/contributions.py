@@ -369,11 +369,8 @@ class LotGradients:
     def norms(self) -> Tensor:
         """[B]: each example's gradient norm over all trainable parameters; NaN or infinite if it is not finite."""
         if self._norms is None:
-            squares = list(self._by_parameter().values())
-            if squares and all(map(_is_small, squares)):
-                self._norms = torch.from_numpy(np.sqrt(reduce(np.add, [each.numpy() for each in squares])))
-            else:
-                self._norms = reduce(torch.add, squares).sqrt() if squares else self.losses.new_zeros(len(self))
+            squares = self._by_parameter().values()
+            self._norms = reduce(torch.add, squares).sqrt() if squares else self.losses.new_zeros(len(self))
         return self._norms
 
     def _by_parameter(self) -> Tensors:

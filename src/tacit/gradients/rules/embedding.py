@@ -125,7 +125,7 @@ class TableContribution(Contribution):
         if size == 0 or count == 0:
             return self.grads.new_zeros(size)
         if count == 1 and scale is None:
-            squares = square_rows(self.grads[:, 0])
+            squares = square_rows(self.grads.view(size, width))
             return squares if self.padding < 0 else squares * (self.tokens[:, 0] != self.padding)
         at_a_time = max(1, _ADDED // (count * width))
         return torch.cat([self._square_some_norms(slice(i, i + at_a_time), scale) for i in range(0, size, at_a_time)])
