@@ -247,9 +247,10 @@ def test_rounding_is_in_proportion_to_what_is_sampled(rate):
     assert rounding[0] < 0.05 * ROUNDING
     k = np.array([1, 40, 700, 3999])
     exact = np.expm1(1j * np.multiply.outer(k.astype(LONG), law.loss[0].astype(LONG))) @ law.weight[0].astype(LONG)
-    assert np.abs(change[0, k] - exact.astype(complex)).max() <= rounding[0] + 2.0**-51 * 4000 * np.abs(
-        law.weight[0] * law.loss[0]
-    ).sum()
+    assert (
+        np.abs(change[0, k] - exact.astype(complex)).max()
+        <= rounding[0] + 2.0**-51 * 4000 * np.abs(law.weight[0] * law.loss[0]).sum()
+    )
 
 
 @pytest.mark.parametrize("added", [False, True])
