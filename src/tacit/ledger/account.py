@@ -151,7 +151,7 @@ class Account:
             return 0
 
     def _count_fitting(self, run: Event, budget: Budget) -> int:
-        """How many such runs fit, if one does: the square of the mu that epsilon stands for is nearly linear in them."""
+        """How many such runs fit, if one does: the square of the mu for which epsilon stands is nearly linear in it."""
 
         @cache
         def square(times: int) -> float:
