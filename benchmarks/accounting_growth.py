@@ -25,7 +25,7 @@ from accounting_tables import show_seconds
 from results import THREADS, deliver, environment, show_table
 
 DELTA = 1e-5
-KINDS = (1, 10, 100, 1_000, 10_000)
+KINDS = (1, 8, 10, 32, 100, 1_000, 10_000)
 PEER_KINDS = (1, 8, 32)
 DELTAS = (1e-1, 1e-5, 1e-20, 1e-50, 1e-100, 1e-300)
 PACKAGES = ("tacit", "dp-accounting", "numpy", "scipy")
@@ -194,7 +194,7 @@ def main() -> None:
     for name in THREADS:
         os.environ.setdefault(name, "1")
     ours(2)
-    rows = [ours(kinds) for kinds in (KINDS[:3] if chosen.quick else KINDS)]
+    rows = [ours(kinds) for kinds in (KINDS[:5] if chosen.quick else KINDS)]
     peers = [peer(kinds) for kinds in PEER_KINDS[: 2 if chosen.quick else 3]]
     sizes = (100,) if chosen.quick else (100, 1_000)
     more = [(kinds, *one_more(kinds)) for kinds in sizes]
