@@ -29,6 +29,7 @@ test: lint  ## lint, check the types and layers, run every test
 
 bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside their peers where there are any
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/accounting_growth.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/loops.py
 	$(BIN)/python benchmarks/methods.py

@@ -311,3 +311,12 @@ def test_sech_noise_has_its_pure_epsilon():
     event = ProductNoise(SechDensity(2.0), (1.0,))
     assert curve(event).delta(math.pi / 4) == 0
     assert 0 < curve(event).delta(0.99 * math.pi / 4) < 1e-3
+
+
+@pytest.mark.parametrize("by", ["moments", "rdp"])
+def test_the_advantage_is_what_the_trade_off_curve_allows(by):
+    found = curve(Gaussian(1.1).sampled(0.004) * 3_000, by=by)
+    alphas = np.linspace(0, 1, 4001)
+    allowed = float(np.max(1 - alphas - found.tradeoff(alphas)))
+    assert found.advantage() == pytest.approx(allowed, abs=5e-4)
+    assert found.advantage() >= curve(found.event).advantage()

@@ -125,7 +125,8 @@ def test_the_stated_error_bounds_the_error_where_nearly_everyone_is_sampled(shif
 def test_the_characteristic_function_is_right_to_rounding(mixture, c, reach):
     assume(c * mixture.shift * mixture.most < 25)
     tilted = tilt(mixture, c, reach)
-    assert tilted.error < 1e-15
+    # Nodes that are denser where the loss rises are rounded, and t times that is a phase.
+    assert tilted.error < 1e-15 * (1 + reach * mixture.shift * mixture.most)
     times = np.array([0.05, 0.4, 1.0]) * reach
     _, exact = moments(mixture, c, times)
     # Losses are rounded to doubles, and t times that is a phase.

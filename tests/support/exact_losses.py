@@ -139,14 +139,15 @@ def _loss(x, shift, rate, added):
 def several_sampled_gaussians(epsilon, *steps, added=False):
     """delta(epsilon) of two or three Poisson-sampled Gaussian steps (multiplier, rate): the last one in closed form.
 
-    Good to about 1e-12 of the largest of 1e-3 and the answer.
+    Good to about 1e-12 of the largest of 1e-3 and the answer. For two steps panels are short, because the last step has
+    a kink, where its loss is least.
     """
     *outer, (multiplier, rate) = steps
     left = np.array([epsilon])
     weight = np.ones(1)
     for z, q in outer:
         shift = 1 / z
-        x, w = panels(-9.0, 9.0 + shift, 0.25 if len(outer) == 1 else 0.5)
+        x, w = panels(-9.0, 9.0 + shift, 0.005 if len(outer) == 1 else 0.5)
         density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
         if not added:
             density = (1 - q) * density + q * np.exp(-((x - shift) ** 2) / 2) / math.sqrt(2 * math.pi)

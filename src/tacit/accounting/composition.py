@@ -87,12 +87,13 @@ class Composition:
         return (*self.known, *Mixtures.group(parts))
 
     @cached_property
-    def _atoms(self) -> tuple[tuple[Atoms, int], ...]:
+    def atoms(self) -> tuple[tuple[Atoms, int], ...]:
+        """All other steps, with their numbers."""
         return tuple((part, times) for part, times in self.parts if not isinstance(part, GaussianMixture))
 
     def infinite(self) -> float:
         """The probability of an outcome that is impossible without the example."""
-        log_rest = sum(times * math.log1p(-min(part.only_p, 1.0 - 1e-16)) for part, times in self._atoms)
+        log_rest = sum(times * math.log1p(-min(part.only_p, 1.0 - 1e-16)) for part, times in self.atoms)
         return -math.expm1(log_rest)
 
     def cumulants(self, c: float) -> tuple[float, float, float]:
@@ -101,7 +102,7 @@ class Composition:
         for block in self.mixtures:
             more = block.cumulants(c)
             value, slope, curvature = value + more[0], slope + more[1], curvature + more[2]
-        for part, times in self._atoms:
+        for part, times in self.atoms:
             tilted = part.tilted(c)
             mean, variance = mean_and_variance(tilted)
             value += times * float(tilted.log_total[0])
@@ -120,7 +121,7 @@ class Composition:
     def work(self, c: float, spacing: float, count: int) -> float:
         """The cost of `count` values of M, in complex multiplications."""
         blocks = ((block.points(c, spacing * count), block.times.size) for block in self.mixtures)
-        atoms = ((part.size, 1) for part, _ in self._atoms)
+        atoms = ((part.size, 1) for part, _ in self.atoms)
         return 16.0 * count + sum(kinds * characteristic_work(points, count) for points, kinds in (*blocks, *atoms))
 
     def log_decay(self, c: float, t: float) -> float:
@@ -138,7 +139,7 @@ class Composition:
                 block.known_moments[c, spacing, count] = _log_moments(law, block.times, spacing, count)
             scale, log_values, errors = block.known_moments[c, spacing, count]
             log_scale, log_moment, relative = log_scale + scale, log_moment + log_values, relative + errors
-        for part, times in self._atoms:
+        for part, times in self.atoms:
             scale, log_values, errors = _log_moments(part.tilted(c), np.array([float(times)]), spacing, count)
             log_scale, log_moment, relative = log_scale + scale, log_moment + log_values, relative + errors
         values = np.exp(log_moment)
@@ -197,8 +198,8 @@ def characteristic(weight: Floats, loss: Floats, spacing: float, count: int) -> 
 def _transform_rest(weight: Floats, loss: Floats, spacing: float, count: int) -> tuple[Complexes, float]:
     """The sum by a transform for large losses, and by a power series for those with k spacing |loss| <= 1/2.
 
-    At a low rate nearly all weight has a tiny loss, and rounding is proportional to the weight of the others. The series
-    ends after 16 terms: the rest is below 2^-16 / 17! < 1e-19 of its first term.
+    At a low rate nearly all weight has a tiny loss, and rounding is in proportion to the weight of the others. The
+    series ends after 16 terms: the rest is below 2^-16 / 17! < 1e-19 of its first term.
     """
     small = np.abs(loss) * (spacing * count) <= 0.5
     large = float(weight[~small].sum())
@@ -230,10 +231,10 @@ def characteristic_work(points: int, count: int) -> float:
 def _transform(weight: Floats, loss: Floats, spacing: float, count: int) -> Complexes:
     """The same by a fast Fourier transform: each point is spread on a lattice as a bell, e^{-b u^2} in lattice units.
 
-    The bell's own transform is divided out. With b = pi^2 / s on a lattice of n >= 6 count points, frequency k is divided
-    by sqrt(s / pi) e^{-s (k/n)^2}. Frequencies k + l n are added to k with weight e^{-s (l^2 - 2 |l| k/n)}, k/n <= 1/6: in
-    all at most 3 e^{-2 s / 3} = 7e-16. Cutting the bell at |u| > 14.5 loses at most
-    e^{s/36} sqrt(pi / s) 3 e^{-14.5^2 b} = 6e-17. (Dutt and Rokhlin 1993; Greengard and Lee 2004.)
+    The bell's own transform is divided out. With b = pi^2 / s on a lattice of n >= 6 count points, that is sqrt(s / pi)
+    e^{-s (k/n)^2} for frequency k. Frequencies k + l n are added to k with weight e^{-s (l^2 - 2 |l| k/n)}, k/n <= 1/6:
+    in all at most 3 e^{-2 s / 3} = 7e-16. Cutting the bell at |u| > 14.5 loses at most e^{s/36} sqrt(pi / s)
+    3 e^{-14.5^2 b} < 1e-16. Both are far below `ROUNDING`. (Dutt and Rokhlin 1993; Greengard and Lee 2004.)
     """
     size = fft.next_fast_len(6 * count, real=True)
     place = (spacing * size / (2 * math.pi)) * loss

@@ -40,7 +40,7 @@ _NOTHING = -700.0
 _MOST_ETA = 70.0
 # Most complex multiplications for one line: without smoothing, and with it.
 _WORK = 1e8
-_MOST_WORK = 1e8
+_MOST_WORK = 4e7
 
 
 # How much larger (in logarithms) the integrand may be than at the saddle.
@@ -112,7 +112,7 @@ def saddle_for_delta(measure: Measure, log_delta: float, most: float = 1e9) -> f
     for _ in range(60):
         middle = low + (high - low) * min(max(at_low / (at_low - at_high), 0.05), 0.95)
         found = excess(middle)
-        if abs(found) < 0.5 or high - low < 1e-9:
+        if abs(found) < 0.2 or high - low < 1e-9:
             break
         if found > 0:
             low, at_low, at_high = middle, found, at_high / 2
@@ -127,7 +127,7 @@ def left_of(measure: Measure, c: float, epsilon: float, log_delta: float) -> flo
     Where rare large losses make up M(c), the aliases of the right side set the period; further left they are smaller.
     """
     value, _, curvature = measure.cumulants(c)
-    first = c - min(0.15 * c, 0.75 / math.sqrt(curvature + 1e-300))
+    first = c - min(0.15 * c, 0.75 / math.sqrt(max(curvature, 1e-300)))
     most = value - c * epsilon - math.log(c * (c + 1)) + _LOSS
     best, period = first, _periods(measure, first, epsilon, log_delta)
     for place in (0.7 * c, 0.5 * c, 0.35 * c):
@@ -285,7 +285,7 @@ def _periods(measure: Measure, c: float, epsilon: float, log_delta: float) -> tu
 
 def _ceilings(measure: Measure, c: float, eta: float) -> Ceilings:
     """Chernoff bounds to the right of c: for a Gaussian, the best is a few standard deviations away."""
-    spread = math.sqrt(measure.cumulants(c)[2] + 1 / c**2)
+    spread = math.sqrt(max(measure.cumulants(c)[2], 0.0) + 1 / c**2)
     return tuple(chernoff_bound(measure, c + share / spread, eta) for share in (0.5, 1.0, 2.0, 4.0, 8.0, 14.0))
 
 

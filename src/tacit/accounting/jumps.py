@@ -44,7 +44,7 @@ class Jumps:
         """With rho = log M^T - log core^T: log (M^T - core^T) = log core^T + log(e^rho - 1), and derivatives."""
         value, slope, curvature = self.small.cumulants(c)
         rho, rho_1, rho_2 = 0.0, 0.0, 0.0
-        for (part, times), large in zip(self.small.parts, self.large, strict=True):
+        for (part, times), large in zip(self.small.atoms, self.large, strict=True):
             if large is None:
                 continue
             core, rest = part.tilted(c), large.tilted(c)
@@ -80,7 +80,7 @@ class Jumps:
         growth = np.zeros(count, dtype=np.complex128)
         core_doubt = np.full(count, 32 * ROUNDING)
         rest_doubt = np.zeros(count)
-        for (part, times), large in zip(self.small.parts, self.large, strict=True):
+        for (part, times), large in zip(self.small.atoms, self.large, strict=True):
             core = part.tilted(c)
             phi = 1 + characteristic(core.weight, core.loss, spacing, count)[0][0]
             size = np.maximum(np.abs(phi), ROUNDING)

@@ -5,8 +5,8 @@ without it, where m = 1 / multiplier. The likelihood ratio is A(x) = sum_j w_j e
 function without zeros near the real line, and E[exp(z L)] is the integral of phi(x) A(x)^{z+1} (the example removed) or
 of phi(x) A(x)^{-z} (added). Both are analytic and damped like a Gaussian, which gives two bounds:
 
-1. The trapezoidal rule of step h errs by at most 2 I(a) / (e^{2 pi a / h} - 1), where I(a) is the integral of the modulus
-   along Im x = a.
+1. The trapezoidal rule of step h errs by at most 2 I(a) / (e^{2 pi a / h} - 1), where I(a) is the integral of the
+   modulus along Im x = a.
 2. The integral may be taken along Im x = a instead. There the argument of A is positive, so
    |E[e^{(c + i t) L}]| <= integral of |phi(x + ia)| |A(x + ia)|^{c+1} e^{-t arg A(x + ia)}, which falls as t grows: one
    number bounds all larger t at once.
@@ -266,8 +266,8 @@ class Mixtures:
     def coarse_error(self, c: float) -> float:
         """An upper bound of the error of log M(c) of all steps together.
 
-        With the example removed, |A(x + ia)| <= A(x) makes I(a) at most e^{a^2 / 2} M(c), and with the step of `_coarse`
-        the error is below e^-40 of M(c).
+        With the example removed, |A(x + ia)| <= A(x) makes I(a) at most e^{a^2 / 2} M(c), and with the step of
+        `_coarse` and a = min(1.5 / (k m), 6) the error is below e^-40 of M(c).
         """
         if not self.added:
             return float(self.times.sum()) * math.exp(-40)
@@ -376,8 +376,10 @@ class Mixtures:
     def _try_rule(self, c: float, reach: float, dense: float) -> _Rule:
         """The widest step with which the error in s = x + dense * log A(x) is proven to be below the target.
 
-        Any curve x + i y(x) may replace the line Im x = a of the error bound, with e^{-2 pi Im s / h} on it: y is chosen
-        so that Im s = y + dense * arg A is about a. On the curve |dx| <= 1.2 d(Re x).
+        The real part of (log A)' is positive where k m |Im x| <= pi / 2, so x -> s is one to one there, and Im s is at
+        least Im x. Any curve x + i y(x) may replace the line Im s = a of the error bound, with e^{-2 pi Im s / h} on
+        it. y = a / (1 + dense * (log A)') makes Im s = y + dense * arg A about a; the smallest is used for all. As
+        |y'| <= a k m / 4, |dx| is at most 1.2 d(Re x) on the curve.
         """
         law, power = self._law(c), self.power(c)
         x, slope = law.grid.x, self._slope(law.grid)

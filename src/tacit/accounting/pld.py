@@ -395,7 +395,7 @@ class _Direction:
     def _atom_lines(
         self, c: float, epsilon: float, log_delta: float, tail: float, share: float, fineness: Fineness
     ) -> dict[Kind, Lines]:
-        order = (share, *(other for other in (*JUMPS, math.inf) if other != share))
+        order = (share, *(other for other in (*JUMPS, math.inf) if other != share)) if epsilon > 0 else (math.inf,)
         lines: dict[Kind, Lines] = {}
         for kind in _KINDS:
             atoms = self._atoms(kind, tail, self._size(fineness), epsilon)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from tacit.accounting.composition import Composition, Part
 from tacit.accounting.curve import Accountant, Bounds, Certifies, register_accountant
 from tacit.accounting.events import Event, Sampled
 from tacit.accounting.lots import LotEvent
+from tacit.accounting.mixture import GaussianMixture
 from tacit.accounting.steps import Steps, atoms_of, boil_down, exact_mixture
 from tacit.errors import InvalidArgument, NotAccountable
 
@@ -52,8 +54,19 @@ class RenyiProfile:
     def divergence(self, order: float) -> float:
         """Rényi divergence of the given order (above 1) of all steps together: an upper bound."""
         c = order - 1
-        composition = _composition(self.steps, c)
-        return math.inf if composition is None else max(composition.cumulants(c)[0], 0.0) / c
+        if c not in self._known:
+            mixtures = (part for part, _ in self._composition.parts if isinstance(part, GaussianMixture))
+            is_finite = all(c < part.most_tilt() for part in mixtures)
+            self._known[c] = max(self._composition.log_moment_ceiling(c), 0.0) / c if is_finite else math.inf
+        return self._known[c]
+
+    @cached_property
+    def _known(self) -> dict[float, float]:
+        return {}
+
+    @cached_property
+    def _composition(self) -> Composition:
+        return _compose(self.steps)
 
     def epsilon(self, delta: float) -> Bounds:
         """The smallest epsilon over the orders."""
@@ -104,14 +117,12 @@ def moments_profile(event: Event) -> RenyiProfile:
     return RenyiProfile.of(event, MOMENTS_ORDERS, "classical")
 
 
-def _composition(steps: Steps, c: float) -> Composition | None:
-    """The steps as an upper bound of their moments at c; None if the moments overflow."""
+def _compose(steps: Steps) -> Composition:
+    """The steps as an upper bound of their moments."""
     parts: list[tuple[Part, int]] = []
     for event, times in steps.counts:
         mixture = exact_mixture(event, added=False)
         if mixture is not None:
-            if c >= mixture.most_tilt():
-                return None
             parts.append((mixture, times))
             continue
         if isinstance(event, LotEvent):

@@ -46,7 +46,7 @@ from tacit.errors import NotAccountable, NotProven
 _MOST_SHIFTS = 256
 # A few losses on one lot are convolved atom by atom (the square of this many); many by transforms.
 _JOINED = 1000
-_MANY_JOINED = 2
+_MANY_JOINED = 8
 _MOST_JOINED_SHIFTS = 24
 
 
@@ -278,7 +278,7 @@ def _join_lot(event: Event, kind: Kind, tail: float, size: int) -> LossAtoms:
     if releases == 1:
         ((alone, _),) = _lot_parts(steps, kind, tail, size)
         return alone
-    if releases >= _MANY_JOINED:
+    if releases >= _MANY_JOINED or all(isinstance(inner, ProductNoise) for inner, _ in steps.counts):
         # An estimate omits the far tails, which adds up over many releases.
         side: Kind = "upper" if kind == "upper" else "lower"
         # A tail is a billionth of a step's share of delta; rounding may use a tenth of that share.

@@ -127,7 +127,8 @@ class Account:
         terms = self._require_terms()
         delta = terms.budget.delta
         try:
-            if not terms.allows(self.total):
+            fits = terms.order is None and self.epsilon(delta) <= terms.budget.epsilon
+            if not fits and not terms.allows(self.total):
                 return None
             free = float(gdp.mu(terms.budget.epsilon, delta)) ** 2 - float(gdp.mu(self.epsilon(delta), delta)) ** 2
             guess = 1 / math.sqrt(free) if free > 0 else 1.0
@@ -147,29 +148,32 @@ class Account:
         try:
             if terms.order is not None:
                 return largest(lambda times: terms.allows(self.after(last * times)), 0, _MOST_RUNS)
-            return self._count_fitting(last, terms.budget) if terms.allows(self.after(last)) else 0
+            return self._count_fitting(last, terms.budget)
         except NotProven:
             return 0
 
     def _count_fitting(self, run: Event, budget: Budget) -> int:
-        """How many such runs fit, at least one. The square of the mu that epsilon stands for is nearly linear in them."""
+        """How many such runs fit: the square of the mu for which epsilon stands is nearly linear in their number."""
 
         @cache
-        def square(times: int) -> float:
-            return float(gdp.mu(curve(self.after(run * times)).epsilon(budget.delta), budget.delta)) ** 2
+        def spent(times: int) -> float:
+            return curve(self.after(run * times)).epsilon(budget.delta)
 
-        goal, low, high = float(gdp.mu(budget.epsilon, budget.delta)) ** 2, 1, 2
-        while square(high) <= goal:
+        def square(times: int) -> float:
+            return float(gdp.mu(spent(times), budget.delta)) ** 2
+
+        goal, low, high = float(gdp.mu(budget.epsilon, budget.delta)) ** 2, 0, 1
+        while spent(high) <= budget.epsilon:
             if high >= _MOST_RUNS:
                 return high
             share = (goal - square(0)) / max(square(high) - square(0), 1e-12 * goal)
-            low, high = high, int(min(1.02 * share * high + 1, _MOST_RUNS))
+            low, high = high, int(min(max(1.02 * share, 1.0) * high + 1, _MOST_RUNS))
         turn = 0
         while high - low > 1:
             turn += 1
             share = (goal - square(low)) / (square(high) - square(low)) if turn % 4 else 0.5
             middle = min(max(int(low + share * (high - low)), low + 1), high - 1)
-            low, high = (middle, high) if square(middle) <= goal else (low, middle)
+            low, high = (middle, high) if spent(middle) <= budget.epsilon else (low, middle)
         return low
 
     def largest_fitting(self, cost: Callable[[int], Event], start: int, stop: int) -> int:
