@@ -168,6 +168,8 @@ def _plan_row(sampling: Sampling, noise: Noise, steps: int, budget: Budget) -> S
 
 def _time_noise(noise: Noise, bands: int) -> float:
     """Milliseconds per million parameters, with all past noise in memory: the median of a few steps."""
+    if isinstance(noise, InverseBandedNoise):
+        noise = replace(noise, steps=max(noise.steps, bands + 8))
     source, spent = SecureSource(), []
     bounded = BoundedSum({"": torch.zeros(_TIMED)}, 1.0)
     for step in range(bands + 8):
