@@ -197,7 +197,7 @@ def test_a_recipe_whose_noise_emits_something_else_than_was_reserved_hands_nothi
     ran = CliRunner().invoke(app, ["train", *words])
     assert isinstance(ran.exception, OutOfOrder), ran.output
     assert "Gaussian(multiplier=0.1" in str(ran.exception)
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 BOUNDS = 'rows = 300\n[columns]\nsize = { low = -1, high = 1 }\nlabel = ["no", "yes"]\n'
