@@ -1,13 +1,13 @@
 """Examples with named columns, the model's own loss, and which backend a run uses."""
 
-import datasets
 import pytest
 import torch
-from support.hugging_face import add_adapter, make_batch, make_model
 from torch.utils.data import DataLoader
 from transformers import default_data_collator
 
+import datasets
 import tacit
+from support.hugging_face import add_adapter, make_batch, make_model
 from tacit.errors import Caution, InvalidArgument
 from tacit.training.lots import examples_from
 
