@@ -57,9 +57,16 @@ def map_tensors(tree: Any, change: Callable[[Tensor], Any]) -> Any:
         return tuple(items) if isinstance(tree, tuple) else items
     if isinstance(tree, dict):
         named = {key: map_tensors(item, change) for key, item in tree.items()}
-        # Outputs with attributes, such as `.logits`, keep them.
-        return named if type(tree) is dict else type(tree)(**named)
+        return named if type(tree) is dict else _rebuild(tree, named)
     return tree
+
+
+def _rebuild(tree: dict[Any, Any], named: dict[Any, Any]) -> Any:
+    """Give outputs with attributes, such as `.logits`, their attributes back."""
+    try:
+        return type(tree)(**named)
+    except TypeError:
+        return named
 
 
 @dataclass(eq=False, slots=True)
