@@ -34,6 +34,21 @@ def detailed(cell, **changes) -> str:
     return changed(cell, details={**cell["details"], **changes})
 
 
+# Earlier versions wrote the curve of every row.
+CURVE = {
+    "false_alarms": [0.0, 0.5, 1.0],
+    "missed_lower": [1.0, 0.2, 0.0],
+    "missed_upper": [1.0, 0.3, 0.0],
+    "central_limit": None,
+    "marked": [[0.001, 0.01]],
+    "delta": 1e-5,
+    "epsilon": 1.0,
+}
+# Sentences as they were written before assumptions had keys.
+OLD_ASSUMPTIONS = {
+    "rows_clipped": "Every row was clipped to a norm of 1, which was declared and not looked up.",
+    "public_count": "The number of examples is public.",
+}
 DAMAGES = {
     "cut off": lambda cell: changed(cell)[:100],
     "no cell": lambda cell: "[]",
@@ -64,8 +79,8 @@ DAMAGES = {
         cell, guarantee={**cell["guarantee"], "proven": {"epsilon_upper": "x"}}
     ),
     "an empty curve": lambda cell: detailed(cell, tradeoff={}),
-    "a curve cut off": lambda cell: detailed(cell, tradeoff={**cell["details"]["tradeoff"], "missed_lower": [1.0]}),
-    "a curve with more": lambda cell: detailed(cell, tradeoff={**cell["details"]["tradeoff"], "more": []}),
+    "a curve cut off": lambda cell: detailed(cell, tradeoff={**CURVE, "missed_lower": [1.0]}),
+    "a curve with more": lambda cell: detailed(cell, tradeoff={**CURVE, "more": []}),
     "an empty guarantee": lambda cell: detailed(cell, guarantee={}),
     "nothing of the spending": lambda cell: detailed(cell, epsilon_over_steps={"steps": [1]}),
     "a number as what is released": lambda cell: detailed(cell, released=[1]),
@@ -117,10 +132,8 @@ def test_a_cell_from_before_assumptions_had_keys_is_read_as_one_of_now(one):
     path = one / "cells" / NAME
     now = cells.read_cell(path, remedy="")
     told = now["details"]["guarantee"]
-    # The others are newer than the keys.
-    told["assumptions"] = [each for each in told["assumptions"] if each["key"] in ("rows_clipped", "public_count")]
-    texts = [each["text"] for each in told["assumptions"]]
-    assert len(texts) == 2
+    told["assumptions"] = [{"key": key, "text": text} for key, text in OLD_ASSUMPTIONS.items()]
+    texts = list(OLD_ASSUMPTIONS.values())
     sentences = [*told["sentences"], f"It rests on this: {' '.join(texts)}", *told["notes"]]
     old = {**now["details"], "guarantee": {**told, "assumptions": texts, "sentences": sentences}}
     path.write_text(changed(now, guarantee={**now["guarantee"], "version": 1}, details=old))
@@ -128,6 +141,14 @@ def test_a_cell_from_before_assumptions_had_keys_is_read_as_one_of_now(one):
     page = render_comparison(comparison.read_comparison(one))
     assert page.count(f"<li>{texts[0]}</li>") == 1
     assert "It rests on this" not in page
+
+
+@pytest.mark.slow
+def test_a_cell_with_the_curve_that_earlier_versions_wrote_is_kept(one):
+    path = one / "cells" / NAME
+    path.write_text(detailed(json.loads(path.read_text()), tradeoff=CURVE))
+    assert JOB.missing(one).seeds == ()
+    assert render_comparison(comparison.read_comparison(one))
 
 
 @pytest.mark.slow
@@ -163,9 +184,9 @@ def test_a_training_that_diverges_is_said_to_and_has_no_mark(tmp_path):
     cell = (tmp_path / "cells/dpsgd-1-seed0.json").read_text()
     assert json.loads(cell, parse_constant=pytest.fail)["score"] == {"rmse": None}
     facts = json.loads((tmp_path / "report.json").read_text())
-    assert comparison.lines(facts)[1][:2] == ["dpsgd", "diverged (1 of 1 seed)"]
+    assert comparison.write_table(facts).splitlines()[2].split()[:2] == ["dpsgd", "diverged"]
     text = Outline((tmp_path / "report.html").read_text()).text
-    assert "diverged at some ε or at all: dpsgd." in text
+    assert "Training diverged: dpsgd at ε = 1." in text
     assert "diverged (1 of 1 seed)" in text
     assert not any("proven at this ε" in words for words in facts["words"])
 

@@ -17,6 +17,7 @@ from tacit.guarantee import Guarantee
 from tacit.ledger import fingerprint
 from tacit.methods.registry import list_gradient_names
 from tacit.reports import cells, comparison, score_plots
+from tacit.reports.answer import Answer
 from tacit.reports.page import render_comparison, write_comparison
 from tacit.reports.scores import describe_mean
 from tacit.reports.wording import up
@@ -316,7 +317,9 @@ def test_an_unfinished_comparison_is_not_passed_off_as_whole(folder, tmp_path, t
     assert not facts["answer"]["choices"]
     assert twin["answer"]["choices"]
     assert facts["seeds"] == [1, 2]
-    assert comparison.describe_progress(facts) == f"UNFINISHED, {planned - 7} of {planned} cells trained"
+    lines = Answer.of(facts).lines(page)
+    assert any(line.startswith(f"Unfinished: {planned - 7} of {planned} cells are trained") for line in lines)
+    assert all(len(line) <= 80 for line in lines[:-1])
     assert picture.is_file()
     assert "Unfinished." not in (folder / "report.html").read_text()
 

@@ -7,6 +7,7 @@ import pytest
 import tacit
 from support.report_folders import comparison_of, trained
 from tacit.errors import TacitError
+from tacit.workflows.compare import read_comparison_folder
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 
@@ -35,9 +36,14 @@ def test_no_baseline_is_trained_if_none_is_wanted(monkeypatch):
 def test_the_report_of_an_unfinished_comparison_says_what_is_missing(tmp_path):
     data, comparison = comparison_of(methods=("output_perturbation",), seeds=1)
     folder = trained(tmp_path / "whole", data, comparison)
-    assert tacit.report(folder).caveat is None
+    report = tacit.report(folder)
+    assert report.caveat is None
+    # The same text as that of `tacit compare`.
+    assert str(report) == str(read_comparison_folder(folder))
     next(folder.glob("cells/output_perturbation-*.json")).unlink()
-    assert "2 of 3" in tacit.report(folder).caveat
+    report = tacit.report(folder)
+    assert "2 of 3" in report.caveat
+    assert str(report).splitlines()[2].startswith("Unfinished: 2 of 3 cells are trained")
 
 
 def test_a_folder_with_neither_is_refused(tmp_path):

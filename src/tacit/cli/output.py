@@ -48,6 +48,12 @@ def _print(console: Console, text: Text, indent: int) -> None:
     if not console.is_terminal:
         console.print(Text(" " * indent) + text, soft_wrap=True)
         return
+    if (
+        cell_len(text.plain) > console.width - indent
+        and ": tacit " in text.plain
+        and _print_command(console, text, indent)
+    ):
+        return
     below = _find_last_column(text.plain) if cell_len(text.plain) > console.width - indent else 0
     # The last column may begin too far to the right to hold any words.
     below = below if below <= console.width // 2 else 4
@@ -56,6 +62,22 @@ def _print(console: Console, text: Text, indent: int) -> None:
         line.rstrip()
         before = head if place == 0 else Text(" " * below)
         console.print(Text(" " * indent) + before + line, soft_wrap=True)
+
+
+def _print_command(console: Console, text: Text, indent: int) -> bool:
+    """Print a command in the text on lines of its own, which can be copied; False if there is none."""
+    from tacit.reports.wording import break_command, split_command
+
+    parts = split_command(text.plain)
+    if parts is None:
+        return False
+    before, command, after = parts
+    _print(console, text[: len(before)], indent)
+    for line in break_command(command, console.width - indent - 2):
+        console.print(Text(" " * (indent + 2) + line), soft_wrap=True)
+    if after:
+        _print(console, Text(after), indent)
+    return True
 
 
 def _find_breaks(line: str, width: int) -> list[int]:

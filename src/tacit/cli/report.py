@@ -39,6 +39,7 @@ def report(
     written = write(folder, out, baseline=baseline, data_path=data_path)
     if json:
         say_json(written.facts)
+    elif written.facts["kind"] == "comparison":
+        print(written)
     else:
-        caveat = [written.caveat] if written.caveat else []
-        say([(written.headline, [*caveat, f"Report: {written.page}", f"For machines: {written.json}"])])
+        say([(written.headline, [f"Report: {written.page}", f"For machines: {written.json}"])])

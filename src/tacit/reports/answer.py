@@ -15,6 +15,7 @@ from pathlib import Path
 from tacit.reports.cells import RECIPE, is_proven
 from tacit.reports.facts import Facts
 from tacit.reports.scores import is_better
+from tacit.reports.wording import break_command, split_command
 
 # What fits on the screen of a terminal.
 LINES, WIDTH = 25, 80
@@ -289,6 +290,12 @@ def align(table: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:
+    """Lines that break no word; a command that does not fit gets lines of its own, which can be copied."""
+    parts = None if len(indent + text) <= WIDTH else split_command(text)
+    if parts is not None:
+        before, command, after = parts
+        lines = [f"{indent}  {line}" for line in break_command(command, WIDTH - len(indent) - 2)]
+        return [*_wrap(before, indent), *lines, *_wrap(after, indent)]
     return textwrap.wrap(
         text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

@@ -151,7 +151,7 @@ class _Spending(TypedDict):
 
 
 class _Details(TypedDict):
-    """A row's guarantee in full. Earlier versions wrote no trade-off curve."""
+    """A row's guarantee in full. Earlier versions also wrote a trade-off curve."""
 
     guarantee: _GuaranteeFacts
     tradeoff: NotRequired[_Curve | None]

@@ -183,14 +183,6 @@ def _describe_missing(label: str, epsilon: float | None, seeds: int) -> str:
     return f"{label}{at} ({describe_seeds([seeds])})"
 
 
-def describe_progress(facts: Facts) -> str:
-    """How many cells are trained, in a few words."""
-    progress = facts["progress"]
-    if progress["is_finished"]:
-        return f"{len(facts['rows'])} rows, all {progress['cells']} cells trained"
-    return f"UNFINISHED, {progress['done']} of {progress['cells']} cells trained"
-
-
 def write_table(facts: Facts) -> str:
     """Every method with its scores at all epsilons, as text of at most 80 columns: a table for each adjacency."""
     epsilons = sorted({row["epsilon"] for row in facts["rows"] if row["epsilon"] is not None})

@@ -21,7 +21,7 @@ from tacit.reports.comparison import read_comparison
 from tacit.reports.curves import Spending, Tradeoff
 from tacit.reports.facts import Facts
 from tacit.reports.plots import draw_missed, draw_spending
-from tacit.reports.score_plots import TITLES, draw_lines, draw_scores, draw_scores_over_steps, panels_of
+from tacit.reports.score_plots import OTHERS, TITLES, draw_lines, draw_scores, draw_scores_over_steps, panels_of
 from tacit.reports.scores import format_interval, format_score
 from tacit.reports.svg import as_svg
 from tacit.reports.wording import down, near, percent_up, up
@@ -80,6 +80,7 @@ def render_comparison(facts: Facts) -> str:
     answer = Answer.of(facts)
     claims = {one["name"]: one["status"] for one in facts["methods"]}
     values = {"figures": figures, "answer": answer, "groups": groups, "titles": TITLES, "claims": claims}
+    values["has_others"] = any(f'id="{one["key"]}-{OTHERS}-' in one["svg"] for one in figures)
     return _render("comparison.html", facts, brief, **values)
 
 

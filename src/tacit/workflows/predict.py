@@ -184,7 +184,7 @@ def _find_file(path: Path) -> tuple[Path, Path]:
         return path.parent, path
     run = RunFolder(path)
     if not run.model.is_file():
-        finished = f"Finish it first: tacit train --resume {path}." if run.settings.is_file() else "It holds no run."
+        finished = f"Finish it first: tacit train --resume {path}" if run.settings.is_file() else "It holds no run."
         raise InvalidArgument(f"{path} has no {run.model.name}. {finished}")
     return path, run.model
 

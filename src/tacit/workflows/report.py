@@ -9,7 +9,8 @@ from typing import Any
 from tacit.errors import TacitError
 from tacit.ledger import Ledger
 from tacit.ledger.storage import storage_at
-from tacit.reports.comparison import describe_progress, is_comparison
+from tacit.reports.answer import Answer
+from tacit.reports.comparison import is_comparison
 from tacit.reports.page import write_comparison, write_run
 from tacit.reports.run import is_run, read_run
 from tacit.reports.wording import neighbours, up
@@ -21,7 +22,7 @@ from tacit.workflows.saved import read_settings
 
 @dataclass(frozen=True)
 class Report:
-    """A written report: one HTML page, the same facts as JSON, and one line that sums them up."""
+    """A written report: one HTML page, and the same facts as JSON. As text, a comparison is its answer."""
 
     headline: str
     page: Path
@@ -35,6 +36,8 @@ class Report:
         return caveat
 
     def __str__(self) -> str:
+        if self.facts["kind"] == "comparison":
+            return "\n".join(Answer.of(self.facts).lines(self.page))
         return "\n  ".join(filter(None, [self.headline, self.caveat, f"Report: {self.page}", f"JSON: {self.json}"]))
 
 
@@ -54,7 +57,7 @@ def report(
     if is_comparison(folder):
         with show_status("Drawing"):
             facts, written = write_comparison(folder, target)
-        return Report(f"{facts['title']}: {describe_progress(facts)}", written[0], written[1], facts)
+        return Report(facts["title"], written[0], written[1], facts)
     if is_run(folder):
         # Settings that somebody has edited are refused before anything is computed from them.
         read_settings(folder)
