@@ -66,7 +66,7 @@ def _print(console: Console, text: Text, indent: int) -> None:
 
 def _print_command(console: Console, text: Text, indent: int) -> bool:
     """Print a command in the text on lines of its own, which can be copied; False if there is none."""
-    from tacit.reports.wording import break_command, split_command
+    from tacit.workflows.text import break_command, split_command
 
     parts = split_command(text.plain)
     if parts is None:

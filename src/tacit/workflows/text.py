@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import InvalidArgument
+from tacit.reports.wording import break_command as break_command
+from tacit.reports.wording import split_command as split_command
 
 if TYPE_CHECKING:
     # Checks must not wait for it.
