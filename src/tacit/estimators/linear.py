@@ -49,11 +49,12 @@ _FITTED = ("coef_", "intercept_", "data_norm_", "regularisation_", "module_", "p
 
 
 def choose_method(*, delta: float | None, has_bounds: bool, adjacency: str | None) -> str:
-    """The method that was the most accurate for such facts (docs/guides/estimators.md has the table).
+    """The method that was the most accurate for such facts (docs/guides/scikit_learn.md has the table).
 
-    With declared bounds and a delta it was the recipe of tables at every number of examples and epsilon that was
-    measured. It protects one example added or removed; where one replaced by another is asked for, or a pure guarantee,
-    or where only the norm of rows is known, noise on the objective is used.
+    With declared bounds and a delta it was the recipe of tables, for every number of examples and epsilon that was
+    measured but one (300 examples at epsilon 0.1), where no method was clearly best. It protects one example added or
+    removed; where one replaced by another is asked for, or a pure guarantee, or where only the norm of rows is known,
+    noise on the objective is used.
     """
     return RECIPE if has_bounds and delta is not None and adjacency != _REPLACES else "objective"
 
