@@ -103,6 +103,13 @@ def test_ctrl_c_in_the_first_seconds_reaches_all_processes_and_is_answered_in_on
     assert ended(children)
 
 
+def test_the_recipe_can_be_asked_for_beside_methods(run_cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("tacit.workflows.compare.run_jobs", lambda *_: False)
+    run_cli(f"compare iris --methods dpsgd,recipe --seeds 1 --epsilon 1 --out {tmp_path / 'out'}")
+    [plan] = json.loads((tmp_path / "out/comparison.json").read_text())["plans"]
+    assert {cell["method"] for cell in plan["cells"]} == {"non_private", "dpsgd", "recipe"}
+
+
 def test_the_command_is_kept_as_it_was_typed(run_cli, tmp_path, monkeypatch):
     monkeypatch.setattr("tacit.workflows.compare.run_jobs", lambda *_: False)
     line = f"compare iris --methods dpsgd --out {tmp_path / 'out'}"

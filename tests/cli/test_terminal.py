@@ -111,7 +111,7 @@ COMMANDS = {
     "methods directional": 0,
     "bounds patients.csv --target outcome --out new.toml": 0,
     "epsilon --multiplier 1.1 --lot-size 256 --population 60000 --steps 10 --delta 1e-5": 0,
-    "noise --epsilon 1 --delta 1e-5 --families --dimension 10": 0,
+    "noise --epsilon 1 --delta 1e-5 --families --dimension 1": 0,
     "plan --population 2000 --epsilon 1 --features 10": 0,
     "train patients.csv --target outcome --bounds template.toml --epsilon 1": 2,
     "train --mode strictly": 2,
@@ -122,6 +122,10 @@ COMMANDS = {
     "report run": 0,
     "ledger show a.ledger": 0,
     "audit run --canaries 20": 0,
+    "compare iris --epsilon 1,3 --methods dpsgd,output_perturbation --seeds 1 --steps 5 --workers 1 --table": 0,
+    "report comparisons/iris": 0,
+    "tune iris --epsilon 3 --trials 2 --steps 5": 0,
+    "reproduce": 0,
 }
 
 

@@ -42,4 +42,5 @@ def report(
     elif written.facts["kind"] == "comparison":
         print(written)
     else:
-        say([(written.headline, [f"Report: {written.page}", f"For machines: {written.json}"])])
+        caveat = [written.caveat] if written.caveat else []
+        say([(written.headline, [*caveat, f"Report: {written.page}", f"For machines: {written.json}"])])

@@ -154,6 +154,8 @@ def read_raw(source: Any, form: Form) -> RawRows:
     file = name_source(source) if _is_table(source) else "The array"
     with explain_errors(file, "what the model takes", "Save it again."):
         inputs = form.inputs
+        if isinstance(source, (str, Path)) and Path(source).suffix.lower() == ".npy" and Path(source).is_file():
+            source = np.load(source, allow_pickle=False)
         if isinstance(inputs, TextForm):
             return _read_texts(source, form)
         if isinstance(inputs, ArrayForm):
@@ -199,10 +201,13 @@ def _encode_present(inputs: TableForm | IndexForm, table: RawTable, absent: list
 
 def _split_array(source: Any, names: tuple[str, ...]) -> RawTable:
     rows = np.asarray(source)
+    if rows.ndim > 2:
+        # Images of a table with one column per pixel.
+        rows = rows.reshape(len(rows), -1)
     if rows.ndim != 2 or rows.shape[1] != len(names):
         listed = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
         raise InvalidArgument(
-            f"It must have one row per example with {len(names)} columns: {listed}. Got {rows.shape}."
+            f"It must have one row per example with {len(names)} columns: {listed}. Got an array of shape {np.shape(source)}."
         )
     return RawTable(names, {name: rows[:, place] for place, name in enumerate(names)})
 
@@ -214,8 +219,6 @@ def _note_target(target: str | None, names: tuple[str, ...]) -> tuple[str, ...]:
 def _read_arrays(source: Any, inputs: ArrayForm, target: str | None) -> RawRows:
     if not _is_table(source):
         return RawRows(inputs.encode(_at_least_2d(np.asarray(source))))
-    if isinstance(source, (str, Path)) and Path(source).suffix.lower() == ".npy":
-        return RawRows(inputs.encode(_at_least_2d(np.load(source, allow_pickle=False))))
     table = read_table(source)
     columns = [values for name, values in table.columns.items() if name != target]
     if len(columns) == 1 and columns[0].ndim > 1:

@@ -19,7 +19,7 @@ from tacit.workflows.settings import resolve_delta
 from tacit.workflows.text import Paragraph, join_paragraphs
 
 _HEAD = (
-    f"{'steps':>8}{'lot size':>10}{'epochs':>8}{'multiplier':>12}{'rate':>10}{'a step':>10}{'in all':>9}{'seconds':>9}"
+    f"{'steps':>8}{'lot size':>10}{'epochs':>10}{'multiplier':>12}{'rate':>10}{'a step':>10}{'in all':>9}{'seconds':>9}"
 )
 _MEANING = [
     "multiplier: noise on the sum over a lot, as a multiple of the clip norm. rate: the learning rate of the recipe.",
@@ -65,7 +65,7 @@ class BudgetPlan:
         """The table, and what its columns mean."""
         head = f"epsilon {self.epsilon:g} at delta {self.delta:g} out of {self.population:,} examples (add/remove, PLD)"
         lines = [
-            f"{row.steps:>7,}{'*' if row.is_recipe else ' '}{row.lot_size:>10,.0f}{row.epochs:>8.3g}"
+            f"{row.steps:>7,}{'*' if row.is_recipe else ' '}{row.lot_size:>10,.0f}{row.epochs:>10,.4g}"
             f"{row.multiplier:>12.4g}{row.learning_rate:>10.4g}{row.signal:>10.3g}{row.signal_in_all:>9.3g}"
             f"{row.seconds:>9.2g}"
             for row in self.rows
