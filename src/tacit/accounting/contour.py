@@ -396,8 +396,8 @@ def _draw_apart(
         place = c if measure is composition else saddle(measure, epsilon, c)
         left = left_of(measure, place, epsilon, log_delta)
         # What smoothing does to epsilon is set by the saddle, wherever the line is.
-        share = (left + 1) / (place + 1)
-        lines.append(draw_line(measure, left, epsilon, log_delta, share * tolerance))
+        finer = tolerance * (left + 1) / (place + 1)
+        lines.append(draw_line(measure, left, epsilon, log_delta, finer))
     return Lines(tuple(lines), composition.infinite(), share)
 
 
