@@ -37,7 +37,7 @@ def train(**changes):
         ({"model": nn.Linear}, "model must be a torch.nn.Module. Got <class"),
         ({"data": X}, "data must be a pair .* Got a Tensor"),
         ({"data": "mnist"}, "data must be a pair .* Got a str"),
-        ({"data": {"x": X, "y": Y}}, "data must be a pair .* Got a dict"),
+        ({"data": {"x": X, "y": Y}}, "none of them says what to predict"),
         ({"data": (X.tolist(), Y.tolist())}, "made of tensors or arrays. Got a float"),
         ({"data": (X, torch.tensor(1))}, "one row per example in every tensor. Got a single number"),
         ({"data": (X, Y, Y)}, r"item of the data set must be a pair \(input, target\).* Got a Tensor"),

@@ -97,8 +97,8 @@ def test_a_finished_run_of_any_method_can_be_read_back(run_cli):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--method sgd", "There is no method 'sgd'. Known: dpsgd"),
-        ("--method output_perturbation", "trains linear models"),
+        ("--method sgd", "There is no method 'sgd'. Did you mean dpsgd?"),
+        ("--method output_perturbation", "makes one release"),
         ("--mode published", "'rigorous', 'paper'"),
     ],
 )

@@ -89,8 +89,12 @@ def test_every_setting_has_its_value_and_no_path_or_secret_is_among_them():
         ({"is_declared": True}, "Population", "119 (declared, not counted from the data)"),
         ({"epsilon": None}, "Budget", "none: no finite ε is proven for this noise"),
         ({}, "Micro-batch", "a whole lot"),
-        ({}, "Method settings", "clipping flat, denominator public"),
-        ({"choices": {"clipping": "per_layer"}}, "Method settings", "clipping per layer, denominator public"),
+        ({}, "Method settings", "clipping flat, denominator public, noise gaussian"),
+        (
+            {"choices": {"clipping": "per_layer"}},
+            "Method settings",
+            "clipping per layer, denominator public, noise gaussian",
+        ),
         ({}, "Recipe", "none"),
     ],
 )

@@ -19,8 +19,8 @@ from tacit.training.run import PrivateRun
 from tacit.types import Release
 from tacit.workflows.defaults import network_for
 from tacit.workflows.scoring import (
-    _sensitivity,
-    _terms,
+    _bound_terms,
+    _find_terms,
     held_out_score,
     refuse_unless_charged,
     release_terms,
@@ -124,7 +124,7 @@ def test_a_classifier_that_diverged_has_no_accuracy_and_gets_no_held_out_row_rig
     found = score(model, data)
     assert math.isnan(found.value)
     assert found.as_row() == {"accuracy": None}
-    terms = _terms(model, data)
+    terms = _find_terms(model, data)
     # To torch the first class, here the right one, is the largest of them.
     assert terms.sum(0).tolist() == [0.0, 80.0]
 
@@ -217,8 +217,8 @@ def test_the_noise_of_the_score_is_that_of_the_gradients(data):
 def test_no_row_adds_more_to_the_score_than_its_noise_is_for(data, classes):
     targets = data.test[1] if classes else np.full((400, 1), 1e9, np.float32)
     data = Data("t", data.train, (data.test[0], targets), classes, 400, "")
-    terms = _terms(network_for("linear", data), data)
-    assert terms.norm(dim=1).max() <= _sensitivity(data) * (1 + 1e-9)
+    terms = _find_terms(network_for("linear", data), data)
+    assert terms.norm(dim=1).max() <= _bound_terms(data) * (1 + 1e-9)
 
 
 def test_noise_of_another_law_scores_nothing(data):

@@ -141,10 +141,11 @@ def _describe_recipe(recipe: Facts | None) -> str:
 
 
 def _list_choices(choices: Facts) -> str:
-    """Each choice with its value; None means that the method decides."""
+    """Each choice with its value; None means that the method decides. Bands are for correlated noise only."""
+    shown = {name: value for name, value in choices.items() if name != "bands" or choices.get("noise") == "banded"}
     return ", ".join(
         f"{name.replace('_', ' ')} {'by default' if value is None else str(value).replace('_', ' ')}"
-        for name, value in choices.items()
+        for name, value in shown.items()
     )
 
 
