@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import typer
 
 from tacit.cli import app
+from tacit.cli.output import complain
 
 COLUMNS = 80
 GROUP = typer.main.get_command(app)
@@ -151,3 +153,18 @@ def test_a_wrong_number_is_refused_before_torch_is_imported(line):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "2 set()\n"
     assert "epsilon must be a finite number above 0. Got -1." in done.stderr
+
+
+def test_a_command_in_a_long_message_can_be_copied(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    command = (
+        "tacit compare patients.csv --target outcome --bounds 'my bounds.toml' --epsilon 0.5,1,3 --seeds 5 --out c"
+    )
+    complain(f"Stopped. 3 of 15 results are kept in c. Continue with: {command}")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().err)
+    assert list_long(shown.splitlines()) == []
+    before, copied = shown.split("Continue with:")
+    assert "tacit" not in before
+    # A shell reads a backslash at the end of a line as nothing.
+    assert shlex.split(copied.replace("\\\n", "")) == shlex.split(command)

@@ -372,3 +372,11 @@ def test_a_folder_without_cells_is_refused(tmp_path, files, words):
         (tmp_path / name).write_text(text)
     with pytest.raises(InvalidArgument, match=words):
         comparison.read_comparison(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_switch_is_there_only_if_it_shows_something(twin):
+    assert 'for="others"' in render_comparison(twin)
+    best = {label for panel in score_plots.panels_of(twin) for label in score_plots.best_methods(twin, panel)}
+    few = [row for row in twin["rows"] if row["epsilon"] is None or row["label"] in best]
+    assert 'for="others"' not in render_comparison({**twin, "rows": few})

@@ -128,6 +128,45 @@ def test_pixels_are_taken_as_bytes_in_any_usual_shape(tmp_path):
         read_raw(np.zeros((2, 30, 30)), form)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["recipe", "mlp", "objective_perturbation"])
+def test_digits_are_predicted_from_images_columns_and_files(kind):
+    method = {"epsilon": 8.0, "method": "objective_perturbation"}
+    options = {"recipe": {"epsilon": 8.0}, "mlp": {**SHORT, "model": "mlp"}, "objective_perturbation": method}[kind]
+    run = tacit.train("digits", seed=0, out="run", **options)
+    images = published.load_digits().images
+    images, model = images[is_test_row(len(images))], tacit.load("run")
+    expected = model.predict_inputs(run.data.test[0])
+    assert np.mean(expected.astype(int) == run.data.test[1]) == pytest.approx(run.score.value)
+    np.save("new.npy", images)
+    raw_test_rows("digits").to_csv("new.csv", index=False)
+    for source in (images, images[:, None], images.reshape(len(images), -1), "new.npy", "new.csv"):
+        assert np.array_equal(model.predict(source), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{**SHORT, "steps": 2, "model": "cnn"}, {"epsilon": 8.0}], ids=["cnn", "recipe"])
+def test_images_are_predicted_from_their_pixels(tmp_path, options):
+    write_published("mnist", tmp_path / "data")
+    run = tacit.train("mnist", data_path=tmp_path / "data", seed=0, out="run", **options)
+    inputs, labels = run.data.test
+    predicted = tacit.predict("run", np.round(inputs * 255).astype(np.uint8)[:, 0])
+    assert np.array_equal(predicted, tacit.load("run").predict_inputs(inputs))
+    assert np.mean(predicted.astype(int) == labels) == run.score.value
+
+
+@pytest.mark.slow
+def test_texts_are_predicted_as_they_are_written(tmp_path):
+    write_published("imdb", tmp_path / "data")
+    tacit.train("imdb", data_path=tmp_path / "data", epsilon=8.0, seed=0, out="run")
+    texts = ["A good film!", "a good film", "bad"]
+    one, other, _ = predicted = tacit.predict("run", texts)
+    assert one == other
+    assert set(predicted) <= {"negative", "positive"}
+    pd.DataFrame({"review": texts}).to_csv("new.csv", index=False)
+    assert np.array_equal(tacit.predict("run", "new.csv"), predicted)
+
+
 @pytest.mark.parametrize("form", ["frame", "csv", "parquet"])
 def test_rows_of_ones_own_table_are_predicted_from_any_file(tmp_path, form):
     run = train_on_patients(tmp_path)

@@ -207,7 +207,8 @@ def _split_array(source: Any, names: tuple[str, ...]) -> RawTable:
     if rows.ndim != 2 or rows.shape[1] != len(names):
         listed = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
         raise InvalidArgument(
-            f"It must have one row per example with {len(names)} columns: {listed}. Got an array of shape {np.shape(source)}."
+            f"It must have one row per example with {len(names)} columns: {listed}. Got an array of shape "
+            f"{np.shape(source)}."
         )
     return RawTable(names, {name: rows[:, place] for place, name in enumerate(names)})
 

@@ -150,16 +150,17 @@ class Answer:
         for choice in choices:
             by_ties.setdefault(choice.ties, []).append(f"{choice.epsilon:g}")
         if not any(by_ties):
-            return "No other method is statistically tied with it." if choices else ""
+            return "No other method is statistically tied with the best one." if choices else ""
         if len(by_ties) == 1:
-            return f"Statistically tied with it: {', '.join(choices[0].ties)}."
+            return f"Statistically tied with the best one: {', '.join(choices[0].ties)}."
         parts = [f"at {', '.join(at)}: {', '.join(ties) or 'none'}" for ties, at in by_ties.items()]
-        return f"Statistically tied with it {'; '.join(parts)}."
+        return f"Statistically tied with the best one {'; '.join(parts)}."
 
     def describe_claims(self) -> str:
         """How many published claims do not hold, by name."""
         if not self.refuted:
-            return f"The published privacy claims of all {len(self.methods)} methods hold." if self.methods else ""
+            of = ", ".join(self.methods)
+            return f"Published privacy claims that do not hold: none of {len(self.methods)} ({of})." if of else ""
         return (
             f"Published privacy claims that do not hold: {len(self.refuted)} of {len(self.methods)} "
             f"({', '.join(self.refuted)}). Here each has a repaired form, with a proof."
@@ -192,7 +193,7 @@ class Answer:
         if self.choices:
             is_whole = all(len(self.choices_for(one)) <= most for one in self.adjacencies)
             left_out = "" if is_whole else " The page has every epsilon."
-            chance = "Costs within the 95 % intervals may be chance."
+            chance = "A cost smaller than its 95 % interval may be chance."
             yield from _wrap(f"Smaller epsilon: more privacy. {chance}{left_out}")
         if len(self.adjacencies) > 1:
             yield from _wrap("The two tables protect different things: do not compare them.")
