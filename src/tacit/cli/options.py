@@ -7,35 +7,20 @@ from typing import Annotated, Any, Literal
 import typer
 
 AdjacencyName = Literal["add_remove", "replace_one"]
-_POSITIVE = ("epsilon", "multiplier", "lot_size", "epochs", "clip_norm")
-_COUNTS = ("population", "steps", "views", "micro_batch", "seeds", "workers", "features", "classes")
 
 
 def check_numbers(**given: Any) -> None:
     """Refuse a number that is out of its range, before torch is imported; None stands for an option not given."""
-    from tacit import _validate
+    from tacit.workflows.arguments import check_numbers
 
-    for name, value in given.items():
-        if value is None:
-            continue
-        if name in _POSITIVE:
-            _validate.positive(name, value)
-        elif name in _COUNTS:
-            _validate.count(name, value)
-        elif name == "delta":
-            _validate.open_unit(name, value)
-        elif name == "seed":
-            _validate.count(name, value, at_least=0)
-        else:
-            raise TypeError(f"{name} has no check")
+    check_numbers(**given)
 
 
 def check_methods(names: Iterable[str]) -> None:
     """Refuse an unknown method, before torch is imported."""
-    from tacit.methods.registry import find_method
+    from tacit.workflows.arguments import check_methods
 
-    for name in names:
-        find_method(name)
+    check_methods(names)
 
 
 def check_table(table: str | Path | None, target: str | None, bounds: Path | None) -> None:
