@@ -98,7 +98,7 @@ class PrivateCells(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     where it exceeds 2 s. Cells of a row then get `SHARE` of its squared length.
 
     `transform` returns the numbers of a row's cells, their common factor, and the other columns; `TableScores` of
-    `tacit.recipes` computes scores from these. Transforming is free.
+    `tacit.gradients.cells` computes scores from these. Transforming is free.
     """
 
     multiplier: float

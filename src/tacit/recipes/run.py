@@ -39,9 +39,9 @@ from tacit.features import (
 from tacit.features.cells import GRIDS
 from tacit.features.tables import EXPONENT, to_table
 from tacit.features.text import pad_words
+from tacit.gradients.cells import MICRO_BATCH, TableScores, differentiate_table
 from tacit.guarantee import Assumption, Guarantee
 from tacit.recipes.recipe import CONSTANT, Kind, Recipe, RecipePlan
-from tacit.recipes.table import MICRO_BATCH, TableScores, differentiate_table
 from tacit.training.fit import fit
 from tacit.training.plan import NOTHING_FITTED_BEFORE
 from tacit.training.run import GRADIENTS_GIVEN, PrivateRun
@@ -104,7 +104,9 @@ class PreparedInputs:
     def model(self, columns: int, outputs: int) -> nn.Module:
         """A linear model of rows with this many features, for so many classes, with weights of zero."""
         if isinstance(self.preparation, PrivateCells):
-            return TableScores(columns - self.preparation.per_row + 1, outputs, self.preparation)
+            made = self.preparation
+            about: dict[str, Any] = {"per_row": made.per_row, "scale": made.scale_, "centre": made.centre_}
+            return TableScores(columns - made.per_row + 1, outputs, **about)
         return WordScores(columns + 2, outputs) if self.kind == "text" else _make_linear(columns + 1, outputs)
 
     @property

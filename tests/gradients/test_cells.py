@@ -12,9 +12,9 @@ from tacit.accounting import Gaussian, curve
 from tacit.budget import Budget
 from tacit.errors import InvalidArgument
 from tacit.estimators import PrivateClassifier, load
+from tacit.gradients.cells import differentiate_table
 from tacit.recipes.recipe import RecipePlan, auto
 from tacit.recipes.run import ExampleForm, PreparedInputs, choose_features, prepare, save_model
-from tacit.recipes.table import differentiate_table
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([RNG.uniform(-1, 1, 300), RNG.choice([-1.0, 0.25, 0.5], 300), RNG.integers(0, 2, 300)])

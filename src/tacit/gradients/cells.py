@@ -12,33 +12,35 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tacit.errors import InvalidArgument
-from tacit.features.cells import PrivateCells
-from tacit.gradients import trainable
 from tacit.gradients.contributions import LEAST_SHARE_BY_GRAM, Contribution, LotGradients, OuterProduct, square_rows
+from tacit.gradients.models import trainable
 
 # Examples whose gradients are taken at a time.
 MICRO_BATCH = 2**15
 
 
 class TableScores(nn.Module):
-    """A linear model of rows that `PrivateCells` made, with the constant as their last column.
+    """A linear model of rows that `tacit.features.PrivateCells` made, with the constant as their last column.
 
     Two classes share one score s, and get the scores 0 and s. `columns` counts the columns beside the cells, the
     constant included.
     """
 
-    def __init__(self, columns: int, classes: int, cells: PrivateCells) -> None:
+    def __init__(
+        self, columns: int, classes: int, *, per_row: int, scale: NDArray[np.float32], centre: NDArray[np.float32]
+    ) -> None:
         super().__init__()
-        self.classes, self.per_row, self.width = classes, cells.per_row, 1 if classes == 2 else classes
-        self.dense, self.cells = nn.Linear(columns, self.width, bias=False), nn.Embedding(cells.cells + 1, self.width)
+        self.classes, self.per_row, self.width = classes, per_row, 1 if classes == 2 else classes
+        self.dense, self.cells = nn.Linear(columns, self.width, bias=False), nn.Embedding(len(scale), self.width)
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
-        self.register_buffer("scale", torch.from_numpy(cells.scale_), persistent=False)
-        self.register_buffer("centre", torch.from_numpy(cells.centre_), persistent=False)
+        self.register_buffer("scale", torch.from_numpy(scale), persistent=False)
+        self.register_buffer("centre", torch.from_numpy(centre), persistent=False)
 
     def rows(self, inputs: Tensor) -> CentredCells:
         """The cells of the inputs."""
