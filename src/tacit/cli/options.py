@@ -1,49 +1,11 @@
 """The options that commands share: how each is spelt, and what it means."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 AdjacencyName = Literal["add_remove", "replace_one"]
-_POSITIVE = ("epsilon", "multiplier", "lot_size", "epochs", "clip_norm")
-_COUNTS = ("population", "steps", "views", "micro_batch", "seeds", "workers", "features", "classes")
-
-
-def check_numbers(**given: Any) -> None:
-    """Refuse a number that is out of its range, before torch is imported; None stands for an option not given."""
-    from tacit import _validate
-
-    for name, value in given.items():
-        if value is None:
-            continue
-        if name in _POSITIVE:
-            _validate.positive(name, value)
-        elif name in _COUNTS:
-            _validate.count(name, value)
-        elif name == "delta":
-            _validate.open_unit(name, value)
-        elif name == "seed":
-            _validate.count(name, value, at_least=0)
-        else:
-            raise TypeError(f"{name} has no check")
-
-
-def check_methods(names: Iterable[str]) -> None:
-    """Refuse an unknown method, before torch is imported."""
-    from tacit.methods.registry import find_method
-
-    for name in names:
-        find_method(name)
-
-
-def check_table(table: str | Path | None, target: str | None, bounds: Path | None) -> None:
-    """Refuse a table or bounds with problems, before any row is read; whoever loads the data misses an option."""
-    if table is not None and target is not None and bounds is not None:
-        from tacit.workflows.bounds import check_table
-
-        check_table(table, target, bounds)
 
 
 def number(text: str) -> float:

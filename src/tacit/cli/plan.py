@@ -29,8 +29,9 @@ def plan(
     tacit plan --population 30000 --epsilon 0.5 --kind table --classes 2
     """
     from tacit.cli.output import say, say_json
+    from tacit.workflows.arguments import check_numbers
 
-    options.check_numbers(population=population, epsilon=epsilon, delta=delta, features=features, classes=classes)
+    check_numbers(population=population, epsilon=epsilon, delta=delta, features=features, classes=classes)
     from tacit.workflows.plan import plan as find_plans
 
     found = find_plans(

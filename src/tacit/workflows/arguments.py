@@ -1,0 +1,35 @@
+"""Check what was typed before anything heavy is imported: a wrong number is refused within a second. Loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tacit import _validate
+from tacit.methods.registry import find_method
+
+_POSITIVE = ("epsilon", "multiplier", "lot_size", "epochs", "clip_norm")
+_COUNTS = ("population", "steps", "views", "micro_batch", "seeds", "workers", "features", "classes")
+
+
+def check_numbers(**given: Any) -> None:
+    """Refuse a number that is out of its range; None stands for an option that was not given."""
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in _POSITIVE:
+            _validate.positive(name, value)
+        elif name in _COUNTS:
+            _validate.count(name, value)
+        elif name == "delta":
+            _validate.open_unit(name, value)
+        elif name == "seed":
+            _validate.count(name, value, at_least=0)
+        else:
+            raise TypeError(f"{name} has no check")
+
+
+def check_methods(names: Iterable[str]) -> None:
+    """Refuse an unknown method."""
+    for name in names:
+        find_method(name)
