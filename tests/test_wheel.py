@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from test_repository import PROJECT, ROOT, blocks_of, commands_of
+from test_repository import GUIDE, PROJECT, ROOT, blocks_of, commands_of
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +22,13 @@ import tacit
 import tacit.cli
 print(tacit.__file__, tacit.__version__)
 assert tacit.datasets.load("adult").population == 32561
-blocks, commands = json.load(sys.stdin)
+blocks, commands, bounds = json.load(sys.stdin)
 for text in blocks:
     exec(compile(text, "README.md", "exec"), {"__name__": "__main__"})
 for sys.argv in commands:
+    if "bounds.toml" in sys.argv:
+        # The template that `tacit bounds` writes is filled in.
+        open("bounds.toml", "w").write(bounds)
     try:
         tacit.cli.main()
     except SystemExit as stop:
@@ -89,13 +93,15 @@ def test_the_quick_starts_run_with_the_installed_wheel(wheel, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(installed), "TACIT_DATA": str(tmp_path / "no data")}
     place = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "check": False}
     readme = ROOT / "README.md"
-    commands = [line.split() for line in commands_of(blocks_of(readme, "console")[0])[:2]]
-    programs = json.dumps([[block.text for block in blocks_of(readme, "python")], commands])
+    commands = [shlex.split(line, comments=True) for line in commands_of(blocks_of(readme, "console")[0])]
+    table, bounds = blocks_of(GUIDE, "python")[0], blocks_of(GUIDE, "toml")[0]
+    programs = json.dumps([[block.text for block in (table, *blocks_of(readme, "python"))], commands, bounds.text])
     ran = subprocess.run([sys.executable, "-c", RUN_BLOCKS], input=programs, **place)
     assert ran.returncode == 0, ran.stderr
     file, version = ran.stdout.splitlines()[0].split()
     assert Path(file).is_relative_to(installed)
     assert version == PROJECT["version"]
-    assert (tmp_path / "runs/first/report.html").is_file()
+    assert (tmp_path / "predictions.csv").is_file()
+    assert (tmp_path / "runs/patients/report.html").is_file()
     script = subprocess.run([sys.executable, installed / "bin" / "tacit", "--version"], **place)
     assert script.stdout.strip() == f"tacit {version}", script.stderr

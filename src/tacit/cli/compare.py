@@ -58,17 +58,21 @@ def compare(
     import shlex
 
     from tacit.cli.output import say_json
+    from tacit.workflows.arguments import check_methods, check_numbers
 
     budgets = [options.number(part) for part in epsilon.split(",") if part.strip()]
     names = None if methods is None else [part.strip() for part in methods.split(",") if part.strip()]
     for one in budgets:
-        options.check_numbers(epsilon=one)
-    options.check_numbers(
+        check_numbers(epsilon=one)
+    check_numbers(
         delta=delta, lot_size=lot_size, population=population, steps=steps, epochs=epochs, clip_norm=clip_norm,
         micro_batch=micro_batch, seeds=seeds, workers=workers,
     )  # fmt: skip
-    options.check_methods(name for name in names or () if name != "recipe")
-    options.check_table(data_path or data, target, bounds)
+    check_methods(name for name in names or () if name != "recipe")
+    if bounds is not None:
+        from tacit.workflows.bounds import check_table
+
+        check_table(data_path or data, target, bounds)
     from tacit.workflows.compare import compare as run
 
     compared = run(

@@ -55,8 +55,9 @@ def noise(
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
     from tacit.cli.output import note, say, say_json
+    from tacit.workflows.arguments import check_numbers
 
-    options.check_numbers(epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population)
+    check_numbers(epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population)
     from tacit.workflows.noise import Allowance, search_for
     from tacit.workflows.numbers import RunNumbers, check_delta
     from tacit.workflows.progress import show_status

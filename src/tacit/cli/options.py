@@ -1,34 +1,11 @@
 """The options that commands share: how each is spelt, and what it means."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 AdjacencyName = Literal["add_remove", "replace_one"]
-
-
-def check_numbers(**given: Any) -> None:
-    """Refuse a number that is out of its range, before torch is imported; None stands for an option not given."""
-    from tacit.workflows.arguments import check_numbers
-
-    check_numbers(**given)
-
-
-def check_methods(names: Iterable[str]) -> None:
-    """Refuse an unknown method, before torch is imported."""
-    from tacit.workflows.arguments import check_methods
-
-    check_methods(names)
-
-
-def check_table(table: str | Path | None, target: str | None, bounds: Path | None) -> None:
-    """Refuse a table or bounds with problems, before any row is read; whoever loads the data misses an option."""
-    if table is not None and target is not None and bounds is not None:
-        from tacit.workflows.bounds import check_table
-
-        check_table(table, target, bounds)
 
 
 def number(text: str) -> float:

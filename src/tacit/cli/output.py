@@ -66,14 +66,14 @@ def _print(console: Console, text: Text, indent: int) -> None:
 
 def _print_command(console: Console, text: Text, indent: int) -> bool:
     """Print a command in the text on lines of its own, which can be copied; False if there is none."""
-    from tacit.workflows.text import break_command, split_command
+    from tacit.workflows.text import separate_command
 
-    parts = split_command(text.plain)
+    parts = separate_command(text.plain, console.width - indent - 2)
     if parts is None:
         return False
     before, command, after = parts
     _print(console, text[: len(before)], indent)
-    for line in break_command(command, console.width - indent - 2):
+    for line in command:
         console.print(Text(" " * (indent + 2) + line), soft_wrap=True)
     if after:
         _print(console, Text(after), indent)

@@ -36,8 +36,9 @@ def plan(
     tacit plan --population 60000 --epsilon 3 --lot-size 256 --steps 3072
     """
     from tacit.cli.output import say, say_json
+    from tacit.workflows.arguments import check_numbers
 
-    options.check_numbers(
+    check_numbers(
         population=population,
         epsilon=epsilon,
         delta=delta,

@@ -79,13 +79,17 @@ def train(
     tacit train --resume runs/first
     """
     from tacit.cli.output import say, say_json
+    from tacit.workflows.arguments import check_methods, check_numbers
 
-    options.check_numbers(
+    check_numbers(
         epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population, steps=steps,
         epochs=epochs, clip_norm=clip_norm, views=views, micro_batch=micro_batch, seed=seed,
     )  # fmt: skip
-    options.check_methods([method] if method else [])
-    options.check_table(data_path or data, target, bounds)
+    check_methods([method] if method else [])
+    if bounds is not None:
+        from tacit.workflows.bounds import check_table
+
+        check_table(data_path or data, target, bounds)
     from tacit.workflows.train import train as run
 
     trained = run(

@@ -61,10 +61,14 @@ def tune(
     tacit tune patients.csv --target outcome --bounds bounds.toml --epsilon 1
     """
     from tacit.cli.output import say, say_json
+    from tacit.workflows.arguments import check_methods, check_numbers
 
-    options.check_numbers(epsilon=epsilon, delta=delta, population=population, micro_batch=micro_batch, seed=seed)
-    options.check_methods([method] if method else [])
-    options.check_table(data_path or data, target, bounds)
+    check_numbers(epsilon=epsilon, delta=delta, population=population, micro_batch=micro_batch, seed=seed)
+    check_methods([method] if method else [])
+    if bounds is not None:
+        from tacit.workflows.bounds import check_table
+
+        check_table(data_path or data, target, bounds)
     from tacit.workflows.tune import tune as search
 
     tuned = search(

@@ -67,12 +67,12 @@ def bounds(table: Any, *, target: str, out: str | Path | None = None) -> BoundsT
     return BoundsTemplate(text, names, target, path)
 
 
-def check_table(table: str | Path, target: str, bounds: Path) -> None:
+def check_table(table: str | Path | None, target: str | None, bounds: Path | None) -> None:
     """Refuse bounds with problems, a target that they lack, and a table that is not there, before any row is read.
 
-    It checks nothing if `table` is no table: whoever loads the data says so.
+    It checks nothing if `table` is no table or an option is missing: whoever loads the data says so.
     """
-    if not is_table(str(table)):
+    if table is None or not is_table(str(table)) or target is None or bounds is None:
         return
     Bounds.read(bounds).features(target)
     if not Path(table).expanduser().exists():

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import InvalidArgument
-from tacit.reports.wording import break_command as break_command
-from tacit.reports.wording import split_command as split_command
+from tacit.reports.wording import break_command, split_command
 
 if TYPE_CHECKING:
     # Checks must not wait for it.
@@ -24,6 +23,12 @@ _SUFFIXES = (".png", ".svg", ".pdf")
 def join_paragraphs(paragraphs: Iterable[Paragraph]) -> str:
     """One text, with a blank line between paragraphs and lines indented below their title."""
     return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in paragraphs)
+
+
+def separate_command(line: str, width: int) -> tuple[str, list[str], str] | None:
+    """What is before a command in a line, the command as lines of this width, and what is after it; None if none."""
+    parts = split_command(line)
+    return None if parts is None else (parts[0], break_command(parts[1], width), parts[2])
 
 
 def replace_infinity(value: Any) -> Any:
