@@ -34,6 +34,7 @@ def main() -> None:
             classes=[0, 1],
             scale="bounds",
             bounds={**BOUNDS, "surface": ["rough", "smooth"]},
+            method="objective",  # has one weight per column; the default, a recipe, has features of its own
         ),
     )
     model.fit(train, labels)

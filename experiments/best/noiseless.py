@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tacit.features import Knots, PrivateCentring
+from tacit.features import KnotsAndCells, PrivateCells, PrivateCentring
 from tacit.recipes.run import PreparedInputs
 
 from .data import Featured
@@ -18,16 +18,20 @@ _NO_NOISE = 1e-6
 
 
 def accuracy_without_noise(data: Featured, *, numbers: int | None = None) -> dict[str, Any]:
-    """Momentum steps on lots in random order; of a table, over ramps of its `numbers`."""
-    if numbers is not None:
-        ramps = Knots(numbers).fit(data.train[0])
-        parts = ((ramps.transform(rows), labels) for rows, labels in (data.train, data.test))
+    """Momentum steps on lots in random order; of a table, over ramps and cells of its `numbers`."""
+    cells = None if numbers is None else KnotsAndCells(numbers).fit(data.train[0])
+    if cells is not None:
+        parts = ((cells.transform(rows), labels) for rows, labels in (data.train, data.test))
         data = Featured(*parts, data.classes, data.population)
     rows, labels = data.train
     is_text = not isinstance(rows, np.ndarray)
-    is_image = not is_text and rows.shape[1] > 1_000
-    mean = PrivateCentring(_NO_NOISE, len(rows), random_state=0).fit(rows) if is_image else None
-    prepared = PreparedInputs("text" if is_text else "image", None, mean)
+    mean: PrivateCells | PrivateCentring | None = None
+    if cells is not None:
+        about = {"cells": cells.cells, "per_row": cells.per_row, "random_state": 0}
+        mean = PrivateCells(_NO_NOISE, len(rows), **about).fit(rows)
+    elif not is_text and rows.shape[1] > 1_000:
+        mean = PrivateCentring(_NO_NOISE, len(rows), random_state=0).fit(rows)
+    prepared = PreparedInputs("text" if is_text else "image" if cells is None else "table", None, mean)
     inputs, targets = prepared.of_features(rows), torch.from_numpy(labels)
     model = prepared.model(rows.shape[1], data.classes)
     optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM)

@@ -31,6 +31,7 @@ __all__ = [
     "estimators",
     "features",
     "gradients",
+    "integrations",
     "ledger",
     "load",
     "methods",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     import tacit.estimators as estimators
     import tacit.features as features
     import tacit.gradients as gradients
+    import tacit.integrations as integrations
     import tacit.ledger as ledger
     import tacit.methods as methods
     import tacit.models as models

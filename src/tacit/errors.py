@@ -22,6 +22,12 @@ is an error; a `Caution` is a warning about something else.
 # The names say what happened; that it is an error, the word `raise` says.
 # ruff: noqa: N818
 
+import re
+import shlex
+
+# A command at the end of a sentence, which has no full stop then; another one may follow.
+_COMMAND = re.compile(r"(?<=: )tacit (?:(?!\. |; and with: ).)*(?<!\.)(?=; and with: |$)")
+
 
 class TacitError(Exception):
     """Every error that tacit raises on purpose."""
@@ -98,3 +104,36 @@ class MixesExamples(TacitError):
 
 class Caution(UserWarning):
     """Something was probably not meant. What is proven holds all the same."""
+
+
+def split_command(text: str) -> tuple[str, str, str] | None:
+    """What is before a command in the text, the command, and what is after it; None if there is no command.
+
+    >>> split_command("Stopped. Resume with: tacit train --resume runs/1")
+    ('Stopped. Resume with:', 'tacit train --resume runs/1', '')
+    >>> split_command("It has no proof: tacit audit --claims shows an attack.")
+    """
+    found = _COMMAND.search(text)
+    return None if found is None else (text[: found.start()].rstrip(), found[0], text[found.end() :].removeprefix("; "))
+
+
+def break_command(command: str, width: int) -> list[str]:
+    """The command as lines of at most `width` columns that a shell reads as one command; no word is broken.
+
+    >>> break_command("tacit train iris --epsilon 3 --out 'my runs/1'", 22)
+    ['tacit train iris \\\\', '  --epsilon 3 --out \\\\', "  'my runs/1'"]
+    """
+    try:
+        words = [shlex.quote(word) for word in shlex.split(command)]
+    except ValueError:
+        words = command.split()
+    lines = words[:1]
+    for place, word in enumerate(words[1:], start=2):
+        # All lines but the last end with a backslash.
+        end = "" if place == len(words) else " \\"
+        if len(f"{lines[-1]} {word}{end}") > width:
+            lines[-1] += " \\"
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {word}"
+    return lines

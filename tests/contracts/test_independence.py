@@ -29,6 +29,10 @@ EXAMPLES = 2
 CLIP_NORM = 0.3
 
 
+# Models off the list go through one example at a time, and say so.
+pytestmark = pytest.mark.filterwarnings("ignore:Every example goes through the model alone:tacit.errors.Caution")
+
+
 @pytest.fixture(autouse=True)
 def _one_thread():
     """Threads that wait for each other would take most of the time of such small models."""

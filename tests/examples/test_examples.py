@@ -19,7 +19,7 @@ PRINTS = {
     "pytorch_cnn": r"test accuracy [89]\d\.\d %\nProven: epsilon 3 at delta 1e-05",
     "pytorch_lstm": r"test accuracy [6-9]\d\.\d %\nProven: epsilon 4 at delta 1e-05",
     "own_dataset": r"(?s)Proven: epsilon 2 at delta 0\.0001.*sampler.*training accuracy [789]\d\.\d % \(private\)",
-    "sklearn_pipeline": r"(?s)test accuracy [789]\d\.\d %.*surface=rough.*Proven: epsilon (1\.9\d*|2) at delta 1e-05",
+    "sklearn_pipeline": r"(?s)test accuracy [789]\d\.\d %.*surface=rough.*Proven: epsilon 2 at delta 1e-05",
     "audit_own_training": r"(?s)train\n.*Verdict: claim broken.*train_repaired\n.*Verdict: not contradicted",
     "team_ledger": r"(?s)Carl is refused: .*--epsilon [\d.]+ would fit.*All together: epsilon 2\.\d+ of 3",
     "mlflow_callback": "accuracy",

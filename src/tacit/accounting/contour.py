@@ -40,7 +40,7 @@ _NOTHING = -700.0
 _MOST_ETA = 70.0
 # Most complex multiplications for one line: without smoothing, and with it.
 _WORK = 1e8
-_MOST_WORK = 4e7
+_MOST_WORK = 6e8
 
 
 # How much larger (in logarithms) the integrand may be than at the saddle.

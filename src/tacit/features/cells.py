@@ -46,8 +46,8 @@ class KnotsAndCells(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     spent.
 
     >>> KnotsAndCells(numbers=1, grids=(4, 8)).fit_transform([[-0.9], [0.3]])[:, -2:]
-    array([[ 0.,  4.],
-           [ 2.,  9.]], dtype=float32)
+    array([[0., 4.],
+           [2., 9.]], dtype=float32)
     """
 
     numbers: int

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.errors import break_command, split_command
 from tacit.reports.cells import RECIPE, is_proven
 from tacit.reports.facts import Facts
 from tacit.reports.scores import is_better
-from tacit.reports.wording import break_command, split_command
 
 # What fits on the screen of a terminal.
 LINES, WIDTH = 25, 80

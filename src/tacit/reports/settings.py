@@ -67,7 +67,7 @@ def all_choices(method: str, chosen: Facts) -> Facts:
     """The method's own choices, besides clip norm, noise and mode; those not given have their default.
 
     >>> all_choices("dpsgd", {"clipping": "per_layer"})
-    {'clipping': 'per_layer', 'denominator': 'public'}
+    {'clipping': 'per_layer', 'denominator': 'public', 'noise': 'gaussian', 'bands': 8}
     """
     arguments = inspect.signature(find_method(method).load()).parameters
     return {name: chosen.get(name, arguments[name].default) for name in choices_of(method)}

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
-import shlex
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from tacit.accounting import Adjacency
 
 _SMALLEST_PLAIN = -4
-# A command at the end of a sentence, which has no full stop then; another one may follow.
-_COMMAND = re.compile(r"(?<=: )tacit (?:(?!\. |; and with: ).)*(?<!\.)(?=; and with: |$)")
 
 
 def up(value: float, digits: int = 5) -> str:
@@ -101,36 +97,3 @@ def _text(value: float, digits: int, rounding: str, power: int = 0) -> str:
     if rounded.adjusted() > exact.adjusted():
         rounded = rounded.quantize(Decimal(1).scaleb(rounded.adjusted() - digits + 1))
     return f"{rounded:f}" if rounded.adjusted() >= _SMALLEST_PLAIN else f"{rounded:.{digits - 1}e}"
-
-
-def split_command(text: str) -> tuple[str, str, str] | None:
-    """What is before a command in the text, the command, and what is after it; None if there is no command.
-
-    >>> split_command("Stopped. Resume with: tacit train --resume runs/1")
-    ('Stopped. Resume with:', 'tacit train --resume runs/1', '')
-    >>> split_command("It has no proof: tacit audit --claims shows an attack.")
-    """
-    found = _COMMAND.search(text)
-    return None if found is None else (text[: found.start()].rstrip(), found[0], text[found.end() :].removeprefix("; "))
-
-
-def break_command(command: str, width: int) -> list[str]:
-    """The command as lines of at most `width` columns that a shell reads as one command; no word is broken.
-
-    >>> break_command("tacit train iris --epsilon 3 --out 'my runs/1'", 22)
-    ['tacit train iris \\\\', '  --epsilon 3 --out \\\\', "  'my runs/1'"]
-    """
-    try:
-        words = [shlex.quote(word) for word in shlex.split(command)]
-    except ValueError:
-        words = command.split()
-    lines = words[:1]
-    for place, word in enumerate(words[1:], start=2):
-        # All lines but the last end with a backslash.
-        end = "" if place == len(words) else " \\"
-        if len(f"{lines[-1]} {word}{end}") > width:
-            lines[-1] += " \\"
-            lines.append(f"  {word}")
-        else:
-            lines[-1] += f" {word}"
-    return lines

@@ -272,7 +272,10 @@ class Plan:
         sampling = self.sampling
         if isinstance(sampling, (FullBatch, Shuffled)):
             return math.sqrt(self.steps) / mu
-        return 1 / math.sqrt(math.log1p((mu * sampling.population / sampling.lot_size) ** 2 / self.steps))
+        log_square = 2 * (math.log(mu) + math.log(sampling.population) - math.log(sampling.lot_size))
+        log_square -= math.log(self.steps)
+        # log(1 + x), also for rates so small that x overflows.
+        return 1 / math.sqrt(log_square if log_square > 40 else math.log1p(math.exp(log_square)))
 
 
 def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = (), restarts: Sequence[int] = ()) -> Event:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.errors import InvalidArgument
-from tacit.reports.wording import break_command, split_command
+from tacit.errors import InvalidArgument, break_command, split_command
 
 if TYPE_CHECKING:
     # Checks must not wait for it.
