@@ -20,6 +20,9 @@ from tacit.accounting.composition import (
 )
 from tacit.accounting.losses import LossAtoms
 
+# Beyond this logarithm, 1 + x is x in double precision, and x itself is far from overflow.
+_HUGE = 300.0
+
 
 @dataclass(frozen=True, eq=False)
 class Jumps:
@@ -48,13 +51,12 @@ class Jumps:
             if large is None:
                 continue
             core, rest = part.tilted(c), large.tilted(c)
-            ratio = math.exp(min(float(rest.log_total[0] - core.log_total[0]), 300.0))
+            log_ratio = float(rest.log_total[0] - core.log_total[0])
+            share = _share(log_ratio)
             (mean_c, var_c), (mean_r, var_r) = mean_and_variance(core), mean_and_variance(rest)
-            first = ratio * (mean_r - mean_c)
-            second = ratio * ((mean_r - mean_c) ** 2 + var_r - var_c)
-            rho += times * math.log1p(ratio)
-            rho_1 += times * first / (1 + ratio)
-            rho_2 += times * (second / (1 + ratio) - (first / (1 + ratio)) ** 2)
+            rho += times * (log_ratio if log_ratio > _HUGE else math.log1p(math.exp(log_ratio)))
+            rho_1 += times * share * (mean_r - mean_c)
+            rho_2 += times * share * ((1 - share) * (mean_r - mean_c) ** 2 + var_r - var_c)
         rho = max(rho, 1e-300)
         gain = 1 / -math.expm1(-rho)
         log_excess = rho + math.log(-math.expm1(-rho))
@@ -90,12 +92,18 @@ class Jumps:
             if large is None:
                 continue
             rest = large.tilted(c)
-            weight = math.exp(min(float(rest.log_total[0] - core.log_total[0]), 300.0))
-            ratio = weight * (1 + characteristic(rest.weight, rest.loss, spacing, count)[0][0]) / (phi + 1e-300)
-            growth += times * log1p(ratio)
-            rest_doubt += (
-                times * 4 * ROUNDING * (weight + np.abs(ratio)) / (size * np.maximum(np.abs(1 + ratio), ROUNDING))
-            )
+            log_weight = float(rest.log_total[0] - core.log_total[0])
+            ratio = (1 + characteristic(rest.weight, rest.loss, spacing, count)[0][0]) / (phi + 1e-300)
+            if log_weight > _HUGE:
+                # 1 is nothing beside the ratio; only its logarithm is within range.
+                growth += times * (log_weight + np.log(ratio + 1e-300))
+                doubt = (1 + np.abs(ratio)) / np.maximum(np.abs(ratio), ROUNDING)
+            else:
+                weight = math.exp(log_weight)
+                ratio *= weight
+                growth += times * log1p(ratio)
+                doubt = (weight + np.abs(ratio)) / np.maximum(np.abs(1 + ratio), ROUNDING)
+            rest_doubt += times * 4 * ROUNDING * doubt / size
         top = self.cumulants(c)[0] - log_scale
         little = np.abs(growth) < 1
         shifted = np.exp(np.minimum(log_core.real - top, 700.0) + 1j * log_core.imag)
@@ -104,6 +112,12 @@ class Jumps:
         values = np.where(little, shifted * np.expm1(np.where(little, growth, 0.0)), raised - shifted)
         doubts = np.abs(values) * core_doubt + np.abs(raised) * rest_doubt
         return Moments(log_scale + top, values, doubts)
+
+
+def _share(log_ratio: float) -> float:
+    """x / (1 + x), from log x."""
+    small = math.exp(-abs(log_ratio))
+    return small / (1 + small) if log_ratio < 0 else 1 / (1 + small)
 
 
 def separate(whole: Composition, threshold: float) -> tuple[Composition, Jumps] | None:
