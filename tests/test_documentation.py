@@ -120,7 +120,7 @@ def test_every_public_name_is_in_the_reference(site):
     names = public_names()
     assert len(names) > 200
     # Packages whose page documents their modules have no entry of their own.
-    packages = {f"tacit.{name}" for name in ("methods", "stages", "training", "workflows", "reports")}
+    packages = {f"tacit.{name}" for name in ("integrations", "methods", "reports", "stages", "training", "workflows")}
     assert {name for name in names - packages if listed.isdisjoint(places_of(name))} == set()
 
 
