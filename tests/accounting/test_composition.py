@@ -323,3 +323,24 @@ def test_tiny_deltas_add_up(d0):
 def test_no_epsilon_will_do_below_the_probability_of_an_infinite_loss():
     assert curve((EpsilonDelta(0.1, 1e-17) * 2).sampled(0.5)).epsilon(1e-18) == math.inf
     assert curve(EpsilonDelta(0.1, 1e-17) * 2).epsilon(1e-18) == math.inf
+
+
+KINDS = st.one_of(
+    powers_of_ten(-0.3, 1).map(Gaussian),
+    st.builds(
+        lambda multiplier, rate: Gaussian(multiplier).sampled(rate), powers_of_ten(-0.3, 0.7), powers_of_ten(-4, 0)
+    ),
+    powers_of_ten(-0.3, 1.3).map(Laplace),
+    st.builds(EpsilonDelta, powers_of_ten(-1.5, 0.5), powers_of_ten(-9, -5.5)),
+    powers_of_ten(-1.5, 0.3).map(lambda epsilon: RandomizedResponse(epsilon, adjacency=ADD_REMOVE)),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=12)
+@given(st.lists(st.tuples(KINDS, st.integers(1, 30)), min_size=2, max_size=4), powers_of_ten(-8, -4))
+def test_a_composition_costs_at_least_each_part_and_at_most_their_sum(parts, delta):
+    events = [event * times for event, times in parts]
+    low, high = curve(sum(events[1:], start=events[0])).epsilon_bounds(delta)
+    assert high >= max(curve(event).epsilon_bounds(delta)[0] for event in events)
+    assert low <= sum(curve(event).epsilon_bounds(delta / len(events))[1] for event in events) + ROUNDINGS
