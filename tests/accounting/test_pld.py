@@ -394,3 +394,13 @@ def test_a_stated_pair_beside_a_gaussian_has_the_closed_form_at_many_epsilons():
     assert np.all(lower <= exact * (1 + 1e-9))
     assert np.all(exact <= upper * (1 + 1e-9))
     assert upper == pytest.approx(exact, abs=1e-8)
+
+
+@pytest.mark.slow
+def test_with_next_to_no_noise_whoever_takes_part_is_revealed():
+    # At multiplier 0.05 outcomes with and without the example overlap by Phi(-10), which is 1e-23.
+    lower, upper = curve(Gaussian(0.05).sampled(0.02) * 200).delta_bounds(1.5)
+    exact = -math.expm1(200 * math.log1p(-0.02))
+    assert lower <= exact * (1 + 1e-14)
+    assert upper >= exact * (1 - 1e-14)
+    assert upper - lower < 1e-12

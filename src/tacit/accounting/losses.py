@@ -59,6 +59,14 @@ class LossAtoms:
         above = self.loss > threshold
         return self._where(real & ~above), self._where(real & above)
 
+    def capped(self, most: float, kind: Kind) -> LossAtoms:
+        """Losses above `most` become infinite; a lower bound gives up 1e-15 of their mass for that."""
+        low, high = self.cut(most)
+        if low is None or high is None:
+            return self
+        moved = float(high.p.sum()) * (1 - 1e-15 if kind == "lower" else 1.0)
+        return LossAtoms(low.loss, low.p, low.q, self.only_p + moved, self.only_q)
+
     def _where(self, chosen: NDArray[np.bool_]) -> LossAtoms | None:
         return LossAtoms(self.loss[chosen], self.p[chosen], self.q[chosen]) if chosen.any() else None
 

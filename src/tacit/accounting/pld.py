@@ -380,7 +380,7 @@ class _Direction:
         guess = 1e-3
         while True:
             tail = max(1e-9 * guess / self.steps.total, 1e-300)
-            rough = self._atoms("estimate", tail, _SEARCH_SIZE)
+            rough = _cap(self._atoms("estimate", tail, _SEARCH_SIZE), epsilon, "estimate")
             c = saddle(rough, epsilon)
             log_delta = min(max(saddle_log_delta(rough, c, epsilon), _LOG_LEAST), 0.0)
             order = order_shares(rough, c, epsilon, log_delta, SEARCH_TOLERANCE)
@@ -398,7 +398,7 @@ class _Direction:
         order = (share, *(other for other in (*JUMPS, math.inf) if other != share)) if epsilon > 0 else (math.inf,)
         lines: dict[Kind, Lines] = {}
         for kind in _KINDS:
-            atoms = self._atoms(kind, tail, self._size(fineness), epsilon)
+            atoms = _cap(self._atoms(kind, tail, self._size(fineness), epsilon), epsilon, kind)
             lines[kind] = draw_lines(atoms, c, epsilon, log_delta, fineness.tolerance, order)
         return lines
 
@@ -476,6 +476,17 @@ class _Direction:
         while kind == "lower" and excess(root) < 0:
             root -= 1e-14 * root
         return root
+
+
+def _cap(composition: Composition, epsilon: float, kind: Kind) -> Composition:
+    """Cap losses that, whatever the other steps lose, reveal the example at this epsilon up to e^-45.
+
+    Without the cap, lines for little noise are as long as the largest loss.
+    """
+    floor = sum(times * min(float(part.loss.min()), 0.0) for part, times in composition.atoms)
+    most = epsilon + 45.0 - floor
+    parts = tuple((part.capped(most, kind), times) for part, times in composition.atoms)
+    return Composition(parts, composition.mu)
 
 
 def _sampled_delta(epsilon: float, mixture: GaussianMixture, kind: Kind) -> float:
