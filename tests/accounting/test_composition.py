@@ -180,7 +180,7 @@ def test_chernoff_lines_lie_above_delta(a, eta):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(powers_of_ten(-2.5, 1), st.integers(1, 300), st.floats(0, 0.999))
 def test_randomized_response_is_bracketed_by_its_binomial_sum(e0, times, share):
     epsilon = share * times * e0

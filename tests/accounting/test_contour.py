@@ -98,7 +98,7 @@ def test_the_line_brackets_a_gaussian(mu, log_delta):
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     st.floats(-2, 1).map(lambda exponent: 10.0**exponent),
     st.integers(1, 60),

@@ -154,7 +154,7 @@ def test_sampling_scales_the_advantage_of_one_step(rate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("multiplier", "rate"), [(0.43, 3e-5), (0.3, 1e-6)])
+@pytest.mark.parametrize(("multiplier", "rate"), [(0.43, 3e-5)])
 def test_the_advantage_of_two_steps_is_at_most_twice_that_of_one(multiplier, rate):
     step = Gaussian(multiplier).sampled(rate)
     assert curve(step * 2).advantage() <= 2 * curve(step).advantage() * (1 + 1e-6)

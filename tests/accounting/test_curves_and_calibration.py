@@ -33,7 +33,7 @@ def sampled(multiplier, rate, count):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(multipliers, rates, steps, deltas)
 def test_bounds_are_ordered_and_close_over_the_whole_range(multiplier, rate, count, delta):
     privacy = curve(sampled(multiplier, rate, count))
@@ -44,7 +44,7 @@ def test_bounds_are_ordered_and_close_over_the_whole_range(multiplier, rate, cou
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(multipliers, rates, steps, deltas)
 def test_more_steps_less_noise_and_larger_lots_cost_no_less(multiplier, rate, count, delta):
     lower, upper = curve(sampled(multiplier, rate, count)).epsilon_bounds(delta)
@@ -54,7 +54,7 @@ def test_more_steps_less_noise_and_larger_lots_cost_no_less(multiplier, rate, co
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(multipliers, rates, steps, deltas)
 def test_epsilon_and_delta_are_inverse_to_each_other(multiplier, rate, count, delta):
     privacy = curve(sampled(multiplier, rate, count))
@@ -72,7 +72,7 @@ def test_the_order_of_composition_does_not_matter(multiplier, rate, count, delta
     assert curve(one + other).epsilon_bounds(delta) == curve(other + one).epsilon_bounds(delta)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.floats(0.3, 100), st.integers(1, 1000), deltas)
 def test_unsampled_gaussians_are_exact(multiplier, count, delta):
     exact = gdp.epsilon(delta, math.sqrt(count) / multiplier)
@@ -80,7 +80,7 @@ def test_unsampled_gaussians_are_exact(multiplier, count, delta):
     assert lower <= exact <= upper <= lower * (1 + 1e-9) + 1e-9
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(multipliers, rates, deltas)
 def test_one_sampled_step_has_the_closed_form(multiplier, rate, delta):
     # The hockey stick of a mixture is a scaled hockey stick of the Gaussian pair.

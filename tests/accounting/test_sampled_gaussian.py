@@ -91,7 +91,7 @@ def assert_error_is_bounded(mixture, c, reach, target, shares):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(mixtures(), tilts, reaches, st.sampled_from([1e-3, 1e-6, 1e-10]))
 def test_the_stated_error_bounds_the_error_up_to_the_reach(mixture, c, reach, target):
     assume(c * mixture.shift < 25)
@@ -99,7 +99,7 @@ def test_the_stated_error_bounds_the_error_up_to_the_reach(mixture, c, reach, ta
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(mixtures(most=6), tilts, reaches)
 def test_the_stated_error_bounds_the_error_for_groups(mixture, c, reach):
     assume(c * mixture.shift * mixture.most < 25)
@@ -120,7 +120,7 @@ def test_the_stated_error_bounds_the_error_where_nearly_everyone_is_sampled(shif
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(mixtures(most=4), tilts, reaches)
 def test_the_characteristic_function_is_right_to_rounding(mixture, c, reach):
     assume(c * mixture.shift * mixture.most < 25)
@@ -135,7 +135,7 @@ def test_the_characteristic_function_is_right_to_rounding(mixture, c, reach):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(mixtures(most=4), tilts)
 def test_the_moment_itself_is_right_with_few_nodes_and_with_many(mixture, c):
     assume(c * mixture.shift * mixture.most < 25)
@@ -163,7 +163,7 @@ def test_moments_of_whole_orders_have_their_binomial_formula(rate, shift, order)
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(mixtures(most=3), tilts, st.floats(0.5, 30))
 def test_the_decay_bounds_the_characteristic_function_from_there_on(mixture, c, start):
     assume(c * mixture.shift * mixture.most < 25)
@@ -222,7 +222,7 @@ def many_kinds(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10)
 @given(many_kinds(), powers_of_ten(-1, 0.7))
 def test_moments_of_many_kinds_at_once_are_those_of_each_kind_in_long_doubles(kinds, c):
     assume(all(c * mixture.shift < 20 for mixture, _ in kinds))

@@ -82,12 +82,6 @@ def test_every_name_in_a_message_or_in_the_docs_is_there_after_import_tacit():
 
 
 @pytest.mark.slow
-def test_estimators_and_load_are_reached_in_a_fresh_interpreter():
-    ran = fresh("import tacit\ntacit.load, tacit.estimators.PrivateClassifier\nassert 'load' in dir(tacit)")
-    assert ran.returncode == 0, ran.stderr
-
-
-@pytest.mark.slow
 def test_the_hint_after_training_gives_a_model_that_predicts(run_cli):
     done = run_cli("train iris --epsilon 8 --recipe auto --out 'runs/it is mine'")
     assert done.code == 0, done.err

@@ -85,7 +85,7 @@ PAIRS = st.tuples(st.sampled_from(OPTIONS), NUMBERS | WORDS).map(list) | st.tupl
 
 
 @pytest.mark.slow
-@settings(max_examples=120, suppress_health_check=FIXTURES)
+@settings(max_examples=60, suppress_health_check=FIXTURES)
 @given(
     command=st.sampled_from(["epsilon", "noise", "train", "tune", "methods", "report", "nothing", ""]),
     words=st.lists(WORDS, max_size=2),
@@ -100,7 +100,7 @@ def test_any_command_line_ends_in_an_answer_or_a_sentence(monkeypatch, tmp_path,
 
 
 @pytest.mark.slow
-@settings(max_examples=80, suppress_health_check=FIXTURES)
+@settings(max_examples=40, suppress_health_check=FIXTURES)
 @given(
     command=st.sampled_from(["show", "budget", "add", "settle", "verify", "export"]),
     words=st.lists(WORDS | NUMBERS, max_size=2),
@@ -169,7 +169,7 @@ def changed(trained, folder, data, names) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, suppress_health_check=FIXTURES)
+@settings(max_examples=10, suppress_health_check=FIXTURES)
 @given(data=st.data())
 def test_a_run_with_any_setting_changed_is_refused_or_says_what_it_cost(monkeypatch, trained, tmp_path, data):
     changed(trained, tmp_path / "run", data, ["settings.json", "metrics.json"])
@@ -185,7 +185,7 @@ def test_a_report_of_a_run_with_any_field_changed_is_refused_or_a_report(monkeyp
     said(monkeypatch, "report", str(tmp_path / "run"), "--no-baseline")
 
 
-@settings(max_examples=60, suppress_health_check=FIXTURES)
+@settings(max_examples=30, suppress_health_check=FIXTURES)
 @given(data=st.data())
 def test_a_damaged_guarantee_is_refused_or_a_guarantee(data):
     whole = Guarantee(Gaussian(2.0) * 3, 1e-5, assumptions=(Assumption("one", "One."),)).to_json().encode()
@@ -202,7 +202,7 @@ TABLE = "age,smoker,outcome\n" + "".join(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
-@settings(max_examples=150, suppress_health_check=FIXTURES)
+@settings(max_examples=75, suppress_health_check=FIXTURES)
 @given(data=st.data())
 def test_a_damaged_table_is_refused_or_within_its_bounds(tmp_path, data):
     path = tmp_path / data.draw(st.sampled_from(["t.csv", "t.csv.gz", "t.npz", "t.parquet"]))
@@ -221,7 +221,7 @@ def test_a_damaged_table_is_refused_or_within_its_bounds(tmp_path, data):
         assert set(np.unique(targets)) <= {0, 1}
 
 
-@settings(max_examples=150, suppress_health_check=FIXTURES)
+@settings(max_examples=75, suppress_health_check=FIXTURES)
 @given(data=st.data())
 def test_damaged_bounds_are_refused_or_bounds(tmp_path, data):
     text = spoilt(data, BOUNDS.encode()).decode(errors="replace")
@@ -236,7 +236,7 @@ def idx(shape: tuple[int, ...]) -> bytes:
 
 
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
-@settings(max_examples=80, suppress_health_check=FIXTURES)
+@settings(max_examples=40, suppress_health_check=FIXTURES)
 @given(data=st.data(), is_packed=st.booleans())
 def test_a_damaged_data_file_is_refused_or_scaled(tmp_path, data, is_packed):
     files = {
@@ -259,7 +259,7 @@ def test_a_damaged_data_file_is_refused_or_scaled(tmp_path, data, is_packed):
 
 
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
-@settings(max_examples=60, suppress_health_check=FIXTURES)
+@settings(max_examples=30, suppress_health_check=FIXTURES)
 @given(
     data=st.data(), name=st.sampled_from(["adult", "a9a", "kddcup99", "bank", "creditcard", "movielens-100k", "imdb"])
 )
@@ -288,7 +288,7 @@ X, Y = torch.zeros(20, 3), torch.arange(20) % 2
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(
     changes=st.dictionaries(
         st.sampled_from(
