@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from tacit.accounting.densities import Floats
+from tacit.accounting.losses import Kind
 from tacit.accounting.mixture import GaussianMixture, Mixtures, Tilted
 
 Complexes = NDArray[np.complex128]
@@ -60,6 +61,7 @@ class Atoms(Protocol):
     @property
     def size(self) -> int: ...
     def tilted(self, c: float) -> Tilted: ...
+    def capped(self, most: float, kind: Kind) -> Atoms: ...
 
 
 Part = GaussianMixture | Atoms

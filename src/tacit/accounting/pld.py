@@ -479,13 +479,12 @@ class _Direction:
 
 
 def _cap(composition: Composition, epsilon: float, kind: Kind) -> Composition:
-    """Cap losses that, whatever the other steps lose, reveal the example at this epsilon up to e^-45.
+    """Cap losses above epsilon + 45, where lines for little noise would be as long as the largest loss.
 
-    Without the cap, lines for little noise are as long as the largest loss.
+    With one such loss l, whatever the other steps lose (L), the expected 1 - e^{epsilon - l - L} is at least 1 - e^-45,
+    because E[e^-L] is at most 1. So an infinite loss is an upper bound, and 1 - 1e-15 of its mass a lower one.
     """
-    floor = sum(times * min(float(part.loss.min()), 0.0) for part, times in composition.atoms)
-    most = epsilon + 45.0 - floor
-    parts = tuple((part.capped(most, kind), times) for part, times in composition.atoms)
+    parts = tuple((part.capped(epsilon + 45.0, kind), times) for part, times in composition.atoms)
     return Composition(parts, composition.mu)
 
 
