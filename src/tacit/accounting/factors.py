@@ -113,6 +113,78 @@ def _mean_variance(coefficients: Floats, steps: int) -> tuple[float, Floats]:
 
 
 @dataclass(frozen=True)
+class Buffers:
+    """A strategy with few buffers (BLT): c_0 = 1 and c_j = sum_i weights_i decays_i^(j-1)."""
+
+    decays: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    def coefficients(self, steps: int) -> Floats:
+        """The first coefficients of C.
+
+        >>> Buffers((0.5,), (0.4,)).coefficients(4).tolist()
+        [1.0, 0.4, 0.2, 0.1]
+        """
+        powers = np.asarray(self.decays)[:, None] ** np.arange(steps - 1)
+        return np.append(1.0, np.asarray(self.weights) @ powers)
+
+    def prefix_variances(self, steps: int) -> Floats:
+        """As the function of this name, in time proportional to the number of steps.
+
+        C is the series of a rational function, and C^{-1} that of its reciprocal.
+        """
+        below = np.poly(self.decays)
+        above = below.copy()
+        for place, weight in enumerate(self.weights):
+            above[1:] += weight * np.poly(np.delete(np.asarray(self.decays), place))
+        impulse = np.zeros(steps)
+        impulse[0] = 1.0
+        return np.cumsum(np.cumsum(signal.lfilter(below, above, impulse)) ** 2)
+
+
+@lru_cache(maxsize=256)
+def optimise_buffers(count: int, steps: int, apart: int) -> Buffers:
+    """Buffers with little mean variance of prefix sums, for an example's steps at least `apart` apart, by descent.
+
+    It starts from decays at equal ratios, which follow the square-root coefficients. Any buffers have a proof; these
+    decide only how much noise is left.
+    """
+    count = _validate.count("buffers", count)
+    # Longer runs are optimised at this length, with as many steps of an example.
+    length = min(_validate.count("steps", steps), _MOST_OPTIMISED)
+    apart = max(round(apart * length / steps), 1)
+    most = -(-length // apart)
+
+    def read(point: Floats) -> Buffers:
+        return Buffers(tuple(np.exp(-np.exp(point[:count])).tolist()), tuple(np.exp(point[count:]).tolist()))
+
+    def error(point: Floats) -> float:
+        found = read(point)
+        if sum(found.weights) > 1:
+            # The sensitivity is known for coefficients that do not increase. The line search turns back.
+            return 700.0
+        strategy = found.coefficients(length)
+        cost = squared_sensitivity(strategy, steps=length, apart=apart) / most
+        return math.log(float(found.prefix_variances(length).mean()) * cost)
+
+    speeds = np.geomspace(1 / length, 1.0, count) if count > 1 else np.array([length**-0.5])
+    start = np.append(np.log(speeds), np.log(0.5 * np.sqrt(speeds) / np.sqrt(speeds).sum()))
+    found = optimize.minimize(error, start, method="L-BFGS-B", options={"maxiter": 60, "ftol": 1e-7})
+    return read(found.x)
+
+
+def find_scale(strategy: Floats, apart: int) -> float:
+    """The largest root of an example's squared sensitivity per step, over its first steps; rounded up.
+
+    With the strategy divided by it, an example's first j steps, at least `apart` apart, cost j Gaussian releases.
+    """
+    steps = len(strategy)
+    most = -(-steps // apart)
+    found = (squared_sensitivity(strategy, steps=steps, apart=apart, times=j) / j for j in range(1, most + 1))
+    return math.sqrt(max(found)) * (1 + 1e-12)
+
+
+@dataclass(frozen=True)
 class BandPlan:
     """Bands, the multiplier that the budget needs with them, and the error of prefix sums relative to one band."""
 

@@ -20,7 +20,7 @@ from tacit.randomness import Purpose, SecureSource
 from tacit.stages.bounds import Clip
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.more_samplings import CyclicPoisson, FixedLots, RandomAllocation, TruncatedPoisson
-from tacit.stages.noise import BandedNoise, GaussianNoise, InverseBandedNoise
+from tacit.stages.noise import BandedNoise, BufferedNoise, GaussianNoise, InverseBandedNoise, TreeNoise
 from tacit.stages.sampling import Poisson, Shuffled
 from tacit.training.plan import Plan
 from tacit.types import BoundedSum, Noise, Sampling
@@ -40,6 +40,8 @@ _MEANING = [
 # Lots are cut this many standard deviations above their mean, which is nearly free.
 _DEVIATIONS = 6
 _TIMED = 200_000
+# Noise for long runs, without amplification.
+_LONG = {"buffered": "BufferedNoise", "inverse": "InverseBandedNoise", "tree": "TreeNoise"}
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class SamplingPlans:
         best = min(comparable, key=lambda row: row.prefix_error)
         if best.prefix_error >= 0.98:
             return "Use Poisson lots and independent noise: nothing else has 2 % less noise."
-        if best.noise == "inverse":
-            return f"Use InverseBandedNoise: {best.prefix_error:.2f} times the noise in sums."
+        if best.noise in _LONG:
+            return f"Use {_LONG[best.noise]}: {best.prefix_error:.2f} times the noise in sums."
         if best.noise == "gaussian":
             return f"Use {best.sampling} lots: {best.prefix_error:.2f} times the noise of Poisson lots."
         return f'Use noise="banded" over {self.bands.bands} bands: {best.prefix_error:.2f} times the noise in sums.'
@@ -136,8 +138,10 @@ def _list_pairs(lot: float, population: int, steps: int, bands: int) -> list[tup
     if bands > 1:
         pairs.append((CyclicPoisson(lot, population, groups=bands), BandedNoise(bands=bands, steps=steps)))
     apart = min(int(population / lot), steps)
+    spaced = CyclicPoisson(lot, population, groups=apart)
     inverse = InverseBandedNoise(bands=min(32, steps), steps=steps, apart=apart)
-    pairs.append((CyclicPoisson(lot, population, groups=apart), inverse))
+    pairs += [(spaced, BufferedNoise(steps=steps, apart=apart)), (spaced, inverse)]
+    pairs.append((spaced, TreeNoise(steps=steps, apart=apart)))
     fixed = max(round(lot), 1)
     return [*pairs, (FixedLots(fixed, population), plain), (Shuffled(fixed, population), plain)]
 
@@ -146,14 +150,7 @@ def _plan_row(sampling: Sampling, noise: Noise, steps: int, budget: Budget) -> S
     plan = Plan(Mechanism(Clip(1.0), noise), sampling, steps, dimension=1, budget=budget).calibrate()
     multiplier = plan.mechanism.noise.multiplier
     assert multiplier is not None
-    name, bands, variance = "gaussian", 1, (steps + 1) / 2
-    if isinstance(noise, BandedNoise):
-        name, bands = "banded", noise.bands
-        variance = float(prefix_variances(np.array(noise.coefficients), steps).mean())
-    elif isinstance(noise, InverseBandedNoise):
-        name, bands = "inverse", noise.bands
-        strategy = invert_coefficients(np.array(noise.coefficients), steps) / noise.scale
-        variance = float(prefix_variances(strategy, steps).mean())
+    name, memory, variance = _describe_noise(noise, steps)
     return SamplingRow(
         sampling=type(sampling).__name__,
         noise=name,
@@ -161,18 +158,35 @@ def _plan_row(sampling: Sampling, noise: Noise, steps: int, budget: Budget) -> S
         multiplier=multiplier,
         # The sum is divided by the public lot size, which differs a little between rows.
         prefix_error=multiplier * math.sqrt(variance) / sampling.lot_size,
-        memory=bands - 1,
-        milliseconds=_time_noise(plan.mechanism.noise, bands),
+        memory=memory,
+        milliseconds=_time_noise(plan.mechanism.noise, memory),
     )
 
 
-def _time_noise(noise: Noise, bands: int) -> float:
+def _describe_noise(noise: Noise, steps: int) -> tuple[str, int, float]:
+    """Its name, how many copies of the parameters it keeps, and the mean variance of prefix sums."""
+    match noise:
+        case BandedNoise():
+            return "banded", noise.bands - 1, float(prefix_variances(np.array(noise.coefficients), steps).mean())
+        case InverseBandedNoise():
+            strategy = invert_coefficients(np.array(noise.coefficients), steps) / noise.scale
+            return "inverse", noise.bands - 1, float(prefix_variances(strategy, steps).mean())
+        case BufferedNoise():
+            variances = noise.strategy.prefix_variances(steps) * noise.scale**2
+            return "buffered", noise.buffers, float(variances.mean())
+        case TreeNoise():
+            nodes = np.mean([step.bit_count() for step in range(1, steps + 1)])
+            return "tree", steps.bit_length(), float(nodes) * noise.scale**2
+    return "gaussian", 0, (steps + 1) / 2
+
+
+def _time_noise(noise: Noise, memory: int) -> float:
     """Milliseconds per million parameters, with all past noise in memory: the median of a few steps."""
-    if isinstance(noise, InverseBandedNoise):
-        noise = replace(noise, steps=max(noise.steps, bands + 8))
+    if isinstance(noise, (BufferedNoise, InverseBandedNoise, TreeNoise)):
+        noise = replace(noise, steps=max(noise.steps, memory + 9))
     source, spent = SecureSource(), []
     bounded = BoundedSum({"": torch.zeros(_TIMED)}, 1.0)
-    for step in range(bands + 8):
+    for step in range(memory + 9):
         begun = time.process_time()
         noise.add(bounded, source.stream(Purpose.NOISE, step))
         spent.append(time.process_time() - begun)

@@ -1,6 +1,7 @@
 """Noise: the only way from private to public. `laws` says how to add a noise law."""
 
 from tacit.stages.noise.banded import BandedNoise
+from tacit.stages.noise.buffered import BufferedNoise, TreeNoise
 from tacit.stages.noise.gaussian import GaussianNoise, Normal
 from tacit.stages.noise.inverse_banded import InverseBandedNoise
 from tacit.stages.noise.laplace import Laplace, VarianceGamma
@@ -13,6 +14,7 @@ from tacit.stages.noise.student_t import Cauchy, StudentT
 __all__ = [
     "BandedNoise",
     "BoxNoise",
+    "BufferedNoise",
     "Cauchy",
     "DirectionalNoise",
     "Family",
@@ -25,6 +27,7 @@ __all__ = [
     "RealisedMeanNoise",
     "Sech",
     "StudentT",
+    "TreeNoise",
     "VarianceGamma",
     "find_family",
     "list_families",

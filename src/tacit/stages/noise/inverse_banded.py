@@ -9,7 +9,6 @@ as secret as the noise, and are drawn again where a seed allows it.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting.events import Gaussian
-from tacit.accounting.factors import inverse_square_root_coefficients, invert_coefficients, squared_sensitivity
+from tacit.accounting.factors import find_scale, inverse_square_root_coefficients, invert_coefficients
 from tacit.accounting.lots import Correlated
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
@@ -55,7 +54,7 @@ class InverseBandedNoise:
     @cached_property
     def scale(self) -> float:
         """The largest root of an example's squared sensitivity per step, over its first steps."""
-        return find_scale(self.bands, self.steps, self.apart)
+        return _find_scale(self.bands, self.steps, self.apart)
 
     def add(self, bounded: BoundedSum, rng: Stream) -> Tensors:
         """The sum with correlated noise; refuses more steps than the scale is for."""
@@ -68,7 +67,7 @@ class InverseBandedNoise:
 
     def event(self, dimension: int) -> Correlated:
         """One Gaussian release for each of an example's steps, if these are at least `apart` apart; no sampling."""
-        return _event(self._require_multiplier(), self.apart)
+        return overlapping_event(self._require_multiplier(), self.apart)
 
     def _require_multiplier(self) -> float:
         if self.multiplier is None:
@@ -115,14 +114,11 @@ class _Fresh:
 
 
 @lru_cache(maxsize=256)
-def find_scale(bands: int, steps: int, apart: int) -> float:
-    """See `InverseBandedNoise.scale`."""
-    strategy = invert_coefficients(inverse_square_root_coefficients(bands), steps)
-    most = -(-steps // apart)
-    found = (squared_sensitivity(strategy, steps=steps, apart=apart, times=j) / j for j in range(1, most + 1))
-    return math.sqrt(max(found)) * (1 + 1e-12)
+def _find_scale(bands: int, steps: int, apart: int) -> float:
+    return find_scale(invert_coefficients(inverse_square_root_coefficients(bands), steps), apart)
 
 
 @lru_cache(maxsize=1024)
-def _event(multiplier: float, apart: int) -> Correlated:
+def overlapping_event(multiplier: float, apart: int) -> Correlated:
+    """One object for every step: runs compare and count them."""
     return Correlated(Gaussian(multiplier), apart, is_amplified=False)
