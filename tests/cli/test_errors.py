@@ -56,7 +56,7 @@ def test_a_number_out_of_its_range_is_named_with_the_range(run_cli, changes, wor
         ({"epochs": "3"}, "Both of --steps and --epochs"),
         ({"steps": None}, "Neither of --steps and --epochs"),
         ({"multiplier": None}, "Give --multiplier, or an event by --event FILE."),
-        ({"event": "x.json"}, "--event says all about the run, but --multiplier, --rate, --steps came with it."),
+        ({"event": "x.json"}, "--event describes the whole run. Leave out --multiplier, --rate, --steps, or"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )

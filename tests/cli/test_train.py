@@ -287,7 +287,7 @@ def test_training_learns(run_cli):
         ("iris --epsilon 1 --micro-batch 0", "micro_batch must be a whole number of at least 1. Got 0."),
         ("iris --epsilon 1 --seed -1", "seed must be a whole number of at least 0. Got -1."),
         ("iris --epsilon 1 --model cnn", "--model cnn is for images of 28 x 28 pixels, or of 32 x 32 in colour."),
-        ("--resume none", "There is no run to resume in none: settings.json cannot be read"),
+        ("--resume none", "There is no run in none: settings.json cannot be read"),
         ("iris --resume none --epsilon 1", "but iris, --epsilon was given too."),
     ],
 )

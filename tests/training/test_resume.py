@@ -250,10 +250,10 @@ def test_two_processes_do_not_go_on_with_one_run(tmp_path, is_older):
     newer = Training.resumed(tmp_path)
     first, second = (newer, older) if is_older else (older, newer)
     first.go(2)
-    with pytest.raises(OutOfOrder, match="another one has gone on with the run"):
+    with pytest.raises(OutOfOrder, match="another process resumed the run"):
         second.go(1)
     assert second.run.step == 0
-    with pytest.raises(OutOfOrder, match="another one has gone on with the run"):
+    with pytest.raises(OutOfOrder, match="another process resumed the run"):
         second.save(tmp_path)
     first.go(3)
     first.save(tmp_path)

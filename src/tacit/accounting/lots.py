@@ -180,7 +180,7 @@ def separate_steps(event: Event, apart: int) -> Event:
         return event
     if event.bands > apart:
         raise NotAccountable(
-            f"This noise hangs together over {event.bands} steps, and an example may be in lots only {apart} steps "
+            f"This noise is correlated over {event.bands} steps, but an example may be in lots only {apart} steps "
             f"apart, so its releases are not independent. Use at least {event.bands} groups, or fewer bands."
         )
     return event.inside

@@ -97,7 +97,7 @@ def refuse_unproven(event: Event) -> None:
             )
         if isinstance(inner, Correlated):
             raise NotAccountable(
-                f"This noise hangs together over {inner.bands} steps, which is accounted for only if an example's lots "
+                f"This noise is correlated over {inner.bands} steps, which is accounted for only if an example's lots "
                 "are that far apart. Use sampling=CyclicPoisson(lot_size, population, groups=bands)."
             )
         if isinstance(inner, Adaptive):

@@ -67,6 +67,6 @@ def _planned(plan: "RunNumbers", file: Path | None) -> "Event":
         return plan.event()
     if plan.given():
         raise InvalidArgument(
-            f"--event says all about the run, but {', '.join(plan.given())} came with it. Give one or the other."
+            f"--event describes the whole run. Leave out {', '.join(plan.given())}, or leave out --event."
         )
     return read_event(file)

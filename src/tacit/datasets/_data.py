@@ -46,7 +46,7 @@ HELD_OUT = Assumption(
     "Whether a row was held out for testing depends on a hash of that row alone. A score on held-out rows is released "
     "only with noise of its own, which protects them at least as much as training protects the others.",
 )
-NOT_TESTED = Assumption("not_tested", "No rows were held out for testing, as was declared, and nothing was scored.")
+NOT_TESTED = Assumption("not_tested", "No rows were held out for testing, and nothing was scored.")
 # A declared size need only be about right; beyond this factor it was probably mistyped.
 _FAR = 1.5
 _COLOUR = 3

@@ -99,6 +99,8 @@ def _take_header(lines: Iterator[bytes]) -> bytes:
         header.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError("its first line is not text in UTF-8. Save the table in that encoding") from None
+    if b"\0" in header:
+        raise ValueError("its first line is not text")
     return header
 
 

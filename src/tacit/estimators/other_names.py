@@ -40,6 +40,7 @@ FOR_LINEAR = {
     "dual": _SOLVER,
     "loss": "The class decides the loss: PrivateLogisticRegression, PrivateLinearSVC or PrivateLinearRegression.",
     "multi_class": "More than two classes are recognised by classes=... Leave it out.",
+    "population": "The number of rows is taken as public. Leave it out.",
     "intercept_scaling": "The intercept has a column of 1. Leave it out.",
 }
 FOR_NETWORKS = {

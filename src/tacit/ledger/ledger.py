@@ -293,7 +293,7 @@ def find_name(book: Book, dataset: str | None, fingerprint: str | None) -> str:
     if dataset is not None and found not in (None, dataset):
         raise InvalidArgument(
             f"These examples are in the ledger as {found!r}, not as {dataset!r}. A second name would give them a "
-            f"second budget. Use dataset={found!r}."
+            f"second budget. Use dataset={found!r} (--dataset {found})."
         )
     return _check_name(dataset if found is None else found)
 

@@ -109,7 +109,9 @@ def find_method(name: str) -> Entry:
                 return one
     names = [one.name for one in list_methods()]
     # Estimators call a method by the first word of its name.
-    close = [each for each in names if each.partition("_")[0] == name] or difflib.get_close_matches(name, names, 1)
+    first = {each.partition("_")[0]: each for each in reversed(names)}
+    close = [first[name]] if name in first else difflib.get_close_matches(name, names, 1)
+    close = close or [first[word] for word in difflib.get_close_matches(name, first, 1)]
     hint = f" Did you mean {close[0]}?" if close else ""
     raise InvalidArgument(f"There is no method {name!r}.{hint} Known: {', '.join(names)}.")
 

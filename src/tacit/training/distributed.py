@@ -99,13 +99,13 @@ class Peers:
             )
         if not isinstance(plan.sampling, (Poisson, FullBatch, Shuffled)):
             raise InvalidArgument(
-                f"Whether lots of {type(plan.sampling).__name__} are what they should be when every process draws its "
-                "own part is not known. Use Poisson, FullBatch or Shuffled, or start without torchrun."
+                f"{type(plan.sampling).__name__} lots cannot be drawn by several processes. Use Poisson, FullBatch or "
+                "Shuffled, or start without torchrun."
             )
         if not adds_up:
             raise InvalidArgument(
-                f"{plan.mechanism.method.name} sums a lot in buckets that hang together, so it cannot be summed in "
-                "parts. Start it without torchrun, or with buckets of one example."
+                f"{plan.mechanism.method.name} sums a lot in buckets of several examples, so it cannot be summed "
+                "in parts. Start it without torchrun, or with buckets of one example."
             )
         self._refuse_unless_alike("the settings of the run", json.dumps(pack(plan)))
         self._refuse_unless_alike("the examples or their order", f"{len(examples)} {fingerprint_examples(examples)}")

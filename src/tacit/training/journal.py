@@ -58,7 +58,7 @@ class Journal:
         refuse_forked(self._process)
         if self._notes is not None and notes_in(self.folder) != self._notes:
             raise OutOfOrder(
-                f"{_find_path(self.folder)} is not as this process left it: another one has gone on with the run, and "
+                f"{_find_path(self.folder)} is not as this process left it: another process resumed the run, and "
                 "neither would count what the other releases. Stop one of the two, and resume the run with the other."
             )
 

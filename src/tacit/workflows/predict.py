@@ -264,8 +264,8 @@ def _load_again(file: Path, settings: Settings | None) -> Data:
         return settings.load()
     except TacitError as error:
         raise InvalidArgument(
-            f"{file} was written by an earlier version and does not say what raw rows look like. Its data say it, but "
-            f"cannot be read: {error}"
+            f"{file} was written by an earlier version and does not describe raw rows. The data of the run would, "
+            f"but cannot be read: {error}"
         ) from error
 
 

@@ -30,7 +30,7 @@ def read_settings(folder: Path) -> Settings:
         return settings if is_secret_salt(settings.salt, settings.seed) else replace(settings, salt=None)
     except OSError as error:
         raise CannotResume(
-            f"There is no run to resume in {folder}: {path.name} cannot be read ({error.strerror}). "
+            f"There is no run in {folder}: {path.name} cannot be read ({error.strerror}). "
             "Give the folder of a run, as --out named it."
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:

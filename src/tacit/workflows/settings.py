@@ -225,10 +225,12 @@ def _load_named(name: str, options: TrainOptions, hold_out: bool) -> tuple[Data,
 
 def _load_own(source: Any, name: str, options: TrainOptions, hold_out: bool) -> tuple[Data, Table | None]:
     if options.target is None or options.bounds is None:
-        missing = " and ".join(f"--{each}" for each in ("target", "bounds") if getattr(options, each) is None)
+        form = "--{}" if isinstance(source, str) else "{}="
+        missing = " and ".join(form.format(each) for each in ("target", "bounds") if getattr(options, each) is None)
         raise InvalidArgument(
-            f"{name} is a table of your own and needs {missing}: --target names the column to predict, --bounds a TOML "
-            f"file that declares what is publicly known about each column. `tacit bounds` writes a template of it."
+            f"{name if isinstance(source, str) else 'The table'} needs {missing}, like every table of your own. The "
+            "target is the column to predict. The bounds are a TOML file that declares what is public about each "
+            "column. `tacit bounds` writes a template of it."
         )
     bounds = Bounds.read(options.bounds)
     population = None if options.population is None else _validate.count("population", options.population)
@@ -247,9 +249,7 @@ def _take_arrays(pair: tuple[Any, Any], options: TrainOptions) -> Data:
             f"{targets.shape}."
         )
     if options.population is None:
-        raise InvalidArgument(
-            "Arrays need population=N, the public number of examples: counting the rows would tell who is among them."
-        )
+        raise InvalidArgument("Arrays need population=N, the public number of examples: the exact count is private.")
     is_class = np.issubdtype(targets.dtype, np.integer)
     nothing = inputs[:0].astype(np.float32), targets[:0]
     return Data(

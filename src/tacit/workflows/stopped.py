@@ -115,8 +115,9 @@ def stop_run(training: RecipeTraining) -> str:
         charged = f" {booking.ledger.path} is charged for that as run {booking.run}, and for no more."
     if run is not None:
         return (
-            "Stopped in the middle of a step. Steps since the last save are lost; they were drawn, so without a seed "
-            f"the resumed run makes as many less. Spent: epsilon {training.describe_spent()} {total}.{charged} {resume}"
+            "Stopped in the middle of a step. Steps since the last save are lost. Their noise was drawn, so a resumed "
+            "run without a seed makes that many fewer. "
+            f"Spent: epsilon {training.describe_spent()} {total}.{charged} {resume}"
         )
     return (
         "Stopped in the middle of the release that prepares the features. That was not saved, so this run cannot be "

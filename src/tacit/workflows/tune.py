@@ -76,6 +76,8 @@ def tune(
     of trials. `data` and `options` are those of `tacit.train`.
     """
     given = replace(take_options(options), epsilon=epsilon)
+    if _validate.positive("trials", trials) <= 1:
+        raise InvalidArgument(f"trials must be a number above 1, the number of trials on average. Got {trials:g}.")
     values = {
         "learning_rate": learning_rate,
         "clip_norm": clip_norm,
