@@ -79,7 +79,7 @@ def test_a_report_of_the_best_says_that_tuning_is_accounted_for(run_cli, tmp_pat
         ("--learning-rate 10:1", "--learning-rate must be numbers above 0"),
         ("--clip-norm ,", "--clip-norm must be numbers above 0"),
         ("--epochs 3 --steps 4", "--epochs and --steps"),
-        ("--trials 1", "mean must be a finite number above 1"),
+        ("--trials 1", "trials must be a number above 1"),
         ("--shape -1", "shape must be a finite number above -1"),
         ("--epsilon 0", "epsilon must be"),
         ("--method objective_perturbation", "trains linear models"),
