@@ -32,6 +32,7 @@ bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside th
 	$(BIN)/python benchmarks/accounting_growth.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/loops.py
+	$(BIN)/python benchmarks/large_table.py
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/audit_controls.py

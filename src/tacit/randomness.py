@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._rows import drop_pages
 from tacit.errors import InvalidArgument, OutOfOrder
 
 Indices = NDArray[np.int64]
@@ -47,6 +48,8 @@ _PAIRS = 24_576
 # Bytes in a line of the processor's cache.
 _LINE = 64
 _ZEROS = memoryview(bytes(2**17))
+# Bytes that are hashed at a time.
+_HASHED = 2**26
 # Radius bits below this (one in 32,768 in single precision) get 63 more, because they form the tails.
 _RARE = 2**16
 
@@ -422,7 +425,10 @@ def fingerprint(*arrays: Any) -> str:
                 "text of fixed length first."
             )
         digest.update(f"{array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for start in range(0, len(content), _HASHED):
+            digest.update(content[start : start + _HASHED].data)
+            drop_pages(content)
     return digest.hexdigest()
 
 

@@ -55,6 +55,10 @@ def train(
         str | None, typer.Option(metavar="FILE", help="Charge the run to this ledger; it is made if missing.")
     ] = None,
     dataset: options.DataSetName = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Read a Parquet table in pieces, in so much memory, such as 2GB."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of model, guarantee and metrics (runs/DATA-1, ...).")
     ] = None,
@@ -120,6 +124,7 @@ def train(
         seed=seed,
         ledger=ledger,
         dataset=dataset,
+        memory=memory,
         out=out,
     )
     if json:

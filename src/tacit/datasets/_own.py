@@ -15,8 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from tacit._rows import RowWriter, read_size
 from tacit.datasets._bounds import EXAMPLE, Bounds, suggest
-from tacit.datasets._columns import MISSING, Array, Category, Number, count_numbers, refuse_problems, to_labels
+from tacit.datasets._columns import (
+    MISSING,
+    Array,
+    Category,
+    CodeBook,
+    Number,
+    count_numbers,
+    refuse_problems,
+    to_labels,
+)
 from tacit.datasets._data import (
     ArrayForm,
     Data,
@@ -30,34 +40,49 @@ from tacit.datasets._data import (
     hash_rows,
 )
 from tacit.datasets._files import explain_errors
-from tacit.datasets._read import RawTable, name_source, read_table
+from tacit.datasets._read import RawTable, name_source, read_pieces, read_table
 from tacit.errors import InvalidArgument
 
 _SHOWN = 8
+_FITTING = "a table that fits its bounds"
 
 
 def load_table(
-    table: Any, *, target: str, bounds: str | os.PathLike[str] | Bounds, population: int | None = None
+    table: Any,
+    *,
+    target: str,
+    bounds: str | os.PathLike[str] | Bounds,
+    population: int | None = None,
+    memory: str | float | None = None,
 ) -> Data:
     """Load a table, to predict the column `target` from the other columns that `bounds` declares.
 
-    `table` is a pandas DataFrame or the path of a file. The ending says how a file is read: .npz, .parquet, .tsv with
-    tabs; anything else as CSV in UTF-8, with the delimiter that its first line has most of. A file that ends in .gz is
-    unpacked first. `InvalidArgument` lists everything in which table and bounds differ.
+    `table` is a DataFrame, Arrow (`datasets.Dataset`, pyarrow) or the path of a file. The ending says how a file is
+    read: .npz, .parquet, .tsv with tabs; anything else as CSV in UTF-8, with the delimiter that its first line has most
+    of. A file that ends in .gz is unpacked first. `InvalidArgument` lists everything in which table and bounds differ.
 
     Scaling, classes and population do not depend on the rows. Rows to test on are the public ones of the file that the
     bounds name, or else a share of the table, chosen by a hash of each row alone: so adding or removing a row moves no
     other row from one part to the other. `population` is the public number of rows to train on; by default it follows
     from the declared number of rows. If it is far off, there is a `tacit.errors.Caution`.
+
+    With `memory`, such as "2GB", a Parquet file or Arrow is read in pieces, and the scaled rows are kept in a file
+    without a name, which ends with the process. Its rows are not recognised in a ledger under another name.
     """
     file = name_source(table)
     declared = bounds if isinstance(bounds, Bounds) else Bounds.read(bounds)
     features, size = declared.features(target), _choose_population(declared, population)
-    train, shape, digests = _read_examples(table, target, declared)
+    share = declared.held_out if declared.test_file is None else None
+    digests: tuple[str, ...] = ()
+    if memory is None:
+        train, shape, digests = _read_examples(table, target, declared)
+        train, test = (train, train) if share is None else _hold_out(train, share)
+    else:
+        read_size(memory)
+        train, test = _store_examples(table, target, declared, share or 0.0)
+        shape = train[0].shape[1:]
     if declared.test_file is not None:
         test, _, _ = _read_examples(declared.test_file, target, declared)
-    else:
-        train, test = _hold_out(train, declared.held_out)
     column = declared.columns[target]
     is_class = isinstance(column, Category)
     data = Data(
@@ -100,24 +125,52 @@ def _choose_population(declared: Bounds, given: int | None) -> int:
 def _read_examples(source: Any, target: str, declared: Bounds) -> tuple[Examples, tuple[int, ...], tuple[str, ...]]:
     """Features as one row of numbers per example, targets; the shape of an input; a hash of each row."""
     file, features = name_source(source), declared.features(target)
-    with explain_errors(file, "a table that fits its bounds", "Save it again."):
+    with explain_errors(file, _FITTING, "Save it again."):
         table = read_table(source, declared.columns)
-        absent = [name for name in declared.columns if name not in table.columns]
-        problems = [f"There is no column {name!r}, which is declared.{suggest(name, table.names)}" for name in absent]
-        there = {name: column for name, column in features.items() if name in table.columns}
-        if table.columns and not len(table):
-            raise ValueError("there are no rows")
-        try:
-            inputs, shape = encode_inputs(table.columns, there) if there else (np.zeros((0, 0)), ())
-        except InvalidArgument as error:
-            problems.append(str(error))
-        try:
-            if target in table.columns:
-                targets = encode_targets(target, table.columns[target], declared.columns[target])
-        except InvalidArgument as error:
-            problems.append(str(error))
-        refuse_problems(flatten_problems(problems))
-    return (inputs, targets), shape, hash_rows(table.columns)
+        examples, shape = _encode_examples(table, features, target, declared)
+    return examples, shape, hash_rows(table.columns)
+
+
+def _encode_examples(
+    table: RawTable, features: CodeBook, target: str, declared: Bounds
+) -> tuple[Examples, tuple[int, ...]]:
+    absent = [name for name in declared.columns if name not in table.columns]
+    problems = [f"There is no column {name!r}, which is declared.{suggest(name, table.names)}" for name in absent]
+    there = {name: column for name, column in features.items() if name in table.columns}
+    if table.columns and not len(table):
+        raise ValueError("there are no rows")
+    try:
+        inputs, shape = encode_inputs(table.columns, there) if there else (np.zeros((0, 0)), ())
+    except InvalidArgument as error:
+        problems.append(str(error))
+    try:
+        if target in table.columns:
+            targets = encode_targets(target, table.columns[target], declared.columns[target])
+    except InvalidArgument as error:
+        problems.append(str(error))
+    refuse_problems(flatten_problems(problems))
+    return (inputs, targets), shape
+
+
+def _store_examples(source: Any, target: str, declared: Bounds, share: float) -> tuple[Examples, Examples]:
+    """Examples to train on and to test on, read in pieces; the inputs lie in files."""
+    file, features, first = name_source(source), declared.features(target), 1
+    with RowWriter() as for_training, RowWriter() as for_tests, explain_errors(file, _FITTING, "Save it again."):
+        parts: tuple[tuple[RowWriter, list[Array]], ...] = ((for_training, []), (for_tests, []))
+        for table in read_pieces(source, declared.columns):
+            last = first + len(table) - 1
+            try:
+                examples, shape = _encode_examples(table, features, target, declared)
+            except InvalidArgument as error:
+                raise InvalidArgument(f"In rows {first:,} to {last:,}, the first called row 1: {error}") from error
+            if len(shape) > 1:
+                raise ValueError("it holds images, which cannot be read in pieces. Leave out --memory")
+            for (writer, targets), (x, y) in zip(parts, _hold_out(examples, share), strict=True):
+                writer.append(x)
+                targets.append(y)
+            first = last + 1
+        train, test = ((writer.finish(), np.concatenate(targets)) for writer, targets in parts)
+    return train, test
 
 
 def flatten_problems(problems: list[str]) -> list[str]:

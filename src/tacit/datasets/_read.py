@@ -1,4 +1,4 @@
-"""Reads a user's own table: CSV, TSV, Parquet, npz or a DataFrame. Values stay as they are written."""
+"""Reads a user's own table: CSV, TSV, Parquet, npz, Arrow or a DataFrame. Values stay as they are written."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ FRAME = "The DataFrame"
 _TABBED = (".tsv", ".tsv.gz")
 _DELIMITERS = (",", ";", "\t")
 _LONGEST_HEADER = 2**20
+# Rows that are read at a time.
+_ROWS = 2**16
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,9 @@ def read_table(source: Any, wanted: Collection[str] | None = None) -> RawTable:
     that is no table; call it within `explain_errors`.
     """
     file = name_source(source)
-    if isinstance(file, str):
+    if is_arrow(source):
+        table = _join_pieces(list(read_pieces(source, wanted)))
+    elif isinstance(file, str):
         table = _take_frame(source, wanted)
     elif not file.is_file():
         raise InvalidArgument(f"There is no table {file}.")
@@ -62,6 +66,8 @@ def read_table(source: Any, wanted: Collection[str] | None = None) -> RawTable:
 def read_header(source: Any) -> tuple[str, ...]:
     """The names of the columns. No value is read: of a text file the first line, of other files their metadata."""
     file = name_source(source)
+    if is_arrow(source):
+        return _open_batches(source, ())[0]
     if isinstance(file, str):
         return tuple(str(name) for name in source)
     with explain_errors(file, "a table", "Save it again."):
@@ -187,13 +193,82 @@ def _read_utf8(file: Path) -> bytes:
     )
 
 
-def _read_parquet(file: Path, wanted: Collection[str] | None) -> RawTable:
+def is_arrow(source: Any) -> bool:
+    """Whether this is a `datasets.Dataset`, or a table or data set of pyarrow."""
+    return hasattr(source, "to_batches") or (hasattr(source, "column_names") and hasattr(source, "with_format"))
+
+
+def read_pieces(source: Any, wanted: Collection[str] | None = None) -> Iterator[RawTable]:
+    """The same columns as `read_table`, some rows at a time: of a Parquet file, or of Arrow."""
+    names, batches = _open_batches(source, wanted)
+    chosen, is_empty = list(_choose(names, wanted)), True
+    for batch in batches:
+        if batch.num_rows:
+            is_empty = False
+            yield RawTable(names, {name: _from_arrow(batch.column(name)) for name in chosen})
+    if is_empty:
+        yield RawTable(names, {name: np.empty(0, dtype=object) for name in chosen})
+
+
+def _open_batches(source: Any, wanted: Collection[str] | None) -> tuple[tuple[str, ...], Iterator[Any]]:
+    """The names of all columns, and the wanted ones in pieces."""
+    if is_arrow(source):
+        names = _refuse_twins(source.column_names if hasattr(source, "column_names") else source.schema.names)
+        if hasattr(source, "with_format"):
+            return names, source.with_format("arrow").iter(_ROWS)
+        if hasattr(source, "scanner"):
+            return names, source.to_batches(columns=list(_choose(names, wanted)), batch_size=_ROWS)
+        return names, iter(source.to_batches(max_chunksize=_ROWS))
+    file = Path(source).expanduser()
+    if not file.is_file():
+        raise InvalidArgument(f"There is no table {file}.")
+    if file.suffix.lower() != ".parquet":
+        raise InvalidArgument(
+            f"Only Parquet and Arrow can be read in pieces, and {file} is neither. Save it as .parquet, or leave out "
+            "--memory."
+        )
+    opened = _load_parquet(file).ParquetFile(file)
+    names = _refuse_twins(opened.schema_arrow.names)
+    return names, opened.iter_batches(batch_size=_ROWS, columns=list(_choose(names, wanted)))
+
+
+def _from_arrow(column: Any) -> Array:
+    """The values of a column as `_to_array` gives them, but for numbers, which need no Python objects."""
+    import pyarrow
+    from pyarrow import types
+
+    if isinstance(column, pyarrow.ChunkedArray):
+        column = column.combine_chunks()
+    if column.null_count == 0 and (types.is_integer(column.type) or types.is_floating(column.type)):
+        numbers: Array = column.to_numpy(zero_copy_only=False)
+        return numbers
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        column = column.dictionary_encode()
+    if not types.is_dictionary(column.type):
+        return _to_array(column.to_pylist())
+    values = np.array([*column.dictionary.to_pylist(), None], dtype=object)
+    places: Array = values[column.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)]
+    return places
+
+
+def _join_pieces(pieces: list[RawTable]) -> RawTable:
+    first = pieces[0]
+    joined = {name: np.concatenate([piece.columns[name] for piece in pieces]) for name in first.columns}
+    return RawTable(first.names, joined)
+
+
+def _load_parquet(file: Path) -> Any:
     try:
         from pyarrow import parquet
     except ImportError as error:
         raise InvalidArgument(
             f"Reading {file} needs pyarrow, which is not installed. Run: pip install pyarrow; or save the table as CSV."
         ) from error
+    return parquet
+
+
+def _read_parquet(file: Path, wanted: Collection[str] | None) -> RawTable:
+    parquet = _load_parquet(file)
     names = _refuse_twins(parquet.read_schema(file).names)
     chosen = list(_choose(names, wanted))
     table = parquet.read_table(file, columns=chosen) if chosen else None

@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
+from tacit._rows import make_rows, walk_pieces
 from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
 from tacit.features.tables import Knots, PrivateWhitening, Row, to_table
@@ -111,11 +112,15 @@ class PrivateCells(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Release mean, moments and counts; scales and centre follow from them."""
         rows = to_table(X)
-        others, places = self._split(rows)
+        self._refuse_unless_wider(rows)
+        others = rows[:, : -self.per_row]
         whitening = self._whitening(others.shape[1]).fit(others)
         noise = GaussianNoise(_validate.positive("multiplier", self.multiplier))
+        counts = np.zeros(self.cells + 1)
+        for part in walk_pieces(rows):
+            counts += np.bincount(self._places(rows[part]).ravel(), minlength=self.cells + 1)
         # The last count is of numbers that are in no cell, and is not released.
-        counts = np.bincount(places.ravel(), minlength=self.cells + 1)[: self.cells].astype(np.float64)
+        counts = counts[: self.cells]
         rng = source_for(self.random_state).stream(Purpose.NOISE, _COUNTS_STREAM)
         release = noise.release(BoundedSum({"counts": torch.from_numpy(counts)}, math.sqrt(self.per_row)), rng)
         frequency = release.values["counts"].numpy() / self.population
@@ -132,26 +137,40 @@ class PrivateCells(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> Row:  # noqa: N803
         """Transform each row by itself."""
         check_is_fitted(self)
-        others, places = self._split(to_table(X))
+        rows = to_table(X)
+        self._refuse_unless_wider(rows)
         whitening = self._whitening(len(self.mean_))
         whitening.mean_, whitening.roots_ = self.mean_, self.roots_
-        white = whitening.transform(others) * np.float32(math.sqrt(1 - SHARE))
+        found = make_rows((len(rows), rows.shape[1] + 1), rows)
+        for part in walk_pieces(rows, found):
+            piece = rows[part]
+            places = self._places(piece)
+            found[part, : self.per_row] = places
+            found[part, self.per_row] = self._factors(places)
+            white = whitening.transform(piece[:, : -self.per_row])
+            np.multiply(white, np.float32(math.sqrt(1 - SHARE)), out=found[part, self.per_row + 1 :])
+        return found
+
+    def _factors(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The common factor of the cells of each row, from their numbers."""
         scale, centre = self.scale_.astype(np.float64), self.centre_.astype(np.float64)
         each = scale * (scale - 2 * centre)
         squares = each[places].sum(axis=1) + centre @ centre
         # A row in the middle of all rows has no direction, and its cells count nothing.
         is_apart = squares > 1e-9 * (centre @ centre)
-        factor = np.where(is_apart, math.sqrt(SHARE) / np.sqrt(np.where(is_apart, squares, 1)), 0)
-        return np.concatenate([places, factor[:, None], white], axis=1, dtype=np.float32)
+        factors: NDArray[np.float64] = np.where(is_apart, math.sqrt(SHARE) / np.sqrt(np.where(is_apart, squares, 1)), 0)
+        return factors
 
     def _whitening(self, columns: int) -> PrivateWhitening:
         return PrivateWhitening(self.multiplier, self.population, axes=(columns,), random_state=self.random_state)
 
-    def _split(self, rows: Row) -> tuple[Row, NDArray[np.int64]]:
-        """The columns that are whitened, and the numbers of cells."""
+    def _refuse_unless_wider(self, rows: Row) -> None:
         if rows.shape[1] <= self.per_row:
             raise InvalidArgument(
                 f"X must have more than {self.per_row} columns, the last ones cells. Got {rows.shape}."
             )
+
+    def _places(self, rows: Row) -> NDArray[np.int64]:
+        """The numbers of the cells of each row."""
         places = np.nan_to_num(rows[:, -self.per_row :], nan=self.cells, posinf=self.cells, neginf=self.cells)
-        return rows[:, : -self.per_row], np.clip(places, 0, self.cells).astype(np.int64)
+        return np.clip(places, 0, self.cells).astype(np.int64)

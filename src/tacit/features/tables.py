@@ -29,6 +29,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
+from tacit._rows import make_rows, walk_pieces
 from tacit.accounting.events import Event
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, source_for
@@ -249,7 +250,13 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Transform each row by itself."""
         check_is_fitted(self)
         rows = to_table(X)
-        found, places = np.empty(rows.shape, dtype=np.float32), self._places()
+        found = make_rows(rows.shape, rows)
+        for part in walk_pieces(rows, found):
+            self._whiten(rows[part], found[part])
+        return found
+
+    def _whiten(self, rows: Row, found: Row) -> None:
+        places = self._places()
         for start in range(0, len(rows), _PIECE):
             tensor = self._to_tensor(centre_rows(rows[start : start + _PIECE], self.mean_))
             for axis, matrix in zip(self._along(), self.roots_, strict=True):
@@ -257,16 +264,16 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             found[start : start + _PIECE] = tensor.reshape(len(tensor), -1)[:, places]
         norms = np.sqrt(np.einsum("ij,ij->i", found, found))
         found /= np.where(norms > 0, norms, 1)[:, None]
-        return found
 
     def _release_moments(self, rows: Row, mean: Row) -> tuple[list[Matrix], Event]:
         """Second moments along the axes, with noise, over the population; and their cost."""
         totals = {axis: np.zeros((self.axes[axis], self.axes[axis])) for axis in self._along()}
-        for start in range(0, len(rows), _PIECE):
-            tensor = self._to_tensor(centre_rows(rows[start : start + _PIECE], mean))
-            for axis, total in totals.items():
-                flat = np.moveaxis(tensor, axis + 1, 0).reshape(len(total), -1)
-                total += flat @ flat.T
+        for part in walk_pieces(rows):
+            for start in range(part.start, min(part.stop, len(rows)), _PIECE):
+                tensor = self._to_tensor(centre_rows(rows[start : start + _PIECE], mean))
+                for axis, total in totals.items():
+                    flat = np.moveaxis(tensor, axis + 1, 0).reshape(len(total), -1)
+                    total += flat @ flat.T
         noise = GaussianNoise(_validate.positive("multiplier", self.multiplier))
         rng = source_for(self.random_state).stream(Purpose.NOISE, _MOMENTS_STREAM)
         sums = {str(axis): torch.from_numpy(flatten_symmetric(total)) for axis, total in totals.items()}
@@ -316,9 +323,10 @@ def release_mean(x: Any, *, multiplier: float, population: int, seed: int | None
     noise = GaussianNoise(_validate.positive("multiplier", multiplier))
     rows = to_sparse_rows(x) if sparse.issparse(x) else to_table(x)
     total = np.zeros(rows.shape[1])
-    for start in range(0, rows.shape[0], _PIECE):
-        piece = rows[start : start + _PIECE]
-        total += _clip_to_one(piece).sum(axis=0) if isinstance(piece, np.ndarray) else _sum_sparse(piece)
+    for part in walk_pieces(rows):
+        for start in range(part.start, min(part.stop, rows.shape[0]), _PIECE):
+            piece = rows[start : start + _PIECE]
+            total += _clip_to_one(piece).sum(axis=0) if isinstance(piece, np.ndarray) else _sum_sparse(piece)
     rng = source_for(seed).stream(Purpose.NOISE, _MEAN_STREAM)
     release = noise.release(BoundedSum({"sum": torch.from_numpy(total)}, sensitivity=1.0), rng)
     return (release.values["sum"].numpy() / population).astype(np.float32), release.event
@@ -330,7 +338,7 @@ def centre_rows(rows: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray
         raise InvalidArgument(f"X must have {len(mean)} columns, as in fit. Got {rows.shape[1]}.")
     found = np.empty(rows.shape, dtype=np.float32)
     for start in range(0, len(rows), _PIECE):
-        piece = rows[start : start + _PIECE] - mean
+        piece = np.asarray(rows[start : start + _PIECE] - mean)
         norms = np.sqrt(np.einsum("ij,ij->i", piece, piece))
         usable = np.isfinite(norms) & (norms > 0)
         piece[~usable] = 0

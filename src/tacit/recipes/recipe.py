@@ -35,8 +35,10 @@ Preparation = Literal["none", "centring", "whitening", "whitening and counts", "
 # The standard deviation of the noise that has accumulated in a weight by the end, for features of norm 1.
 GATHERED: dict[Kind, float] = {"handwriting": 1.5, "image": 1.5, "table": 1.5, "text": 0.85}
 CLIP_NORMS: dict[Kind, float] = {"handwriting": 0.05, "image": 0.1, "table": 0.3, "text": 0.1}
-# Tables with enough budget for cells: two classes share one score, and every step takes all rows.
+# Tables with enough budget for cells: two classes share one score.
 CELLS_GATHERED, CELLS_CLIP_NORM, _CELLS_STEPS, _CELLS_SHARE = 2.1, 0.198, 200, 0.09
+# Up to this population every step takes all rows; beyond, lots save most of the time and cost little noise.
+_CELLS_IN_FULL = 500_000
 # Below this product of mu and population, the noise on single cells outweighs what they tell.
 _CELLS_FROM = 2_200.0
 _TABLE_SHARPNESS = 0.5
@@ -103,8 +105,8 @@ class Recipe:
 
     @property
     def sampling(self) -> Poisson | FullBatch:
-        """How lots are drawn. With cells, every example takes part in every step."""
-        if self.layout == "cells":
+        """How lots are drawn. With cells, every example takes part in every step, if they are not very many."""
+        if self.layout == "cells" and self.lot_size >= self.population:
             return FullBatch(self.population)
         return Poisson(lot_size=self.lot_size, population=self.population)
 
@@ -196,7 +198,9 @@ def _choose_steps(features: Features, mu: float) -> int:
 def _make_recipe(kind: Kind, population: int, mu: float, steps: int, *, features: Features) -> Recipe:
     has_cells = features == "cells"
     clip_norm, gathered = (CELLS_CLIP_NORM, CELLS_GATHERED) if has_cells else (CLIP_NORMS[kind], GATHERED[kind])
-    wanted = population if has_cells else max(_MULTIPLIER * mu * population / math.sqrt(steps), _LEAST_LOT)
+    wanted = max(_MULTIPLIER * mu * population / math.sqrt(steps), _LEAST_LOT)
+    if has_cells and population <= _CELLS_IN_FULL:
+        wanted = population
     return Recipe(
         kind=kind,
         preparation="whitening and counts" if has_cells else _PREPARATIONS[kind],

@@ -23,6 +23,7 @@ from scipy import sparse
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tacit._rows import is_stored, make_rows, rows_at_once, walk_pieces
 from tacit.accounting.events import Event, from_json
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.features import (
@@ -43,6 +44,7 @@ from tacit.gradients.cells import MICRO_BATCH, TableScores, differentiate_table
 from tacit.guarantee import Assumption, Guarantee
 from tacit.recipes.recipe import CONSTANT, Kind, Recipe, RecipePlan
 from tacit.training.fit import fit
+from tacit.training.lots import StoredExamples
 from tacit.training.plan import NOTHING_FITTED_BEFORE
 from tacit.training.run import GRADIENTS_GIVEN, PrivateRun
 
@@ -92,7 +94,9 @@ class PreparedInputs:
         return self.of_features(x if self.features is None else self.features.transform(x))
 
     def of_features(self, rows: Any) -> Tensor:
-        """The same, from features."""
+        """The same, from features. If they are stored in a file, so is the result."""
+        if is_stored(rows):
+            return self._of_stored(rows)
         if self.preparation is not None:
             rows = self.preparation.transform(rows)
         if self.kind == "text":
@@ -100,6 +104,12 @@ class PreparedInputs:
         table = to_table(rows)
         constant = np.full((len(table), 1), CONSTANT, dtype=np.float32)
         return torch.from_numpy(np.concatenate([table, constant], axis=1))
+
+    def _of_stored(self, rows: NDArray[np.float32]) -> Tensor:
+        found = make_rows((len(rows), self.of_features(np.array(rows[:1])).shape[1]), rows)
+        for part in walk_pieces(rows, found):
+            found[part] = self.of_features(np.array(rows[part])).numpy()
+        return torch.from_numpy(found)
 
     def model(self, columns: int, outputs: int) -> nn.Module:
         """A linear model of rows with this many features, for so many classes, with weights of zero."""
@@ -109,12 +119,15 @@ class PreparedInputs:
             return TableScores(columns - made.per_row + 1, outputs, **about)
         return WordScores(columns + 2, outputs) if self.kind == "text" else _make_linear(columns + 1, outputs)
 
-    @property
-    def gradients(self) -> dict[str, Any]:
-        """The arguments of `PrivateRun` that say how gradients of such a model are taken."""
-        if isinstance(self.preparation, PrivateCells):
-            return {"gradients": differentiate_table, "micro_batch": MICRO_BATCH}
-        return {}
+    def examples(self, rows: Any, labels: NDArray[np.int64]) -> tuple[Any, dict[str, Any]]:
+        """The data of a `PrivateRun` on these features, and its arguments about gradients of such a model."""
+        has_cells = isinstance(self.preparation, PrivateCells)
+        how: dict[str, Any] = {"gradients": differentiate_table, "micro_batch": MICRO_BATCH} if has_cells else {}
+        inputs, targets = self.of_features(rows), torch.from_numpy(labels)
+        if not is_stored(rows):
+            return (inputs, targets), how
+        how["micro_batch"] = rows_at_once(inputs.shape[1], how.get("micro_batch"))
+        return StoredExamples(inputs.numpy(), targets), how
 
 
 def _make_linear(columns: int, outputs: int) -> nn.Module:
@@ -300,16 +313,17 @@ def begin_by_recipe(
     prepared, rows = prepare(plan.recipe, x, features, plan.multipliers[0], seed, shape=shape)
     _refuse_unless_planned("The preparation", plan.before, prepared.event)
     model = prepared.model(rows.shape[1], classes)
+    data, how = prepared.examples(rows, labels)
     run = PrivateRun(
         model,
         LOSS,
-        data=(prepared.of_features(rows), torch.from_numpy(labels)),
+        data=data,
         mechanism=plan.mechanism,
         sampling=plan.sampling,
         steps=plan.recipe.steps,
         budget=plan.budget,
         seed=seed,
-        **prepared.gradients,
+        **how,
     )
     _refuse_unless_planned("Training", (plan.steps.total(run.steps),), run.plan.total(run.steps))
     return RecipeRun(prepared, run, make_optimizer(plan.recipe, model))

@@ -13,6 +13,7 @@ import torch
 from scipy import special, stats
 from torch import Tensor, nn
 
+from tacit._rows import drop_pages
 from tacit.accounting import Event, curve, from_json
 from tacit.guarantee import finite
 from tacit.reports.facts import Facts
@@ -364,5 +365,8 @@ def error_of(errors: Any, unit: float) -> Score:
 def predict_outputs(model: nn.Module, inputs: Any) -> Tensor:
     """The outputs of the model for every input, without gradients."""
     with torch.no_grad():
-        rows = torch.from_numpy(inputs)
-        return torch.cat([model(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)])
+        rows, outputs = torch.from_numpy(inputs), []
+        for start in range(0, len(rows), _PIECE):
+            outputs.append(model(rows[start : start + _PIECE]))
+            drop_pages(inputs)
+        return torch.cat(outputs)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
@@ -26,6 +27,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from tacit._rows import StoredRows
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.gradients.checks import make_examples_like
 from tacit.gradients.model_loss import ModelLoss, add_decoder_inputs, find_model_loss, needs_decoder
@@ -135,6 +137,25 @@ class TensorExamples:
         for indices in lots:
             rows = torch.from_numpy(indices)
             yield _rows(self.inputs, rows), _rows(self.targets, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredExamples:
+    """Inputs in a file, with their targets in memory. The inputs of a lot are read piece by piece, when they are used.
+
+    So a run on these examples needs a micro-batch.
+    """
+
+    inputs: NDArray[np.float32]
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def fetch(self, lots: Iterator[Indices], seeds: Iterator[int] | None = None) -> Iterator[tuple[Any, Any]]:
+        """The places of the rows of each lot, and the targets."""
+        for indices in lots:
+            yield StoredRows(self.inputs, indices), self.targets[torch.from_numpy(indices)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,6 +325,8 @@ def examples_from(data: Any, *, workers: int, dtype: torch.dtype) -> Examples:
 
     Floating-point arrays take the model's `dtype`; tensors keep theirs.
     """
+    if isinstance(data, StoredExamples):
+        return data
     if isinstance(data, DataLoader):
         return _examples_of_loader(data, workers, dtype)
     if isinstance(data, (tuple, list)) and len(data) == 2:
@@ -420,6 +443,8 @@ def on_device(tree: Any, device: torch.device) -> Any:
     """Every tensor of a tree, on the device."""
     if isinstance(tree, Tensor) and tree.device == device:
         return tree
+    if isinstance(tree, StoredRows):
+        tree = _rows(tree, slice(None))
     return _each(tree, lambda tensor: tensor if tensor.device == device else tensor.to(device))
 
 
@@ -439,6 +464,8 @@ def _each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _rows(tree: Any, rows: Tensor | slice) -> Any:
+    if isinstance(tree, StoredRows) and isinstance(rows, slice):
+        return torch.from_numpy(tree.read(rows))
     if isinstance(rows, slice):
         return _each(tree, lambda tensor: tensor[rows])
     return _each(tree, lambda tensor: tensor.index_select(0, rows))

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from tacit import _validate, datasets
+from tacit._rows import drop_pages, make_rows
 from tacit.accounting import curve
 from tacit.accounting.calibrate import Budget
 from tacit.accounting.events import Event
@@ -62,6 +63,7 @@ from tacit.workflows.text import Paragraph
 
 # Features are computed for so many rows at a time, between two updates of the progress bar.
 _PIECE = 1_600
+_BETWEEN_DROPS = 32
 # What a preparation releases, where that is more than a mean.
 _RELEASED = {"whitening": "mean and second moments", "whitening and counts": "mean, second moments and counts of cells"}
 # How often the model is scored on public examples while it trains.
@@ -174,9 +176,11 @@ class RecipeTask:
         for start in range(0, len(inputs), _PIECE):
             piece = self.features.transform(inputs[start : start + _PIECE])
             if rows is None:
-                rows = np.empty((len(inputs), piece.shape[1]), dtype=piece.dtype)
+                rows = make_rows((len(inputs), piece.shape[1]), inputs)
             rows[start : start + len(piece)] = piece
             advance(len(piece))
+            if start % (_PIECE * _BETWEEN_DROPS) == 0:
+                drop_pages(inputs, rows)
         return rows
 
 

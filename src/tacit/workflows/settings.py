@@ -89,6 +89,7 @@ class TrainOptions:
     averaging: float | None = None
     classes: int | None = None
     dataset: str | None = None
+    memory: str | None = None
 
     def list_given(self) -> list[str]:
         """The options that were given, as the command line spells them."""
@@ -176,7 +177,9 @@ class Settings:
         return {**kept, "model": Path(self.model).name}
 
     @ignore_cautions()
-    def load(self, data_path: Path | None = None, source: Any = None, classes: int | None = None) -> Data:
+    def load(
+        self, data_path: Path | None = None, source: Any = None, classes: int | None = None, memory: str | None = None
+    ) -> Data:
         """Load the data of the run; `data_path` if they have moved. `source`: arrays or a DataFrame, given again."""
         if isinstance(source, Data):
             return source
@@ -193,7 +196,8 @@ class Settings:
             return load_named(self.data, data_path or self.data_path)
         bounds = Bounds.parse(self.table["bounds"], self.table["folder"])
         rows = source if source is not None else data_path or self.table["path"]
-        return load_table(rows, target=self.table["target"], bounds=bounds, population=self.population)
+        how: dict[str, Any] = {"population": self.population, "memory": memory}
+        return load_table(rows, target=self.table["target"], bounds=bounds, **how)
 
 
 @ignore_cautions()
@@ -235,7 +239,8 @@ def _load_own(source: Any, name: str, options: TrainOptions, hold_out: bool) -> 
     bounds = Bounds.read(options.bounds)
     population = None if options.population is None else _validate.count("population", options.population)
     declared = bounds if hold_out else replace(bounds, held_out=0.0)
-    data = load_table(source, target=options.target, bounds=declared, population=population)
+    how: dict[str, Any] = {"population": population, "memory": options.memory}
+    data = load_table(source, target=options.target, bounds=declared, **how)
     path = source if isinstance(source, str) else ""
     return data, {"path": path, "target": options.target, "bounds": bounds.text, "folder": bounds.folder}
 

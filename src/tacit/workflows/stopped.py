@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -69,8 +68,9 @@ class StoppedRun:
         prepared = restore_prepared(task.recipe, task.features, task.plan.multipliers[0], self.arrays, self.event)
         model = prepared.model(rows.shape[1], task.data.classes or 2)
         optimizer = make_optimizer(task.recipe, model)
-        data = prepared.of_features(rows), torch.from_numpy(task.train[1])
-        how = {name: value for name, value in prepared.gradients.items() if name == "gradients"}
+        data, how = prepared.examples(rows, task.train[1])
+        # The size of pieces is that of the saved run.
+        how.pop("micro_batch", None)
         before = prepared.event
         run = PrivateRun.resume(self.folder.path, model, LOSS, data=data, optimizer=optimizer, before=before, **how)
         if booking is not None:

@@ -125,6 +125,7 @@ def _begin(source: Any, options: TrainOptions, recipe: str | None) -> NetworkTra
             data, table = load_data(source, options, hold_out=not is_linear)
         by_recipe = _wants_recipe(recipe, options, data, is_scaled=table is not None or isinstance(source, str))
         kind = RecipeTraining if by_recipe else LinearTraining if is_linear else NetworkTraining
+        _refuse_memory_unless(by_recipe and table is not None, options)
         try:
             with show_status("Accounting"):
                 training = kind.begin(data, options, table)
@@ -155,6 +156,14 @@ def _wants_recipe(asked: str | None, options: TrainOptions, data: Data, *, is_sc
     return True
 
 
+def _refuse_memory_unless(is_table_by_recipe: bool, options: TrainOptions) -> None:
+    if options.memory is not None and not is_table_by_recipe:
+        raise InvalidArgument(
+            "--memory is for a table of your own that a recipe trains on. Leave it out, or leave out what a recipe "
+            "chooses itself."
+        )
+
+
 def _explain_over_budget(
     refused: BudgetExceeded, data: Data, options: TrainOptions, kind: type[Training]
 ) -> BudgetExceeded:
@@ -174,13 +183,13 @@ def _explain_over_budget(
 
 
 def _resume(data: Any, options: TrainOptions, folder: Path) -> NetworkTraining | RecipeTraining:
-    movable = ("--data-path", "--ledger", *(["--classes"] if isinstance(data, tuple) else []))
+    movable = ("--data-path", "--ledger", "--memory", *(["--classes"] if isinstance(data, tuple) else []))
     is_name = isinstance(data, str)
     extra = [*([data] if is_name else []), *(name for name in options.list_given() if name not in movable)]
     if extra:
         raise InvalidArgument(
             f"--resume continues a run as it was planned, but {', '.join(extra)} was given too. Leave that out; only "
-            "--data-path and --ledger, if the files have moved, and --json can be given."
+            "--data-path and --ledger, if the files have moved, --memory and --json can be given."
         )
     with explain_interrupt(is_resumed=True):
         settings = read_settings(folder)
@@ -191,8 +200,10 @@ def _resume(data: Any, options: TrainOptions, folder: Path) -> NetworkTraining |
                 f"Another run, with fresh noise and a cost of its own: {again}"
             )
         kind = NetworkTraining if settings.recipe is None else RecipeTraining
+        _refuse_memory_unless(kind is RecipeTraining and settings.table is not None, options)
         with show_status("Reading the saved run"):
-            return kind.resume(folder, settings, settings.load(options.data_path, data, options.classes), options)
+            source = settings.load(options.data_path, data, options.classes, options.memory)
+            return kind.resume(folder, settings, source, options)
 
 
 @dataclass(frozen=True, eq=False)
