@@ -167,9 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="ROWS")
     parser.add_argument("--memory", default="2GB")
-    parser.add_argument(
-        "--folder", type=Path, help="keep tables, runs and measurements here"
-    )
+    parser.add_argument("--folder", type=Path, help="keep tables, runs and measurements here")
     parser.add_argument("--print", dest="printed", action="store_true", help="print the section and write no file")
     parser.add_argument("--output", type=Path, help="write the section to this file instead of RESULTS.md")
     arguments = parser.parse_args()
