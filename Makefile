@@ -5,6 +5,9 @@ INSTALLED := .venv/installed
 BENCH_INSTALLED := .venv/installed-bench
 DOCS_INSTALLED := .venv/installed-docs
 
+# Tests start many processes: compiled modules, and tests with their assertions, are kept.
+check test: export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo lint check test bench docs tutorials wheel format clean

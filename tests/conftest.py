@@ -28,6 +28,14 @@ def _same_weights_whatever_ran_before():
         torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk():
+    """What the system was given outlives a process that dies; no test cuts the power. A run waits once a step."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture
 def interrupted_at(monkeypatch):
     """A function that has Ctrl-C pressed in the middle of one step."""

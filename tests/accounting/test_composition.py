@@ -254,10 +254,12 @@ def test_a_gaussian_with_responses_is_bracketed(e0, times, mu, distance):
     assert_between(curve(event).delta_bounds(epsilon), exact)
 
 
+# At epsilon 0 a line of several releases has a million nodes.
+LAPLACES = [(t, z, s) for t in (1, 2, 3, 4) for z in (0.7, 1.0, 3.0) for s in (0.0, 0.2, 0.5, 0.8) if t < 2 or s > 0]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [1, 2, 3, 4])
-@pytest.mark.parametrize("multiplier", [0.7, 1.0, 3.0])
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8])
+@pytest.mark.parametrize(("times", "multiplier", "share"), [*LAPLACES, (2, 0.7, 0.0), (3, 1.0, 0.0), (4, 3.0, 0.0)])
 def test_laplace_releases_are_bracketed_by_piecewise_polynomials(times, multiplier, share):
     epsilon = share * times / multiplier
     exact = laplace_delta(epsilon, multiplier, times)

@@ -1,6 +1,7 @@
 """Properties over wide settings: bounds in order and close, monotone, composable; curves convex; budgets kept."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -119,12 +120,14 @@ CURVES = {
     "gaussian": Gaussian(0.8),
     "response": RandomizedResponse(1.0) * 3,
 }
+# A curve keeps its table: tests of one event share it.
+known = cache(curve)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CURVES)
 def test_the_tradeoff_is_convex_below_the_diagonal_and_within_its_band(name):
-    privacy = curve(CURVES[name])
+    privacy = known(CURVES[name])
     lower, upper = privacy.tradeoff_bounds(ALPHAS)
     assert (lower <= upper).all()
     assert (upper <= 1 - ALPHAS + 1e-15).all()
@@ -136,7 +139,7 @@ def test_the_tradeoff_is_convex_below_the_diagonal_and_within_its_band(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CURVES)
 def test_the_tradeoff_is_its_own_inverse(name):
-    privacy = curve(CURVES[name])
+    privacy = known(CURVES[name])
     alphas = np.array([0.01, 0.05, 0.2, 0.5])
     assert np.asarray(privacy.tradeoff(np.asarray(privacy.tradeoff(alphas)))) == pytest.approx(alphas, abs=0.01)
 
@@ -150,11 +153,11 @@ def test_the_tradeoff_of_one_gaussian_is_never_above_the_exact_one():
 
 
 def test_an_attacker_with_one_percent_false_alarms_finds_four_percent():
-    assert curve(CURVES["mnist"]).true_positive_rate(0.01) == pytest.approx(0.040, abs=5e-4)
+    assert known(CURVES["mnist"]).true_positive_rate(0.01) == pytest.approx(0.040, abs=5e-4)
 
 
 def test_the_advantage_is_delta_at_zero():
-    privacy = curve(CURVES["large"])
+    privacy = known(CURVES["large"])
     assert privacy.advantage() == privacy.delta(0.0)
     half = 0.5 * (1 - privacy.advantage())
     assert privacy.advantage() == pytest.approx(1 - 2 * float(privacy.tradeoff(half)), abs=0.02)
@@ -163,14 +166,14 @@ def test_the_advantage_is_delta_at_zero():
 @pytest.mark.slow
 @pytest.mark.parametrize("regret", [1e-6, 1e-3])
 def test_the_curve_lies_above_that_of_its_mu_less_the_regret(regret):
-    privacy = curve(CURVES["mnist"])
+    privacy = known(CURVES["mnist"])
     floor = np.asarray(gdp.tradeoff(ALPHAS, privacy.mu(regret))) - regret
     assert (np.asarray(privacy.tradeoff_bounds(ALPHAS)[1]) >= floor - 1e-9).all()
     assert privacy.mu(regret) == pytest.approx(0.58, abs=0.01)
 
 
 def test_over_the_whole_curve_sampling_does_not_lower_mu():
-    assert curve(CURVES["mnist"]).mu() == pytest.approx(math.sqrt(14062) / 1.1)
+    assert known(CURVES["mnist"]).mu() == pytest.approx(math.sqrt(14062) / 1.1)
     assert curve(Gaussian(0.8)).mu() == pytest.approx(1.25)
 
 
@@ -179,7 +182,7 @@ def test_a_group_of_k_multiplies_mu_without_sampling():
 
 
 def test_a_group_under_sampling_is_between_one_example_and_the_chain():
-    single = curve(CURVES["mnist"])
+    single = known(CURVES["mnist"])
     pair = single.group(2).epsilon(1e-5)
     chained = min(2 * single.epsilon(1e-5 / (1 + math.exp(e))) for e in (single.epsilon(1e-6),))
     assert single.epsilon(1e-5) < pair < chained

@@ -23,11 +23,18 @@ def trained(*words):
     return json.loads(ran.stdout)
 
 
+@pytest.fixture(scope="module")
+def iris(tmp_path_factory):
+    """The folder of a run on iris, and what the command said of it. Nothing is written into it."""
+    folder = tmp_path_factory.mktemp("iris") / "run"
+    return folder, trained("iris", "--out", str(folder))
+
+
 @pytest.mark.slow
-def test_a_table_is_predicted_as_it_was_scored(tmp_path):
-    told = trained("iris", "--out", str(tmp_path / "run"))
+def test_a_table_is_predicted_as_it_was_scored(iris):
+    folder, told = iris
     x, y = datasets.load("iris").test
-    model = load(tmp_path / "run")
+    model = load(folder)
     assert model.score(x, y) == pytest.approx(told["score"]["accuracy"])
     assert model.predict_proba(x).shape == (len(y), 3)
     assert model.guarantee_.epsilon(model.delta) == pytest.approx(model.epsilon)
@@ -35,11 +42,11 @@ def test_a_table_is_predicted_as_it_was_scored(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_file_alone_is_enough(tmp_path):
-    trained("iris", "--out", str(tmp_path / "run"))
-    shutil.copy(tmp_path / "run" / "model.safetensors", tmp_path / "given_away.safetensors")
+def test_the_file_alone_is_enough(iris, tmp_path):
+    folder, _ = iris
+    shutil.copy(folder / "model.safetensors", tmp_path / "given_away.safetensors")
     x, _ = datasets.load("iris").test
-    there, here = load(tmp_path / "given_away.safetensors"), load(tmp_path / "run")
+    there, here = load(tmp_path / "given_away.safetensors"), load(folder)
     assert np.array_equal(there.predict_proba(x), here.predict_proba(x))
     assert there.guarantee_.to_json() == here.guarantee_.to_json()
 
@@ -88,10 +95,9 @@ def test_texts(tmp_path):
         {"examples": '{"shape": 3}'},
     ],
 )
-def test_a_damaged_model_is_refused(tmp_path, change):
-    trained("iris", "--out", str(tmp_path / "run"))
-    file = tmp_path / "run" / "model.safetensors"
-    with safe_open(file, framework="np") as opened:
+def test_a_damaged_model_is_refused(iris, tmp_path, change):
+    file = tmp_path / "model.safetensors"
+    with safe_open(iris[0] / file.name, framework="np") as opened:
         about, tensors = opened.metadata(), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     about = {name: value for name, value in {**about, **change}.items() if value is not None}
     save_file(tensors, file, metadata=about)
@@ -100,10 +106,9 @@ def test_a_damaged_model_is_refused(tmp_path, change):
 
 
 @pytest.mark.slow
-def test_a_model_without_its_weights_is_refused(tmp_path):
-    trained("iris", "--out", str(tmp_path / "run"))
-    file = tmp_path / "run" / "model.safetensors"
-    with safe_open(file, framework="np") as opened:
+def test_a_model_without_its_weights_is_refused(iris, tmp_path):
+    file = tmp_path / "model.safetensors"
+    with safe_open(iris[0] / file.name, framework="np") as opened:
         about, mean = opened.metadata(), opened.get_tensor("mean")
     for tensors in ({"mean": mean}, {"weight": np.zeros((3, 37), dtype=np.float32)}):
         save_file(tensors, file, metadata=about)

@@ -1,5 +1,7 @@
 """Every backend on every kind of model agrees with a loop of single-example backward passes."""
 
+from functools import lru_cache
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,10 +13,7 @@ from tacit.gradients import LotGradients, per_example_gradients, replace_batch_n
 
 # torch creates the first state of a recurrent cell inside the model, where torch.func cannot see the examples.
 NOT_BY_VMAP = {name for name in zoo.MODELS if "lstm" in name or "gru" in name or "rnn" in name}
-BY_BACKEND = [
-    *(("auto", name) for name in zoo.MODELS),
-    *(("vmap", name) for name in zoo.MODELS if name not in NOT_BY_VMAP),
-]
+BY_BACKEND = [(by, name) for name in zoo.MODELS for by in ("auto", "vmap") if by == "auto" or name not in NOT_BY_VMAP]
 OF_NUMBERS = [name for name in zoo.MODELS if zoo.lot_for(name)[0].is_floating_point()]
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
@@ -30,13 +29,19 @@ def case(request: pytest.FixtureRequest) -> tuple[str, nn.Module, Tensor, Tensor
     return (request.param, zoo.build(request.param), *zoo.lot_for(request.param))
 
 
-@pytest.fixture(params=BY_BACKEND, ids=lambda pair: "-".join(pair).replace(" ", "-"))
+@lru_cache(maxsize=1)
+def single_passes(name: str) -> dict[str, Tensor]:
+    return zoo.one_by_one(zoo.build(name), *zoo.lot_for(name))
+
+
+# Of the module, so that all tests of one backend and model use the same gradients.
+@pytest.fixture(scope="module", params=BY_BACKEND, ids=lambda pair: "-".join(pair).replace(" ", "-"))
 def both(request: pytest.FixtureRequest) -> tuple[LotGradients, dict[str, Tensor]]:
     """The gradients of a lot by one of the backends, and those of single passes."""
     backend, name = request.param
-    model, (inputs, targets) = zoo.build(name), zoo.lot_for(name)
-    expected = zoo.one_by_one(model, inputs, targets)
-    return per_example_gradients(model, F.cross_entropy, inputs, targets, backend=backend), expected
+    torch.manual_seed(0)
+    found = per_example_gradients(zoo.build(name), F.cross_entropy, *zoo.lot_for(name), backend=backend)
+    return found, single_passes(name)
 
 
 @pytest.mark.slow

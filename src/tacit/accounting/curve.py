@@ -325,11 +325,19 @@ class PrivacyCurve:
         if regret < _LEAST_DELTA:
             return self._whole_mu()
         table = self._table
-        best = 0.0
-        for right, delta in zip([*table.epsilons[1:], math.inf], table.upper - regret, strict=True):
-            if delta <= 0:
-                break
-            best = max(best, float(gdp.mu(right, delta)) if math.isfinite(right) else math.inf)
+        rights, excess = np.append(table.epsilons[1:], math.inf), table.upper - regret
+        if excess.min() > 0:
+            return self._whole_mu()
+        rights, excess = rights[: np.argmax(excess <= 0)], excess[: np.argmax(excess <= 0)]
+        best, todo = 0.0, np.arange(excess.size)
+        while todo.size:
+            # A point that the best mu so far covers, beyond rounding, cannot raise it.
+            lacking = np.log(excess[todo]) - gdp.log_delta(rights[todo], best)
+            todo, lacking = todo[lacking > -1e-9], lacking[lacking > -1e-9]
+            if todo.size:
+                worst = todo[todo.size // 2] if best == 0 else todo[np.argmax(lacking)]
+                best = max(best, float(gdp.mu(float(rights[worst]), float(excess[worst]))))
+                todo = todo[todo != worst]
         return min(best, self._whole_mu())
 
     def _whole_mu(self) -> float:
