@@ -18,8 +18,7 @@ from tacit import methods
 from tacit.accounting import EpsilonDelta, Gaussian, Laplace, StudentT, curve, from_json
 from tacit.accounting.events import Event
 from tacit.errors import CannotResume, TacitError
-from tacit.training.folder import RUN, _hash, read_checkpoint
-from tacit.training.journal import lost_steps
+from tacit.training.folder import RUN, _hash, lost_steps, read_checkpoint
 
 N, STEPS = 40, 8
 DATA = (torch.randn(N, 3, generator=torch.Generator().manual_seed(0)), torch.arange(N) % 2)

@@ -15,8 +15,7 @@ import torch
 from tacit.accounting import Gaussian
 from tacit.errors import TacitError
 from tacit.ledger import Block, Course, Ledger, Reservation
-from tacit.training.folder import read_checkpoint, write_checkpoint
-from tacit.training.journal import Journal, lost_steps
+from tacit.training.folder import Journal, lost_steps, read_checkpoint, write_checkpoint
 
 SCRIPT = Path(__file__).parents[1] / "support" / "fill_disk.py"
 

@@ -17,7 +17,7 @@ from support.small_runs import CLASSES, FEATURES, INPUTS, TARGETS, N
 from tacit import methods
 from tacit.accounting import Gaussian, curve
 from tacit.errors import CannotResume, InvalidArgument, OutOfOrder
-from tacit.training.journal import Journal, lost_steps
+from tacit.training.folder import Journal, lost_steps
 
 STEPS = 12
 STEP = Gaussian(1.1).sampled(0.1)

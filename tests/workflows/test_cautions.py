@@ -9,7 +9,7 @@ from support.published_files import CARD, write_published
 from tacit.cli.output import print_cautions
 from tacit.datasets._data import count_training_rows
 from tacit.errors import Caution
-from tacit.workflows.numbers import check_delta
+from tacit.workflows.arguments import check_delta
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 PUBLISHED = count_training_rows(284_807)

@@ -55,11 +55,11 @@ def noise(
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
     from tacit.cli.output import note, say, say_json
-    from tacit.workflows.arguments import check_numbers
+    from tacit.workflows.arguments import check_delta, check_numbers
 
     check_numbers(epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population)
     from tacit.workflows.noise import Allowance, search_for
-    from tacit.workflows.numbers import RunNumbers, check_delta
+    from tacit.workflows.numbers import RunNumbers
     from tacit.workflows.progress import show_status
     from tacit.workflows.text import refuse_unless_drawable, save_picture
 

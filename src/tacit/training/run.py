@@ -40,8 +40,18 @@ from tacit.randomness import DRAWING, CurrentStep, Indices, Purpose, SeededSourc
 from tacit.stages.mechanism import Mechanism, MechanismState, with_lot_size
 from tacit.training.charging import Debt, find_booking, refuse_unless_reserved, reserve_run
 from tacit.training.distributed import Peers
-from tacit.training.folder import RUN, RunFolder, Stateful, load_model, load_part, read_checkpoint, write_checkpoint
-from tacit.training.journal import Journal, lost_steps, notes_in
+from tacit.training.folder import (
+    RUN,
+    Journal,
+    RunFolder,
+    Stateful,
+    load_model,
+    load_part,
+    lost_steps,
+    notes_in,
+    read_checkpoint,
+    write_checkpoint,
+)
 from tacit.training.lots import (
     LOADER_REPLACED,
     Lot,
@@ -445,7 +455,7 @@ class PrivateRun:
         """Write everything that `resume` needs into the folder `path`. Call it after optimizer.step().
 
         The key of secure noise is never written. From now on the run records in the same folder which steps it begins,
-        so that steps lost in a crash are charged (journal.py). Of several processes, only the first one saves.
+        so that steps lost in a crash are charged (`Journal`). Of several processes, only the first one saves.
         """
         if not self._peers.is_first:
             return

@@ -114,14 +114,18 @@ class Weights:
         return self._lots <= _FIRST
 
     @contextmanager
-    def settling(self, loss: object, settled: Callable[[nn.Module], frozenset[str]]) -> Iterator[None]:
-        """Raise `MixesExamples` if the forward pass changes an attribute of model or loss."""
+    def settling(self, loss: object, set_once: Callable[[nn.Module], frozenset[str]]) -> Iterator[None]:
+        """Raise `MixesExamples` if the forward pass changes an attribute of model or loss.
+
+        The first pass may set the attributes that `set_once` lists.
+        """
         before = dict(iter_attributes(self._model, loss))
         yield
-        known = settled(self._model) if self._lots == 1 else frozenset()
-        refuse_writes(
-            [n for n, value in iter_attributes(self._model, loss) if before.get(n) != value and n not in known]
-        )
+        changed = [name for name, value in iter_attributes(self._model, loss) if before.get(name) != value]
+        if changed and self._lots == 1:
+            known = set_once(self._model)
+            changed = [name for name in changed if name not in known]
+        refuse_writes(changed)
 
     def refuse_unless_stepped(self) -> None:
         """Raise `OutOfOrder` if the last released gradients were not used."""

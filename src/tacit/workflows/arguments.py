@@ -33,3 +33,13 @@ def check_methods(names: Iterable[str]) -> None:
     """Refuse an unknown method."""
     for name in names:
         find_method(name)
+
+
+def check_delta(delta: float, population: int) -> str | None:
+    """A warning if delta is so large that the guarantee says little; else None."""
+    if delta * population < 1:
+        return None
+    return (
+        f"delta {delta:g} is not below 1/{population:,}, one over the population: publishing one example in full would "
+        "satisfy it, whatever epsilon is. Leave --delta out, or choose one far below."
+    )

@@ -105,15 +105,5 @@ def read_event(path: Path) -> Event:
         ) from error
 
 
-def check_delta(delta: float, population: int) -> str | None:
-    """A warning if delta is so large that the guarantee says little; else None."""
-    if delta * population < 1:
-        return None
-    return (
-        f"delta {delta:g} is not below 1/{population:,}, one over the population: publishing one example in full would "
-        "satisfy it, whatever epsilon is. Leave --delta out, or choose one far below."
-    )
-
-
 def _decimal(value: float) -> Fraction:
     return Fraction(repr(value))

@@ -13,7 +13,7 @@ import numpy as np
 from tacit import _validate
 from tacit.errors import Caution
 from tacit.recipes.recipe import Kind, Recipe, auto
-from tacit.workflows.numbers import check_delta
+from tacit.workflows.arguments import check_delta
 from tacit.workflows.progress import show_status
 from tacit.workflows.settings import resolve_delta
 from tacit.workflows.text import Paragraph, join_paragraphs

@@ -24,7 +24,7 @@ from tacit.stages.noise import BandedNoise, BufferedNoise, GaussianNoise, Invers
 from tacit.stages.sampling import Poisson, Shuffled
 from tacit.training.plan import Plan
 from tacit.types import BoundedSum, Noise, Sampling
-from tacit.workflows.numbers import check_delta
+from tacit.workflows.arguments import check_delta
 from tacit.workflows.progress import show_status
 from tacit.workflows.settings import resolve_delta
 from tacit.workflows.text import Paragraph, join_paragraphs

@@ -30,7 +30,7 @@ from tacit.methods.registry import find_method
 from tacit.randomness import new_salt, salted_fingerprint
 from tacit.reports.scores import Score
 from tacit.training.folder import RunFolder
-from tacit.workflows.numbers import check_delta
+from tacit.workflows.arguments import check_delta
 
 _SECRET = ("seed", "data_path", "ledger", "salt", "table", "dataset")
 # Left out of public settings if all values of a row are these defaults.
