@@ -175,10 +175,10 @@ class GroupProfile:
     def delta(self, epsilon: float) -> Bounds:
         """The chained delta."""
         # What holds at a smaller epsilon holds at this one.
-        value = min(self._chained(part * epsilon / self.size) for part in (1.0, 0.9, 0.75, 0.6, 0.4, 0.2, 0.0))
+        value = min(self._bound_by_chain(part * epsilon / self.size) for part in (1.0, 0.9, 0.75, 0.6, 0.4, 0.2, 0.0))
         return Bounds(self.single.delta(epsilon).lower, value, value)
 
-    def _chained(self, share: float) -> float:
+    def _bound_by_chain(self, share: float) -> float:
         single = self.single.delta(share).upper
         if single == 0:
             return 0.0

@@ -144,7 +144,7 @@ class LossProfile:
             if not other.is_below(bounds.lower, delta):
                 bounds = Bounds.largest([bounds, other.epsilon(delta)])
         stated = stated_sums(self.steps)
-        return bounds.capped(min(self._chained_epsilon(delta), stated[0] if stated[1] <= delta else math.inf))
+        return bounds.capped(min(self._epsilon_by_hops(delta), stated[0] if stated[1] <= delta else math.inf))
 
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of the smallest delta for which the event is (epsilon, delta)-DP."""
@@ -159,7 +159,7 @@ class LossProfile:
             if not (bounds.lower > 0 and other.is_below(epsilon, bounds.lower)):
                 bounds = Bounds.largest([bounds, other.delta(epsilon)])
         stated = stated_sums(self.steps)
-        bounds = bounds.capped(min(self._chained_delta(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
+        bounds = bounds.capped(min(self._delta_by_hops(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
         if self.steps.total > 1 and bounds.upper > 1.001 * bounds.lower:
             bounds = bounds.capped(self._summed_advantage())
         if bounds.upper == 0 or bounds.lower >= _LEAST_DELTA:
@@ -200,7 +200,7 @@ class LossProfile:
         steps = as_add_remove(self.steps)
         return None if steps is None else (_Direction(steps, added=False), _Direction(steps, added=True))
 
-    def _chained_epsilon(self, delta: float) -> float:
+    def _epsilon_by_hops(self, delta: float) -> float:
         """Over two hops delta is at most delta_1 + e^eps_1 delta_2; the best of a few splits."""
         hops, best = self._hops(), math.inf
         if hops is None:
@@ -212,7 +212,7 @@ class LossProfile:
                 best = min(best, first + hops[1].epsilon(rest).upper)
         return best
 
-    def _chained_delta(self, epsilon: float) -> float:
+    def _delta_by_hops(self, epsilon: float) -> float:
         hops, best = self._hops(), 1.0
         if hops is None:
             return best
@@ -265,9 +265,9 @@ class _Direction:
     def epsilon(self, delta: float) -> Bounds:
         """Bounds of epsilon(delta) in this direction."""
         ceiling = total_loss_ceiling(self.steps, added=self.added)
-        return self._found_epsilon(delta).capped(ceiling * (1 + 1e-12))
+        return self._search_epsilon(delta).capped(ceiling * (1 + 1e-12))
 
-    def _found_epsilon(self, delta: float) -> Bounds:
+    def _search_epsilon(self, delta: float) -> Bounds:
         tail = 1e-9 * delta / self.steps.total
         if self._is_single():
             return Bounds.ordered(*(self._single_epsilon(delta, kind, tail) for kind in _KINDS))
@@ -427,9 +427,9 @@ class _Direction:
         if self.steps.total == 1:
             ((event, _),) = self.steps.counts
             return not isinstance(event, ProductNoise) or sum(shift > 0 for shift in event.shifts) == 1
-        return self._listed("estimate") is not None
+        return self._compose_atoms("estimate") is not None
 
-    def _listed(self, kind: Kind) -> LossAtoms | None:
+    def _compose_atoms(self, kind: Kind) -> LossAtoms | None:
         """The composition of steps that have a handful of different losses each, atom by atom."""
         whole: LossAtoms | None = None
         for event, times in self.steps.counts:
@@ -444,7 +444,7 @@ class _Direction:
 
     def _single_delta(self, epsilon: float, kind: Kind, tail: float) -> float:
         outward = {"lower": 1 - 1e-11, "estimate": 1.0, "upper": 1 + 1e-11}[kind]
-        listed = self._listed(kind)
+        listed = self._compose_atoms(kind)
         if listed is not None:
             return min(listed.delta(epsilon) * outward, 1.0)
         ((event, _),) = self.steps.counts

@@ -47,7 +47,7 @@ def epsilon(
 
     refuse_unless_drawable(plot)
     plan = RunNumbers(multiplier, rate, lot_size, population, steps, epochs, adjacency)
-    planned = _planned(plan, event)
+    planned = _resolve_event(plan, event)
     with show_status("Accounting"):
         findings = find(planned, delta=delta, by=by, group=group)
     if plot is not None:
@@ -59,7 +59,7 @@ def epsilon(
         say(paragraphs(findings, population=None if population is None else int(population)))
 
 
-def _planned(plan: "RunNumbers", file: Path | None) -> "Event":
+def _resolve_event(plan: "RunNumbers", file: Path | None) -> "Event":
     from tacit.errors import InvalidArgument
     from tacit.workflows.numbers import read_event
 

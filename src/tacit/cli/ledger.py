@@ -129,7 +129,7 @@ def add(
 
     plan = RunNumbers(multiplier, rate, lot_size, population, steps, epochs, adjacency)
     with show_status("Accounting"):
-        planned = _planned(plan, event, epsilon, delta)
+        planned = _resolve_event(plan, event, epsilon, delta)
         try:
             run = open_ledger(file).spend(dataset, planned, about={"note": note}, is_released=released)
         except BudgetExceeded as refused:
@@ -185,7 +185,7 @@ def export(file: File) -> None:
     say_json(open_ledger(file).export())
 
 
-def _planned(plan: "RunNumbers", file: Path | None, epsilon: float | None, delta: float | None) -> "Event":
+def _resolve_event(plan: "RunNumbers", file: Path | None, epsilon: float | None, delta: float | None) -> "Event":
     from tacit.accounting import EpsilonDelta
     from tacit.errors import InvalidArgument
     from tacit.workflows.numbers import read_event

@@ -160,12 +160,12 @@ class Peers:
             distributed.reduce(flat, dst=0)
         return replace(bounded, values=_unflatten(flat, bounded.values)) if self.is_first else bounded
 
-    def telling(self) -> AbstractContextManager[None]:
+    def report_failure(self) -> AbstractContextManager[None]:
         """If the first process fails in here, the others are told, who are waiting for a release."""
-        return self._telling() if self.is_first and self.size > 1 else _NOTHING
+        return self._report_failure() if self.is_first and self.size > 1 else _NOTHING
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _report_failure(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -173,7 +173,7 @@ class Peers:
                 self._tell({"error": f"{error}"})
             raise
 
-    def released(self, make: Callable[[], Released], bounded: BoundedSum) -> Released:
+    def share_release(self, make: Callable[[], Released], bounded: BoundedSum) -> Released:
         """What `make` releases of the sum; only the first process makes it, and all get the same."""
         if self.size == 1:
             return make()
@@ -200,12 +200,12 @@ class Peers:
         if not self.is_first:
             self._receive()
             return None
-        with self.telling():
+        with self.report_failure():
             made = make()
         self._tell({})
         return made
 
-    def resumed(self, entered: BookingPlace | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
+    def resume(self, entered: BookingPlace | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
         """Go on with a run: the first process takes it over in its ledger, and all know what is left of the plan."""
         after = debt
 

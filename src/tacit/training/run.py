@@ -297,10 +297,10 @@ class PrivateRun:
         with self._peers.by_itself(self._source, lot.step), CurrentStep(self._source, lot.step):
             part = self._public_sum(lot, mechanism, state, parameters)
         bounded = self._peers.total(part, lot.step)
-        with self._peers.telling():
+        with self._peers.report_failure():
             if mechanism.guide is None:
                 self._charge(lot.step)
-            release, self._state = self._peers.released(
+            release, self._state = self._peers.share_release(
                 lambda: mechanism.release_mean(bounded, state, stream, lot_size, is_ours=is_ours), bounded
             )
         # The plan has counted this event already, unless the noise emitted another.
@@ -331,13 +331,13 @@ class PrivateRun:
         If they were updated in every forward pass, they would depend on the realised lot size.
         """
         if self._writes is not None and not self._writes:
-            with self._weights.settling(self.loss, list_attributes_set_once) if self._weights.is_settling else _NOTHING:
+            with self._weights.watch(self.loss, list_attributes_set_once) if self._weights.is_settling else _NOTHING:
                 bounded = self._sum(lot, mechanism, state, like)
             self._weights.refuse_written()
             return bounded
         if self._made is None and self._gradients is per_example_gradients:
             self._examine(lot, like)
-        with restore_buffers(self.model), self._weights.settling(self.loss, list_attributes_set_once):
+        with restore_buffers(self.model), self._weights.watch(self.loss, list_attributes_set_once):
             bounded = self._sum(lot, mechanism, state, like)
         if self._writes:
             update_public_buffers(self.model, self._made)
@@ -545,7 +545,7 @@ class PrivateRun:
         run._begin(model, loss, data, plan, state, gradients=gradients, **settings)
         entered = find_booking(tree, ledger, dataset, run._examples)
         debt = Debt(plan, len(events), charged, forgiven, before)
-        run.booking, debt = run._peers.resumed(entered, debt, nothing_left)
+        run.booking, debt = run._peers.resume(entered, debt, nothing_left)
         run._plan = plan = debt.plan
         run._realised = tree["realised"]
         run._events, run._lost, run._forgiven = events, debt.lost, tree["forgiven"] + debt.forgiven

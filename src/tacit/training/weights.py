@@ -75,7 +75,7 @@ class Weights:
         self.is_active = self._is_mixed_up = self._has_stepped = self._has_optimizer = self._is_last = False
         known = weakref.ref(self)
         handles = [
-            parameter.register_post_accumulate_grad_hook(_refusing(known))  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(_make_hook(known))  # type: ignore[no-untyped-call]
             for parameter in self._parameters
         ]
         for parameter in self._parameters:
@@ -114,7 +114,7 @@ class Weights:
         return self._lots <= _FIRST
 
     @contextmanager
-    def settling(self, loss: object, set_once: Callable[[nn.Module], frozenset[str]]) -> Iterator[None]:
+    def watch(self, loss: object, set_once: Callable[[nn.Module], frozenset[str]]) -> Iterator[None]:
         """Raise `MixesExamples` if the forward pass changes an attribute of model or loss.
 
         The first pass may set the attributes that `set_once` lists.
@@ -211,7 +211,7 @@ def _digest(tensor: Tensor) -> int:
 _GUARDED: dict[int, weakref.ref[Weights]] = {}
 
 
-def _refusing(known: weakref.ref[Weights]) -> Callable[[Tensor], None]:
+def _make_hook(known: weakref.ref[Weights]) -> Callable[[Tensor], None]:
     def hook(parameter: Tensor) -> None:
         weights = known()
         if weights is not None:

@@ -23,7 +23,7 @@ from tacit.reports.wording import down, neighbours, step_words, up
 from tacit.workflows.progress import show_status
 from tacit.workflows.text import Paragraph
 
-__all__ = ["Balance", "Budget", "Ledger", "as_json", "find", "open_ledger", "paragraphs", "standing", "words"]
+__all__ = ["Balance", "Budget", "Ledger", "as_json", "describe_standing", "find", "open_ledger", "paragraphs", "words"]
 
 _DELTA = 1e-5
 _HEAD = ("run", "since", "state", "epsilon", "so far")
@@ -143,10 +143,12 @@ def paragraphs(balance: Balance) -> list[Paragraph]:
     hidden = runs - len(balance.rows)
     earlier = [f"(and {hidden:,} earlier: --all shows them)"] if hidden else []
     table = [*_table(balance.rows), *earlier] if balance.rows else ["Nothing was released."]
-    return [(f"{account.dataset}: {spent}{of} at delta {balance.delta:g} ({compared})", [*table, *_left(balance)])]
+    return [
+        (f"{account.dataset}: {spent}{of} at delta {balance.delta:g} ({compared})", [*table, *_describe_left(balance)])
+    ]
 
 
-def standing(ledger: Ledger, dataset: str, run: str) -> str:
+def describe_standing(ledger: Ledger, dataset: str, run: str) -> str:
     """Where a data set stands after a run, in one sentence."""
     balance = _balance(ledger.account(dataset), None, most=1)
     terms = balance.account.terms
@@ -178,7 +180,7 @@ def _describe_charge(charge: Charge) -> str:
     return f"{what}, {words(charge.event)}{seeded}"
 
 
-def _left(balance: Balance) -> list[str]:
+def _describe_left(balance: Balance) -> list[str]:
     account, terms = balance.account, balance.account.terms
     lines = []
     if terms is None:

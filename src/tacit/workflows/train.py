@@ -23,7 +23,7 @@ from tacit.reports.scores import Score, describe_precision
 from tacit.reports.settings import command_of
 from tacit.training.fit import Callback
 from tacit.training.folder import RunFolder, refuse_unless_free
-from tacit.workflows.ledger import explain_over_budget, standing, warn_if_similar
+from tacit.workflows.ledger import describe_standing, explain_over_budget, warn_if_similar
 from tacit.workflows.linear import LinearTraining
 from tacit.workflows.network import NetworkTraining
 from tacit.workflows.predict import predict
@@ -250,7 +250,7 @@ class TrainedRun:
         return [
             (self._describe_score(), []),
             ("Guarantee", str(self.guarantee).splitlines()),
-            *([] if booking is None else [("Ledger", [standing(booking.ledger, name, booking.run)])]),
+            *([] if booking is None else [("Ledger", [describe_standing(booking.ledger, name, booking.run)])]),
             ("Files", [f"{self.folder}: model.safetensors, guarantee.json, metrics.json"]),
             *self._describe_use(),
         ]

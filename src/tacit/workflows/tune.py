@@ -32,7 +32,7 @@ from tacit.training.tuning import Choices, LogUniform, Search, Space, Trial, Tun
 from tacit.training.tuning import tune as search_privately
 from tacit.workflows.defaults import network_for, resolve_settings
 from tacit.workflows.descent import Descent
-from tacit.workflows.ledger import standing
+from tacit.workflows.ledger import describe_standing
 from tacit.workflows.network import make_mechanism, make_plan, make_run, set_torch_seed
 from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
 from tacit.workflows.scoring import held_out_score, score, with_score
@@ -134,7 +134,7 @@ class TunedRun:
         booked = []
         if ledger is not None:
             run = ledger.account(settings.data).charges[-1].run
-            booked = [("Ledger", [standing(ledger, settings.data, run)])]
+            booked = [("Ledger", [describe_standing(ledger, settings.data, run)])]
         return [
             (f"{self.best.score} by the best trial", chosen),
             ("Guarantee", str(self.guarantee).splitlines()),

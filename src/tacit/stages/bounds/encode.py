@@ -80,7 +80,7 @@ class DrawnVectors:
 
     def rows(self, dimension: int) -> NDArray[np.float32]:
         """In single precision, because there are many rows."""
-        return _drawn(self.count, self.seed, dimension)
+        return _draw_directions(self.count, self.seed, dimension)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _counts(expected: Floats, levels: int) -> list[int]:
 
 
 @lru_cache(maxsize=2)
-def _drawn(count: int, seed: int, dimension: int) -> NDArray[np.float32]:
+def _draw_directions(count: int, seed: int, dimension: int) -> NDArray[np.float32]:
     rows = np.abs(np.random.default_rng(seed).standard_normal((count, dimension), dtype=np.float32))
     rows[rows < _LEAST] = 0
     rows.sort(axis=1)
