@@ -183,7 +183,7 @@ class Stream:
     def recall(self, name: str, fresh: Callable[[], Memory]) -> Memory:
         """What was kept under this name since the source began, or else a new one; in memory only, never saved.
 
-        For lots and noise that hang together over several steps. It is as secret as the noise.
+        For lots and noise that depend on earlier steps. It is as secret as the noise.
         """
         if name not in self._memory:
             self._memory[name] = fresh()

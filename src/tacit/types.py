@@ -137,7 +137,7 @@ def needs_wide_sums(lot_size: float, multiplier: float | None) -> bool:
 class Release:
     """Values that went through noise, with the event that pays for them. Public.
 
-    `realised` is what the release happened to cost where its noise depended on earlier releases: no
+    `realised` is what the release cost as it was made, where its noise depended on earlier releases: no
     guarantee comes of adding such events up.
     """
 
@@ -152,7 +152,7 @@ class Sampling(Protocol):
 
     @property
     def lot_size(self) -> float:
-        """The public number that sums are divided by: never the size of the lot that happened to come."""
+        """The public number that sums are divided by: never the realised lot size."""
 
     @property
     def population(self) -> int:

@@ -1,6 +1,6 @@
 """What every way to release must keep to: the ledger is charged for the noise that was drawn, no more and no less.
 
-Draws are noted as they happen (tests/emissions.py), and held against the ledger. A new way gets this by being listed.
+Draws are noted as they happen (support/emissions.py), and held against the ledger. A new way gets this by being listed.
 """
 
 import json
@@ -19,14 +19,16 @@ import tacit
 import tacit.workflows.tune
 from support.emissions import singles, watch
 from support.small_runs import N, small_model, small_run, train
-from tacit.accounting import Adjacency, EpsilonDelta, Event, ShuffledReports, curve, from_json
+from tacit.accounting import Adjacency, Allocated, EpsilonDelta, Event, Gaussian, ShuffledReports, curve, from_json
+from tacit.accounting.lots import FixedSize, Truncated
 from tacit.accounting.selection import BestOf, TruncatedNegativeBinomial
 from tacit.budget import Budget
 from tacit.cli import app
 from tacit.erm import NoisyDescent, NoisyLots, NoisyPass, NoisySnapshots, Reporting
 from tacit.errors import OutOfOrder
 from tacit.estimators import PrivateClassifier, PrivateLogisticRegression
-from tacit.features import PrivateCentring, PrivateWhitening, PrivateWordWeights
+from tacit.features import KnotsAndCells, PrivateCells, PrivateCentring, PrivateWhitening, PrivateWordWeights
+from tacit.features.cells import GRIDS
 from tacit.ledger import Ledger
 from tacit.methods import dpsgd, encoded, gradient_perturbation, objective_perturbation, output_perturbation
 from tacit.methods.objective_perturbation import _Plan
@@ -93,6 +95,25 @@ def test_a_run_is_charged_for_what_it_drew(emissions, ledger, changes):
     assert singles(charged(ledger)) == Counter(emitted) == singles(run.guarantee().event)
 
 
+# Other lots, and what ten steps of the noise below cost on them, written out by hand.
+NOISE = Gaussian(1.1)
+LOTS: dict[str, tuple[Any, Event]] = {
+    "random allocation": (tacit.RandomAllocation(40, N), Allocated(NOISE, 5, 5) * 2),
+    "cyclic Poisson": (tacit.CyclicPoisson(20, N, groups=5), NOISE.sampled(0.5) * 2),
+    "truncated Poisson": (tacit.TruncatedPoisson(20, N, most=40), Truncated(NOISE, 0.1, 40, N) * 10),
+    "fixed size": (tacit.FixedLots(20, N), FixedSize(Gaussian(0.55, Adjacency.REPLACE_ONE), 0.1) * 10),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sampling", "cost"), LOTS.values(), ids=LOTS)
+def test_other_lots_are_charged_for_the_noise_that_was_drawn(emissions, ledger, sampling, cost):
+    run = small_run(ledger=ledger, dataset="data", sampling=sampling, steps=10)
+    train(run)
+    assert Counter(getattr(event, "inside", event) for event in emissions.taken()) == {NOISE: 10}
+    assert singles(charged(ledger)) == singles(run.guarantee().event) == singles(cost)
+
+
 @pytest.mark.slow
 def test_a_run_that_is_settled_early_is_charged_for_the_steps_it_made(emissions, ledger):
     run = small_run(ledger=ledger, dataset="data", steps=9)
@@ -109,11 +130,13 @@ def test_a_run_that_is_settled_early_is_charged_for_the_steps_it_made(emissions,
         PrivateWordWeights(30.0, 200),
         PrivateWhitening(30.0, 200, axes=(3,)),
         PrivateWhitening(30.0, 200, axes=(3, 1)),
+        PrivateCells(30.0, 200, cells=3 * sum(GRIDS), per_row=3 * len(GRIDS)),
     ],
     ids=lambda one: type(one).__name__,
 )
 def test_a_preparation_costs_what_it_drew(emissions, preparation):
-    assert singles(preparation.fit(X).event_) == Counter(emissions.taken())
+    rows = KnotsAndCells(3).fit_transform(X) if isinstance(preparation, PrivateCells) else X
+    assert singles(preparation.fit(rows).event_) == Counter(emissions.taken())
 
 
 TEXTS = ["a splendid film", "a dreadful film"] * 100

@@ -119,7 +119,7 @@ class RenyiFilter:
 
     Every active example is charged in every step, drawn or not, for the norm that its contribution has or would have,
     at most `clip_norm`. Charging only drawn examples would void the proof. An example whose budget does not cover its
-    norm is dropped for good.
+    norm is dropped from all later steps.
     """
 
     epsilon: float
@@ -207,7 +207,7 @@ class RenyiFilter:
             )
         cost = self.cost(norms)
         fits = finite & (spent._costs + cost <= self.budget)
-        # An example that does not fit, or is not finite, is out for good.
+        # An example that does not fit, or is not finite, takes no part in later steps.
         after = np.where(fits, spent._costs + cost, math.inf)
         return np.where(fits, 1.0, 0.0), Spent(after)
 

@@ -62,7 +62,7 @@ class Allocated(LotEvent):
     """The first `steps` of the `lots` releases of an epoch: every example is in exactly one of its lots, at random.
 
     Each example draws its lot independently and uniformly ("balls in bins"). One epoch is one event, because its steps
-    hang together.
+    depend on each other.
     """
 
     lots: int
@@ -160,7 +160,7 @@ class FixedSize(LotEvent):
 @final
 @dataclass(frozen=True)
 class Correlated(AroundEvent):
-    """Noise that hangs together over `bands` steps: `inside` holds for an example that is in at most one of any
+    """Noise that is correlated over `bands` steps: `inside` holds for an example that is in at most one of any
     `bands` consecutive lots.
 
     No accountant takes it as it is: a sampling that keeps an example's steps that far apart turns it into `inside`.

@@ -227,7 +227,7 @@ def _read_columns(source: Any, inputs: TableForm | IndexForm, form: Form) -> Raw
     absent = [name for name in names if name not in table.columns]
     problems = [f"There is no column {name!r}.{suggest(name, table.names)}" for name in absent]
     problems += [
-        f"The model knows no column {name!r}.{suggest(name, names)} Leave it out."
+        f"The model has no column {name!r}.{suggest(name, names)} Leave it out."
         for name in table.names
         if name not in known
     ]

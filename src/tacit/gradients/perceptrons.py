@@ -2,7 +2,7 @@
 
 Their forward and backward pass is a handful of products of small matrices, and takes less time than torch needs to
 record them. Without this file the private step of the benchmark's logistic regression takes 117 % more time, and that
-of its perceptron 116 %. As everywhere, the first lots are checked against torch's own gradients.
+of its perceptron 116 %. The first lots are checked against torch's own gradients.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class Account:
             return 0
 
     def _count_fitting(self, run: Event, budget: Budget) -> int:
-        """How many such runs fit: the square of the mu for which epsilon stands is nearly linear in their number."""
+        """How many such runs fit. The search is along mu squared, which is nearly linear in their number."""
 
         @cache
         def spent(times: int) -> float:

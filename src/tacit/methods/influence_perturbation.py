@@ -71,7 +71,7 @@ def influence_perturbation(
     pretraining: Descent | None = None,
     seed: int | None = None,
 ) -> Result:
-    """A model in whose training examples of little influence cost less.
+    """Coefficients by training in which examples of little influence spend less privacy.
 
     Guarantee, rigorous: (epsilon, delta)-DP, by a filter (`training` sets the number of steps and the lot size), for
     one example replaced unless `adjacency` is given; linear models only. Rows are clipped to `data_norm`, the 1 of the

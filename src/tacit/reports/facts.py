@@ -215,7 +215,7 @@ def describe_versions() -> Facts:
 def release_facts(
     guarantee: Guarantee, *, is_held_out: bool, is_prepared: Facts | None, is_scored: bool = True
 ) -> Facts:
-    """What is released, what is not, and why nothing may be released, if so."""
+    """What is released and what is not; or the reason why nothing may be released."""
     is_proven, is_seeded = math.isfinite(guarantee.epsilon(guarantee.delta)), FIXED_SEED in guarantee.violations
     others = [VIOLATIONS.get(one, one) for one in guarantee.violations if one != FIXED_SEED]
     return {

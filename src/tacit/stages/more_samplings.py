@@ -20,7 +20,7 @@ from tacit.stages.sampling import check_sizes
 
 @runtime_checkable
 class Remembered(Protocol):
-    """A sampling whose draw hangs together over `steps_per_epoch` steps; `remembers` says what it keeps in memory."""
+    """A sampling that draws for `steps_per_epoch` steps at once; `remembers` says what it keeps in memory."""
 
     remembers: ClassVar[str]
 

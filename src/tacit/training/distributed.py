@@ -1,6 +1,6 @@
-"""One run in several processes: each sums its part of a lot, the first adds the parts up, draws the noise and tells.
+"""One run in several processes: each sums its part of a lot; the first adds the parts, draws the noise and sends it on.
 
-Process r of k owns the examples whose index leaves r when divided by k, so no example is in two parts and the
+Process r of k owns the examples whose index modulo k is r, so no example is in two parts and the
 sensitivity of the whole sum is that of one machine. Every process draws lots for itself, with a key of its own, and
 keeps what it owns: one independent coin for each example, as on one machine. Only the first process ever holds the
 whole sum, charges the ledger and draws noise; the others get what was released, and have no way to make a release of
@@ -161,7 +161,7 @@ class Peers:
         return replace(bounded, values=_unflatten(flat, bounded.values)) if self.is_first else bounded
 
     def report_failure(self) -> AbstractContextManager[None]:
-        """If the first process fails in here, the others are told, who are waiting for a release."""
+        """If the first process fails in this block, report it to the others, which wait for a release."""
         return self._report_failure() if self.is_first and self.size > 1 else _NOTHING
 
     @contextmanager
@@ -206,7 +206,7 @@ class Peers:
         return made
 
     def resume(self, entered: BookingPlace | None, debt: Debt, nothing_left: bool) -> tuple[Reservation | None, Debt]:
-        """Go on with a run: the first process takes it over in its ledger, and all know what is left of the plan."""
+        """Resume a run: the first process resumes its booking in the ledger and sends the others the plan."""
         after = debt
 
         def take_over() -> Reservation | None:

@@ -332,7 +332,7 @@ class Journal:
     A step that was drawn, lost and drawn again has been released twice, unless nothing of it left the process. So the
     process notes on the disk which steps it may begin, before it begins them. Steps are noted in blocks of a thousandth
     of the run, and a crash is charged for the rest of its block too, which errs on the safe side. A save replaces all
-    notes by one: the steps up to it were begun. That counts for whoever goes back to an older save. Notes by someone
+    notes by one: the steps up to it were begun. That counts if an older save is resumed. Notes by someone
     else show that two processes continue one run, and neither would count what the other releases: the one that
     notices stops.
     """
@@ -352,19 +352,19 @@ class Journal:
             self._reserve(step, min(step + self._block, self._steps))
 
     def leave(self, step: int) -> None:
-        """This run goes on elsewhere: whoever resumes from here pays for all of its steps."""
+        """The run is saved elsewhere from now on: a run resumed from this folder pays for all of its steps."""
         if step < self._steps:
             self._reserve(step, self._steps)
 
     def settle(self, saved: int, lost: Counter[int]) -> None:
-        """Sum the notes up: the save that just succeeded holds `saved` steps, and knows which were lost before it."""
+        """Replace the notes after a save with `saved` steps, which stores which steps were lost before it."""
         self.refuse_unless_alone()
         note = f"{json.dumps({'saved': saved, 'lost': sorted(lost.items())})}\n" if saved or lost else ""
         write_atomic(self.folder / JOURNAL, note.encode(), is_private=True)
         self._notes, self._reserved = note, 0
 
     def refuse_unless_alone(self) -> None:
-        """Raise `OutOfOrder` if someone else goes on with the run, or this process is a copy of the one that did."""
+        """Raise `OutOfOrder` if another process continues the run, or this one is a copy of the one that began it."""
         refuse_forked(self._process)
         if self._notes is not None and notes_in(self.folder) != self._notes:
             raise OutOfOrder(
@@ -388,7 +388,7 @@ class Journal:
 
 
 def notes_in(folder: Path) -> str:
-    """All notes, as they stand there."""
+    """All notes, as they were written."""
     path = folder / JOURNAL
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -396,8 +396,8 @@ def notes_in(folder: Path) -> str:
 def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> Counter[int]:
     """How often each step was drawn and lost, for a save that holds `saved` steps and counts `known` lost ones.
 
-    Steps from `saved` on were begun by processes that did not live to save them, or that saved them where this save
-    has been put back in their place.
+    Steps from `saved` on were begun by processes that died before saving them, or whose later save was replaced by
+    this one.
     """
     path = folder / JOURNAL
     begun: set[tuple[str, int]] = set()
@@ -417,7 +417,7 @@ def lost_steps(folder: Path, saved: int, known: Counter[int] | None = None) -> C
 
 
 def _parse_note(path: Path, line: str) -> object:
-    """What a line says; None for one that was never finished: its steps were never begun."""
+    """The content of a line; None for an unfinished one, whose steps were never begun."""
     try:
         return json.loads(line)
     except ValueError:
@@ -429,5 +429,5 @@ def _parse_note(path: Path, line: str) -> object:
 def _explain_damage(path: Path, line: str) -> CannotResume:
     return CannotResume(
         f"{path} is damaged: it says {line[:80]!r}, so it is not known which steps were drawn since the save. If you "
-        "remove the file, see to it that nothing of what was drawn since then is used or seen."
+        "remove the file, make sure that nothing drawn since then is used or seen."
     )

@@ -97,7 +97,7 @@ def _list_factors(name: str, factors: Factors, steps: int) -> tuple[float, ...]:
 class Plan:
     """What will be released in every step. `dimension` is the number of coordinates of each release.
 
-    `restarts` are the steps from which a resumed run drew anew what hangs together over several steps: the lots of an
+    `restarts` are the steps from which a resumed run drew anew what spans several steps: the lots of an
     epoch, groups, or correlated noise.
     """
 

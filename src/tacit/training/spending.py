@@ -1,4 +1,4 @@
-"""An odometer: what adaptive releases happened to cost, as if they had been planned like this. Not a guarantee."""
+"""An odometer: the cost of adaptive releases as they were made, computed as if planned. Not a guarantee."""
 
 from __future__ import annotations
 

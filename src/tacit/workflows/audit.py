@@ -29,7 +29,7 @@ _MODES = ("paper", "rigorous")
 
 @dataclass(frozen=True, eq=False)
 class RunAudit:
-    """What attacks on a run found, beside what is proven. Printing it says all of that.
+    """What attacks on a run found, beside what is proven. `str` shows all of it.
 
     `neighbours` is the neighbour test of a user's own model; if it failed, nothing else was tried. `report` is None if
     the training was not repeated with canaries.

@@ -70,7 +70,7 @@ def bounds(table: Any, *, target: str, out: str | Path | None = None) -> BoundsT
 def check_table(table: str | Path | None, target: str | None, bounds: Path | None) -> None:
     """Refuse bounds with problems, a target that they lack, and a table that is not there, before any row is read.
 
-    It checks nothing if `table` is no table or an option is missing: whoever loads the data says so.
+    It checks nothing if `table` is no table or an option is missing: loading the data refuses those.
     """
     if table is None or not is_table(str(table)) or target is None or bounds is None:
         return

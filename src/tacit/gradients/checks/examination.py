@@ -296,7 +296,7 @@ def _draws_random_numbers(model: nn.Module, loss: Loss, inputs: Any, targets: An
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
-    """One examined pass: its layout, the numbers that its operations used, and the public values the examples met."""
+    """One examined pass: its layout, the numbers of its operations, and the public values combined with examples."""
 
     layout: Layout
     trail: list[Step]

@@ -336,7 +336,7 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Whether a tensor has all of its storage, each number once."""
+    """Whether a tensor covers its whole storage, each number once."""
     expected = 1
     for step, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if length > 1 and step != expected:

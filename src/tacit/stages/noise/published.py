@@ -128,7 +128,7 @@ class DirectionalNoise:
         return Unproven(*_DIRECTIONAL)
 
     def realised(self, bounded: BoundedSum) -> Event:
-        """The Gaussian release that this one happened to be, rounded to the worse; delta 1 if there was no noise."""
+        """The Gaussian release that this one amounts to, rounded upwards in cost; delta 1 if there was no noise."""
         nominal = GaussianNoise(self.multiplier).event(bounded.dimension).multiplier
         ratio = nominal * self.clip_norm / bounded.sensitivity
         if not ratio > 0:
