@@ -1,4 +1,4 @@
-"""One run in several processes: each sums its part of a lot; the first adds the parts, draws the noise and sends it on.
+"""One run in several processes: each sums its part of a lot; the first adds them, draws noise and shares the release.
 
 Process r of k owns the examples whose index modulo k is r, so no example is in two parts and the
 sensitivity of the whole sum is that of one machine. Every process draws lots for itself, with a key of its own, and
