@@ -16,6 +16,7 @@ from typing import Any, Self, final
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from tacit import _validate, datasets
@@ -58,7 +59,7 @@ from tacit.workflows.settings import (
     resolve_delta,
     resolve_population,
 )
-from tacit.workflows.stopped import PREPARATION_EVENT, StoppedRun, save_run, stop_run
+from tacit.workflows.stopped import BOOKED_AS, PREPARATION_EVENT, StoppedRun, stop_run
 from tacit.workflows.text import Paragraph
 
 # Features are computed for so many rows at a time, between two updates of the progress bar.
@@ -312,7 +313,7 @@ class RecipeTraining:
         self.charged = _ChargedRun(self.begun, self.booking, task.recipe.releases)
         if self.stopped is None:
             # What the preparation released was paid for: from here on it is not lost.
-            save_run(self, self.begun)
+            self.save(self.begun)
         if not self._make_steps(self.charged, test, callbacks):
             return False
         if task.data.is_test_private:
@@ -345,7 +346,7 @@ class RecipeTraining:
                     progress.show_score(epoch, step.number, str(self.scores[step.number]))
                 progress.show_step(step.number, lambda: None, self.describe_spent)
                 if timer.is_due() and len(run) > 0:
-                    save_run(self, self.begun)
+                    self.save(self.begun)
                 return is_asked() and len(run) > 0
 
             if not fit(charged, self.begun.optimizer, [show_and_score, *callbacks]):
@@ -429,6 +430,19 @@ class RecipeTraining:
     def describe_stop(self, *, is_mid_step: bool) -> str:
         """Save the run if it can be saved; say what was spent, and how to resume or start again."""
         return stop_run(self)
+
+    def save(self, run: RecipeRun) -> None:
+        """Write everything that resuming needs. The steps come last: without them there is nothing to resume."""
+        folder, cost = self.folder, run.prepared.event
+        about = {} if cost is None else {PREPARATION_EVENT: cost.to_json()}
+        if self.booking is not None:
+            about[BOOKED_AS] = self.booking.run
+        with folder.explain_errors():
+            self.settings.write(folder.path)
+            save_file(list_released(run.prepared.preparation), folder.prepared, metadata=about)
+            run.run.save(folder.path, run.optimizer)
+        folder.write_metrics(self.metrics())
+        folder.write_guarantee(self.guarantee())
 
     def _write(self) -> None:
         """Write the files of a finished run; the guarantee comes last, without which a folder holds no run."""

@@ -1,4 +1,4 @@
-"""A run by recipe that was stopped or killed: how it is saved between two steps, and how it is resumed."""
+"""A run by recipe that was stopped or killed: what is said then, and how it is resumed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from tacit.accounting.events import Event, from_json
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.guarantee import round_up
 from tacit.ledger import Reservation
-from tacit.recipes.run import LOSS, RecipeRun, list_released, make_optimizer, restore_prepared
+from tacit.recipes.run import LOSS, RecipeRun, make_optimizer, restore_prepared
 from tacit.reports.scores import Score
 from tacit.reports.settings import command_of
 from tacit.training.folder import RunFolder
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from tacit.workflows.recipe import RecipeTask, RecipeTraining
 
 PREPARATION_EVENT = "preparation_event"
-_BOOKED_AS = "entered"
+BOOKED_AS = "entered"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +45,7 @@ class StoppedRun:
 
     @staticmethod
     def read(folder: RunFolder, settings: Settings) -> StoppedRun:
-        """Read what `stop_run` saved. `CannotResume` if the run is finished or has no budget left."""
+        """Read what `RecipeTraining.save` wrote. `CannotResume` if the run is finished or has no budget left."""
         unseeded = {**asdict(settings), "seed": None}
         again = f"Another run, with fresh noise and a cost of its own: {command_of(unseeded, with_paths=True)}"
         if not folder.prepared.is_file():
@@ -58,7 +57,7 @@ class StoppedRun:
             event = from_json(about[PREPARATION_EVENT]) if PREPARATION_EVENT in about else None
         except (SafetensorError, OSError, InvalidArgument) as error:
             raise CannotResume(f"{folder.prepared} cannot be read: {error}. {again}") from error
-        return StoppedRun(folder, arrays, event, read_scores(folder), about.get(_BOOKED_AS))
+        return StoppedRun(folder, arrays, event, read_scores(folder), about.get(BOOKED_AS))
 
     def restore(self, task: RecipeTask, rows: Any, booking: Reservation | None) -> RecipeRun:
         """The run where it was saved, on features prepared by what was released then; nothing is released now.
@@ -98,7 +97,7 @@ def stop_run(training: RecipeTraining) -> str:
     resume = f"Resume with: {resume_command(training.folder.path)}"
     if run is not None and training.charged is not None and training.charged.is_between_steps:
         training.refuse_unless_reserved()
-        save_run(training, run)
+        training.save(run)
         return (
             f"Stopped after step {run.run.step:,} of {run.run.steps:,} and saved. Spent so far: epsilon "
             f"{training.describe_spent()} {total}; if intermediate results made you stop, count the full planned "
@@ -124,17 +123,3 @@ def stop_run(training: RecipeTraining) -> str:
         f"resumed, and the noise that was drawn is lost. Spent: epsilon {training.describe_spent()} {total}.{charged} "
         f"{again}"
     )
-
-
-def save_run(training: RecipeTraining, run: RecipeRun) -> None:
-    """Write everything that resuming needs. The steps come last: without them there is nothing to resume."""
-    folder, booking, cost = training.folder, training.booking, run.prepared.event
-    about = {} if cost is None else {PREPARATION_EVENT: cost.to_json()}
-    if booking is not None:
-        about[_BOOKED_AS] = booking.run
-    with folder.explain_errors():
-        training.settings.write(folder.path)
-        save_file(list_released(run.prepared.preparation), folder.prepared, metadata=about)
-        run.run.save(folder.path, run.optimizer)
-    folder.write_metrics(training.metrics())
-    folder.write_guarantee(training.guarantee())
