@@ -205,13 +205,6 @@ class Steered(Bound, Protocol):
 
 
 @runtime_checkable
-class Metered(Protocol):
-    """A noise whose scale, over the sensitivity, differs with earlier releases: it says what each release came to."""
-
-    def realised(self, bounded: BoundedSum) -> Event: ...
-
-
-@runtime_checkable
 class Post(Protocol):
     """Sees releases only, and is free of charge because of that."""
 

@@ -169,7 +169,8 @@ class Mechanism:
         std = (self.noise.multiplier or 0.0) * bounded.sensitivity
         before = _with_number(state.bound, "noise_std", std)
         event = self.noise.event(bounded.dimension)
-        # Not isinstance(self.noise, Metered): that takes as long as all the noise of a small model.
+        # Noise whose scale depends on earlier releases says what each came to. Asking isinstance of a protocol takes
+        # as long as all the noise of a small model.
         meter = getattr(self.noise, "realised", None)
         realised = None if meter is None else meter(bounded)
         values, bound_state = self.bound.receive(noisy, before)
