@@ -23,6 +23,8 @@ from tacit.stages.noise import DirectionalNoise, GaussianNoise, PrunedNoise
 from tacit.stages.noise.published import RESIDUAL, noise_shape
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
+# The share of the budget that w takes, unless another is asked for: an eighth.
+SHARE = TauRule().share
 _APART = 1_000_000_007
 _NOTE = "w was drawn by chance, not released: see experiments/directional."
 
@@ -76,25 +78,27 @@ class PrunedByChance(PrunedNoise):
         return {**values, **left}
 
 
-def full_method(clip_norm: float, rate: float, steps: int, epsilon: float, delta: float, seed: int) -> Mechanism:
+def full_method(
+    clip_norm: float, rate: float, steps: int, epsilon: float, delta: float, seed: int, share: float = SHARE
+) -> Mechanism:
     """Algorithm 1 with the noise of its own rule for a claimed epsilon, and w drawn by chance."""
     # Its rule would count w's share of the budget to the rest, and what is said of w is not about this one.
     method = replace(methods.directional(clip_norm, mode="paper").method, claims=None, notes=(_NOTE,))
-    noise = DirectionalNoise(clip_norm, _multiplier(rate, steps, epsilon, delta))
+    noise = DirectionalNoise(clip_norm, _multiplier(rate, steps, epsilon, delta, share))
     return Mechanism(ShapedByChance(clip_norm, seed), noise, method=method)
 
 
 def pruned_full_method(
-    clip_norm: float, keep: float, rate: float, steps: int, epsilon: float, delta: float
+    clip_norm: float, rate: float, steps: int, epsilon: float, delta: float, keep: float, share: float = SHARE
 ) -> Mechanism:
     """The same on the largest coordinates, with what is left out fed back, as the paper has it for large networks."""
     method = replace(methods.pruned(clip_norm, mode="paper").method, claims=None, notes=(_NOTE,))
-    noise = PrunedByChance(_multiplier(rate, steps, epsilon, delta), keep)
+    noise = PrunedByChance(_multiplier(rate, steps, epsilon, delta, share), keep)
     return Mechanism(FeedbackClip(clip_norm), noise, method=method)
 
 
-def _multiplier(rate: float, steps: int, epsilon: float, delta: float) -> float:
-    kept = 1 - TauRule().share
+def _multiplier(rate: float, steps: int, epsilon: float, delta: float, share: float) -> float:
+    kept = 1 - share
     return 1 / math.sqrt(tau(kept * epsilon / rate, kept * delta / rate, steps))
 
 

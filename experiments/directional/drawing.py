@@ -20,6 +20,7 @@ COLOURS = {
     "AdaClip, certified": "#7A5230",
     "Gaussian": "#D55E00",
     "ours, w = 1": "#0072B2",
+    "Gaussian, orders up to 63": "#DDBB99",
     "AdaClip": "#AA4499",
     "ours": "#009E73",
     "Gaussian, pruned": "#D55E00",
@@ -134,4 +135,41 @@ def sensitivity(swept: Sequence[tuple[Mapping[str, Any], Sequence[Record]]]) -> 
         title = f"{as_written(sweep['set'])}, claimed ε = {sweep['epsilon']:g}"
         name_axes(axes, title, VARIED[varied], "best test accuracy, %")
         axes.legend(frameon=False)
+    return figure
+
+
+def epochs_and_epsilons(
+    curves: Mapping[str, Sequence[float]], points: Mapping[str, Sequence[tuple[float, float]]]
+) -> Figure:
+    """Figures 3(a) and 4(a): accuracy over epochs at the least epsilon, and over epsilon."""
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for form, scores in curves.items():
+        left.plot(range(1, len(scores) + 1), scores, marker=".", color=COLOURS[form], label=form)
+    for form, found in points.items():
+        right.plot(*zip(*found, strict=True), marker="o", color=COLOURS[form], label=form)
+    name_axes(left, f"ε = {min(next(iter(points.values())))[0]:g}", "epochs", "test accuracy, %")
+    name_axes(right, "at the best learning rate", "ε", "")
+    figure.legend(*left.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
+    return figure
+
+
+def sensitivities(panels: Mapping[str, tuple[str, Mapping[str, Sequence[tuple[float, float]]]]]) -> Figure:
+    """Figures 5 and 6: the accuracy over what is varied, in a panel for each."""
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.6 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (title, (name, points)) in zip(grid, panels.items(), strict=False):
+        for form, found in points.items():
+            axes.plot(*zip(*found, strict=True), marker="o", color=COLOURS[form], label=form)
+        tried = sorted({place for found in points.values() for place, _ in found})
+        if min(tried) > 0 and max(tried) > 4 * min(tried):
+            axes.set_xscale("log")
+        axes.set_xticks(tried, [f"{each:.3g}" for each in tried])
+        axes.minorticks_off()
+        name_axes(axes, title, name, "test accuracy, %")
+        axes.legend(frameon=False, fontsize=7)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
     return figure

@@ -7,13 +7,13 @@ the full method nothing is certified. With a proof, every method gets the noise 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from experiments.library import Cell, Order, Record, Records, finite, markdown_table
+from experiments.library import Cell, Order, Record, Records, finite, markdown_table, summary_table
 from experiments.library.training import Schedule, Trained, train, train_without_noise, with_channels_last
 from matplotlib.figure import Figure
 
@@ -21,8 +21,20 @@ from tacit import Budget
 from tacit.accounting import Gaussian, curve, multiplier_for
 from tacit.methods.directional import tau
 
-from . import by_chance, drawing, tiny
-from .forms import ADACLIP, LARGE, NO_NOISE, PRUNED, PRUNED_RIGOROUS, PUBLISHED, RIGOROUS, forms_of, mechanism
+from . import by_chance, drawing, summary, tiny, tuned
+from .forms import (
+    ADACLIP,
+    FEW_ORDERS,
+    LARGE,
+    NO_NOISE,
+    PRUNED,
+    PRUNED_RIGOROUS,
+    PUBLISHED,
+    RIGOROUS,
+    few_orders_multiplier,
+    forms_of,
+    mechanism,
+)
 from .networks import network
 
 # Large networks take much memory for each example.
@@ -37,6 +49,7 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
             asked = {**{name: value for name, value in about.items() if name != "epsilons"}, "epsilon": epsilon}
             yield Cell("table 1", asked, partial(_published, about, epsilon, settings["delta"]))
     yield Cell("figure 1", settings["figure1"], partial(tiny.surfaces, **settings["figure1"], seed=settings["seed"]))
+    yield Cell("orders", settings["orders"], partial(_orders, **settings["orders"]))
     for choice in settings["rates"]:
         for rate in choice["tried"]:
             yield _rate_cell(order, choice, rate)
@@ -44,9 +57,17 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
         yield from _set_cells(order, name, about)
     for sweep in settings["sweeps"]:
         yield from _swept_cells(order, sweep)
+    yield from _timed_cells(order)
+    yield from tuned.cells(order, records)
+
+
+def _timed_cells(order: Order) -> Iterator[Cell]:
+    """Only the full method depends on how many images there are."""
+    about = order.settings["table2"]
     for form in (NO_NOISE, *PUBLISHED):
-        asked = {"form": form, **settings["table2"]}
-        yield Cell("table 2", asked, partial(_seconds, order, form))
+        for examples in about["examples"] if form == "ours" else about["examples"][:1]:
+            asked = {**about, "form": form, "examples": examples}
+            yield Cell("table 2", asked, partial(_seconds, order, form, examples))
 
 
 def _rate_cell(order: Order, choice: Mapping[str, Any], rate: float) -> Cell:
@@ -69,6 +90,8 @@ def _set_cells(order: Order, name: str, about: Mapping[str, Any]) -> Iterator[Ce
     for form in forms_of(about):
         for epsilon in about["epsilons"]:
             yield _cell(order, name, about, form, epsilon)
+    for epsilon in about.get("few_orders", []):
+        yield _cell(order, name, about, FEW_ORDERS, epsilon)
 
 
 def _swept_cells(order: Order, sweep: Mapping[str, Any]) -> Iterator[Cell]:
@@ -89,7 +112,7 @@ def _cell(order: Order, part: str, about: Mapping[str, Any], form: str, epsilon:
     asked = {
         name: value
         for name, value in about.items()
-        if name not in ("epsilons", "left_out") and own_rates.get(name, True)
+        if name not in ("epsilons", "left_out", "only", "few_orders") and own_rates.get(name, True)
     }
     return Cell(part, {**asked, "form": form, "epsilon": epsilon}, partial(_run, order, about, form, epsilon))
 
@@ -102,6 +125,16 @@ def _published(about: Mapping[str, Any], epsilon: float, delta: float) -> dict[s
     certified = curve(Gaussian(multiplier).sampled(rate) * steps).epsilon(delta)
     enough = multiplier_for(epsilon=epsilon, delta=delta, rate=rate, steps=steps)
     return {"multiplier": round(multiplier, 4), "certified": round(certified, 4), "enough": round(enough, 4)}
+
+
+def _orders(lot_size: float, population: int, epochs: float, epsilon: float, delta: float) -> dict[str, float]:
+    """The noise of the moments accountant with orders up to 63 and up to 512, and that of the rule with w = 1."""
+    rate = lot_size / population
+    steps = round(epochs / rate)
+    many = multiplier_for(epsilon=epsilon, delta=delta, rate=rate, steps=steps, by="moments")
+    few = few_orders_multiplier(Budget(epsilon, delta), rate, steps)
+    rule = 1 / math.sqrt(tau(epsilon / rate, delta / rate, steps))
+    return {"few": round(few, 3), "many": round(many, 3), "rule": round(rule, 3)}
 
 
 def _learning_rate(order: Order, about: Mapping[str, Any], form: str) -> float:
@@ -156,10 +189,10 @@ def _held_out(order: Order, about: Mapping[str, Any], form: str, epsilon: float,
     return {"held_out": max(_trained(order, about, form, epsilon, data, schedule).scores)}
 
 
-def _seconds(order: Order, form: str) -> dict[str, Any]:
+def _seconds(order: Order, form: str, examples: int) -> dict[str, Any]:
     """Processor seconds of one step, everything included."""
     about, mnist = order.settings["table2"], order.settings["sets"]["mnist"]
-    data = _part(order, "mnist", about["examples"])
+    data = _part(order, "mnist", examples)
     torch.manual_seed(order.settings["seed"])
     model = with_channels_last(network("lenet", data.classes))
     epochs = about["steps"] * about["lot_size"] / len(data.train[0])
@@ -174,15 +207,18 @@ def _seconds(order: Order, form: str) -> dict[str, Any]:
 
 
 def tables(order: Order, records: list[Record]) -> dict[str, str]:
-    """Tables 1 and 2; figures 3 to 6 as tables; what the paper says of them, judged."""
+    """Tables 1 and 2; figures 1 and 3 to 6 as tables."""
+    rows = order.expected["summary"]
     return {
+        "Summary": summary_table(rows, summary.values(order, records), order.size),
         "Table 1": _table_1(records),
         "Table 2": _table_2(order, records),
         "Learning rates": _rates(records),
         "By chance": _by_chance(order),
-        "Figures 3 and 4": _accuracies(order, records),
-        "Statements": _statements(order, records),
-        "Figures 5 and 6": _sensitivity(order, records),
+        "Figures 3 and 4, one learning rate": _accuracies(order, records),
+        "Figures 5 and 6, one learning rate": _sensitivity(order, records),
+        "Figure 1": _figure_1(order, records),
+        **tuned.tables(order, records),
     }
 
 
@@ -202,14 +238,35 @@ def _table_1(records: list[Record]) -> str:
 
 
 def _table_2(order: Order, records: list[Record]) -> str:
-    paper, ours = order.expected["table2"], {r.asked["form"]: r.found["seconds"] for r in _of(records, "table 2")}
-    rows = [("method", "paper, seconds a batch", "beside Gaussian", "here, seconds a lot of 512", "beside Gaussian")]
+    paper, runs = order.expected["table2"], _of(records, "table 2")
+    ours = {(run.asked["form"], run.asked["examples"]): run.found["seconds"] for run in runs}
+    few = order.settings["table2"]["examples"][0]
+    rows = [("method", "images", "paper: beside Gaussian", "here: seconds a lot of 512", "beside Gaussian")]
     for form, seconds in paper.items():
-        here = ("not run", "–")
-        if form in ours and "Gaussian" in ours:
-            here = (f"{ours[form]:.3f}", f"{ours[form] / ours['Gaussian']:.2f}")
-        rows.append((form, f"{seconds:.2f}", f"{seconds / paper['Gaussian']:.2f}", *here))
+        beside = f"{seconds / paper['Gaussian']:.2f}"
+        for examples in [size for name, size in ours if name == form] or [few]:
+            here = ("not run", "–")
+            if {(form, examples), ("Gaussian", few)} <= ours.keys():
+                found = ours[form, examples]
+                here = (f"{found:.3f}", f"{found / ours['Gaussian', few]:.1f}")
+            rows.append((form, f"{examples:,}" if form == "ours" else "any", beside, *here))
     return markdown_table(rows)
+
+
+def _figure_1(order: Order, records: list[Record]) -> str:
+    """The ranges of the derivatives, beside the paper's."""
+    paper, runs = order.expected["figure1"], _of(records, "figure 1")
+    rows = [("network", "∂C/∂θ₁", "∂C/∂b₃", "∂C/∂θ₆", "∂C/∂b₃")]
+    names = ("theta_1", "b_3", "theta_6", "b_3_with_theta_6")
+    rows.append(("paper", *(_range(paper[name]) for name in names)))
+    for run in runs:
+        shown = (*tiny.ranges(run.found["theta_1"]), *tiny.ranges(run.found["theta_6"]))
+        rows.append(("here", *(_range(each) for each in shown)))
+    return markdown_table(rows)
+
+
+def _range(pair: Sequence[float]) -> str:
+    return f"{pair[0]:.3f} to {pair[1]:.3f}"
 
 
 def _rates(records: list[Record]) -> str:
@@ -252,25 +309,6 @@ def _certified(found: Mapping[str, Any]) -> str:
     if "certified" not in found:
         return "–"
     return "nothing" if found["certified"] is None else f"{found['certified']:.4f}"
-
-
-def _statements(order: Order, records: list[Record]) -> str:
-    """By the best accuracy during training, which is what the paper reports."""
-    best = {
-        (r.part, r.asked["form"], r.asked.get("epsilon")): max(r.found["scores"])
-        for r in records
-        if "scores" in r.found
-    }
-    rows = [("what the paper says", "holds here at equal claimed ε")]
-    for one in order.expected["statements"]:
-        held = [
-            best[name, one["first"], epsilon] > best[name, one["second"], epsilon]
-            for name in one["sets"]
-            for epsilon in order.settings["sets"][name]["epsilons"]
-            if {(name, one["first"], epsilon), (name, one["second"], epsilon)} <= best.keys()
-        ]
-        rows.append((one["text"], f"{sum(held)} of {len(held)}" if held else "not run"))
-    return markdown_table(rows)
 
 
 def _sensitivity(order: Order, records: list[Record]) -> str:
@@ -326,4 +364,4 @@ def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
         swept = [each for each in _sweeps(order, records) if each[0]["set"].startswith(data)]
         if swept:
             drawn["figure_5_and_6" + ("" if data == "mnist" else f"_{data}")] = drawing.sensitivity(swept)
-    return drawn
+    return {**drawn, **tuned.pictures(order, records)}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tacit import Budget, methods
+from tacit.accounting import Gaussian
+from tacit.accounting.rdp import MOMENTS_ORDERS, RenyiProfile
 from tacit.stages.mechanism import Mechanism
 
 from . import by_chance
@@ -28,17 +31,20 @@ RIGOROUS = {
     "directional, certified": partial(methods.directional, grain="parameter", objective="l2"),
     "AdaClip, certified": partial(methods.adaclip, gamma=GAMMA),
 }
+# The moments accountant with orders up to 63 only.
+FEW_ORDERS = "Gaussian, orders up to 63"
 ADACLIP = ("AdaClip, certified", "AdaClip")
 # On large networks the paper sets most of a gradient to zero, and adds it to the next.
 PRUNED = ("Gaussian, pruned", "ours, w = 1, pruned", "ours, pruned")
 PRUNED_RIGOROUS = ("Gaussian, certified (and w = 1)", "pruned, certified")
+_MOST = 64
 LARGE = ("alexnet", "resnet18")
 
 
 def forms_of(about: Mapping[str, Any]) -> tuple[str, ...]:
     """What is compared on a set."""
     every = (*PRUNED_RIGOROUS, *PRUNED) if about["model"] in LARGE else (*RIGOROUS, *PUBLISHED)
-    return tuple(form for form in every if form not in about.get("left_out", ()))
+    return tuple(form for form in every if form not in about.get("left_out", ()) and form in about.get("only", every))
 
 
 def mechanism(
@@ -46,15 +52,29 @@ def mechanism(
 ) -> tuple[Mechanism, Budget | None]:
     """A method with its clip norm, and the budget by which its noise is found; none where it is known."""
     clip_norm = about["clip_norm"]
-    is_drawn = about.get("w") == "by chance"
+    is_drawn, share = about.get("w") == "by chance", about.get("share", by_chance.SHARE)
     if form == "ours" and is_drawn:
-        return by_chance.full_method(clip_norm, rate, steps, budget.epsilon, budget.delta, seed=seed), None
+        given = (clip_norm, rate, steps, budget.epsilon, budget.delta)
+        return by_chance.full_method(*given, seed=seed, share=share), None
     if form == "ours, pruned":
-        given = (clip_norm, about["keep"], rate, steps, budget.epsilon, budget.delta)
-        return by_chance.pruned_full_method(*given), None
+        given = (clip_norm, rate, steps, budget.epsilon, budget.delta)
+        return by_chance.pruned_full_method(*given, keep=about["keep"], share=share), None
+    if form == FEW_ORDERS:
+        return methods.dpsgd(clip_norm, few_orders_multiplier(budget, rate, steps), mode="paper"), None
     if "pruned" in form:
         return pruned(form, clip_norm, about["keep"]), budget
     return {**PUBLISHED, **RIGOROUS}[form](clip_norm), budget
+
+
+def few_orders_multiplier(budget: Budget, rate: float, steps: int) -> float:
+    """The least noise for which the moments accountant with orders up to 63 keeps the budget, to five digits."""
+    orders, low, high = tuple(order for order in MOMENTS_ORDERS if order < _MOST), 0.1, 1e4
+    while high / low > 1 + 1e-5:
+        middle = math.sqrt(low * high)
+        found = RenyiProfile.of(Gaussian(middle).sampled(rate) * steps, orders, "classical")
+        fits = found.epsilon(budget.delta).upper <= budget.epsilon
+        low, high = (low, middle) if fits else (middle, high)
+    return high
 
 
 def pruned(form: str, clip_norm: float, keep: float) -> Mechanism:

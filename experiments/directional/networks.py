@@ -8,9 +8,12 @@ import torch
 from torch import Tensor, nn
 
 
-def network(name: str, outputs: int) -> nn.Module:
-    """A fresh one: LeNet with Glorot's first weights, the deep ones with He's. Torch's own start slowly under noise."""
-    made = {"lenet": lenet, "alexnet": alexnet, "resnet18": resnet18}[name](outputs)
+def network(name: str, outputs: int, width: float = 1.0) -> nn.Module:
+    """A fresh one: LeNet with Glorot's first weights, the deep ones with He's. Torch's own start slowly under noise.
+
+    `width` is the share of the paper's feature maps that the deep ones have.
+    """
+    made = lenet(outputs) if name == "lenet" else {"alexnet": alexnet, "resnet18": resnet18}[name](outputs, width)
     draw = nn.init.xavier_uniform_ if name == "lenet" else partial(nn.init.kaiming_normal_, nonlinearity="relu")
     for part in made.modules():
         if isinstance(part, nn.Conv2d | nn.Linear):
@@ -38,14 +41,15 @@ def lenet(outputs: int) -> nn.Module:
     )
 
 
-def alexnet(outputs: int) -> nn.Module:
+def alexnet(outputs: int, width: float = 1.0) -> nn.Module:
     """Five convolutions of size 3 for images of 32 x 32."""
     layers: list[nn.Module] = []
-    widths, halved = (3, 64, 192, 384, 256, 256), (True, True, False, False, True)
+    maps, halved = [round(width * each) for each in (64, 192, 384, 256, 256)], (True, True, False, False, True)
+    widths, hidden = (3, *maps), round(width * 512)
     for before, after, is_halved in zip(widths, widths[1:], halved, strict=False):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
         layers += [nn.MaxPool2d(2)] if is_halved else []
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 16, 512), nn.ReLU(), nn.Linear(512, outputs))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(maps[-1] * 16, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
 class _Block(nn.Module):
@@ -65,14 +69,14 @@ class _Block(nn.Module):
         return torch.relu(self.path(values) + self.shortcut(values))
 
 
-def resnet18(outputs: int) -> nn.Module:
+def resnet18(outputs: int, width: float = 1.0) -> nn.Module:
     """Batch normalisation mixes examples, so that none has a gradient of its own; group normalisation does not."""
-    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.GroupNorm(16, 64), nn.ReLU()]
-    before = 64
-    for after, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+    before, *others = (round(width * each) for each in (64, 64, 128, 256, 512))
+    layers: list[nn.Module] = [nn.Conv2d(3, before, 3, padding=1, bias=False), nn.GroupNorm(16, before), nn.ReLU()]
+    for after, stride in zip(others, (1, 2, 2, 2), strict=True):
         layers += [_Block(before, after, stride), _Block(after, after, 1)]
         before = after
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, outputs))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, outputs))
 
 
 class Tiny(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -50,6 +51,13 @@ def _surface(model: nn.Module, x: Any, y: Any, first: Any, second: Any) -> list[
             first[0][first[1]] -= one
             costs.append(row)
     return costs
+
+
+def ranges(surface: list[list[float]]) -> list[list[float]]:
+    """The least and largest derivative by the first parameter and by b_3, from differences between grid points."""
+    step, cost = SHIFTS[1] - SHIFTS[0], np.array(surface)
+    slopes = (np.diff(cost, axis=axis) / step for axis in (0, 1))
+    return [[round(float(each.min()), 4), round(float(each.max()), 4)] for each in slopes]
 
 
 def plain_step_seconds(model: nn.Module, data: Any, lot_size: int, steps: int) -> float:

@@ -30,23 +30,25 @@ def gradients(found: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def laws(found: Mapping[float, Mapping[str, Any]]) -> Figure:
-    """Figure 6: the L1 error of a release at equal certified epsilon, relative to Gaussian noise."""
-    figure = Figure(figsize=(6.4, 4), layout="constrained")
-    axes = figure.subplots()
-    epsilons = sorted(found)
-    for law in LAWS:
-        ratios = [(e, found[e][law]["l1"] / found[e]["gaussian"]["l1"]) for e in epsilons if found[e][law]["l1"]]
-        if ratios:
-            colour = {**COLOURS, **MORE}[law]
-            axes.semilogx(
-                *zip(*ratios, strict=True), marker="o", markersize=4, color=colour, label=law.replace("_", "-")
-            )
-    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
-    axes.minorticks_off()
-    name_axes(axes, "One release, by the law of its noise", "certified ε", "L1 error, Gaussian noise = 1")
-    axes.legend(frameon=False)
+def laws(panels: Mapping[str, Mapping[float, Mapping[str, float | None]]]) -> Figure:
+    """Figure 6: the L1 error of a release relative to that of Gaussian noise, on two axes of privacy."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for axes, (axis, found) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
+        places = sorted(found)
+        for law in LAWS:
+            ratios = [(place, _ratio(found[place], law)) for place in places if found[place][law]]
+            if ratios:
+                style = {"color": {**COLOURS, **MORE}[law], "label": law.replace("_", "-")}
+                axes.semilogx(*zip(*ratios, strict=True), marker="o", markersize=4, **style)
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.minorticks_off()
+        name_axes(axes, "One release, by the law of its noise", axis, "L1 error, Gaussian noise = 1")
+        axes.legend(frameon=False)
     return figure
+
+
+def _ratio(errors: Mapping[str, float | None], law: str) -> float:
+    return (errors[law] or 0.0) / (errors["gaussian"] or 1.0)
 
 
 def tradeoffs(runs: list[Record], names: Mapping[str, str]) -> Figure:
@@ -67,20 +69,18 @@ def tradeoffs(runs: list[Record], names: Mapping[str, str]) -> Figure:
     return figure
 
 
-def trajectories(runs: list[Record], names: Mapping[str, str], compared: Mapping[str, float]) -> Figure:
-    """Figures 4 and 5: accuracy over epochs; dashed without denoising."""
+def trajectories(best: Mapping[tuple[str, str], Record]) -> Figure:
+    """Figures 4, 5 and 7: accuracy over epochs. The last score may be a few steps after the last epoch."""
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.subplots()
-    for run in runs:
-        form, denoise = run.asked["form"], run.asked["denoise"]
-        if run.asked["multiplier"] == compared[form]:
-            scores = [100 * score for score in run.found["scores"]]
-            style = "-" if denoise or form == "dpsgd" else "--"
-            label = names[form] + ("" if form == "dpsgd" else ", denoised" if denoise else ", not denoised")
-            # The last score may be a few steps after the last epoch.
-            epochs = [min(number, run.asked["epochs"]) for number in range(1, len(scores) + 1)]
-            marker = "o" if len(scores) < 10 else ""
-            axes.plot(epochs, scores, marker=marker, linestyle=style, color=COLOURS[form], label=label)
+    styles = {"no": "-", "literal": ":", "relative": "--"}
+    for (form, denoise), run in best.items():
+        scores = [100 * score for score in run.found["scores"]]
+        name = {"dpsgd": "DP-SGD", "gaussian": "Gaussian", "student_t": "Student-t"}[form]
+        label = name if denoise == "no" else f"{name}, denoised ({denoise})"
+        style = {"linestyle": styles[denoise], "color": COLOURS[form], "label": label}
+        epochs = [min(number, run.asked["epochs"]) for number in range(1, len(scores) + 1)]
+        axes.plot(epochs, scores, marker="." if len(scores) < 10 else "", **style)
     name_axes(axes, "MNIST, comparable noise", "epochs", "test accuracy, %")
     axes.legend(frameon=False, fontsize=8)
     return figure

@@ -15,29 +15,32 @@ from typing import Any
 
 import numpy as np
 import torch
-from experiments.library import Cell, Order, Record, Records, finite, markdown_table
+from experiments.library import Cell, Order, Record, Records, finite, markdown_table, summary_table
 from experiments.library.training import Schedule, train, train_without_noise
 from matplotlib.figure import Figure
 from torch.nn.functional import cross_entropy
 
 from tacit import Poisson, methods
 from tacit.accounting import curve
+from tacit.accounting.densities import Density
 from tacit.gradients import per_example_gradients
 from tacit.methods.encoded import sampled_divergences, vector_moments
 from tacit.stages.bounds.encode import EncodingBox, Profile
 from tacit.stages.noise import BoxNoise
 from tacit.stages.noise.compare import Setting, compare_families
+from tacit.stages.noise.laws import find_family
 from tacit.workflows.defaults import network_for
 
-from . import drawing
+from . import drawing, summary, tuned
 
 LAWS = ("gaussian", "student_t")
-# The standard deviation of Student-t noise with 9 degrees of freedom and scale 1.
-STD_OF_SCALE_ONE = math.sqrt(9 / 7)
+STD_OF_SCALE_ONE = tuned.STD_OF_SCALE_ONE
 # Weights of the network that is trained on MNIST.
 PARAMETERS = 26_010
 ORDERS = np.arange(2, 65)
-NAMES = {"dpsgd": "DP-SGD", "gaussian": "encoded, Gaussian", "student_t": "encoded, Student-t"}
+# Of a law with a mean, x² times the density is next to nothing at 1e9.
+_HEAVY = 1e-3
+NAMES = tuned.NAMES
 
 
 def cells(order: Order, records: Records) -> Iterator[Cell]:
@@ -52,9 +55,13 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
     for epsilon in settings["figure6"]["epsilons"]:
         asked = {"epsilon": epsilon, "dimension": settings["figure6"]["dimension"]}
         yield Cell("figure 6", asked, partial(_families, epsilon, settings["figure6"]["dimension"], settings["delta"]))
+    for divergence in settings["figure6"]["divergences"]:
+        asked = {"divergence": divergence, "dimension": settings["figure6"]["dimension"]}
+        yield Cell("figure 6, order 2", asked, partial(_at_divergence, **asked))
     for name, about in settings["sets"].items():
         asked = {"set": name, **settings["figure1"], "trained_on": about["examples"]}
         yield Cell("figure 1", asked, partial(_gradients, order, about))
+    yield from tuned.cells(order, records)
     for name, about in settings["sets"].items():
         for form, multiplier, denoise in _forms(order, name):
             asked = {"form": form, "multiplier": multiplier, "denoise": denoise, **about}
@@ -95,6 +102,27 @@ def _families(epsilon: float, dimension: int, delta: float) -> dict[str, Any]:
     box = EncodingBox(Profile()).corner(dimension)
     found = compare_families(Setting(tuple(box.tolist()), 1.0, 1), epsilon=epsilon, delta=delta)
     return {one.name: {"l1": finite(one.l1), "l2": finite(one.l2), "multiplier": one.multiplier} for one in found}
+
+
+def _at_divergence(divergence: float, dimension: int) -> dict[str, Any]:
+    """The expected L1 error of one release whose Renyi divergence of order 2 is this, by law: the paper's own axis."""
+    found = {}
+    for law in drawing.LAWS:
+        family, low, high = find_family(law), 0.1, 1e2
+        while high / low > 1 + 1e-5:
+            middle = math.sqrt(low * high)
+            is_less = vector_moments(family, Profile(), middle, dimension)[0, 2] <= divergence
+            low, high = (low, middle) if is_less else (middle, high)
+        found[law] = finite(high * _mean_size(family.density(1.0)) * dimension)
+    return found
+
+
+def _mean_size(density: Density) -> float:
+    """E|X|, by quadrature; infinite for the Cauchy law."""
+    x = np.concatenate([np.linspace(0, 50, 200_001), np.geomspace(50, 1e9, 100_001)[1:]])
+    half = np.exp(density.log_density(x)) * x
+    whole, tail = 2 * float(np.trapezoid(half, x)), float(half[-1] * x[-1])
+    return math.inf if tail > _HEAVY else whole
 
 
 def _part(order: Order, about: Mapping[str, Any]) -> Any:
@@ -143,14 +171,16 @@ def _run(order: Order, about: Mapping[str, Any], form: str, multiplier: float, d
 
 
 def tables(order: Order, records: list[Record]) -> dict[str, str]:
-    """Figures 2, 3, 5, 6 and 7 as tables, with the paper's numbers where its text has them."""
+    """Every figure as a table, with the paper's numbers where its text has them."""
+    rows = order.expected["summary"]
     return {
+        "Summary": summary_table(rows, summary.values(order, records), order.size),
         "Paper and ours": _beside_paper(order, records),
         "Accounting": _accounting(order, records),
-        "Figures 2 and 5": _runs(order, records),
+        "Figure 2, one learning rate": _runs(order, records),
         "Figure 3": _best(order, records),
         "Figure 6": _laws(order, records),
-        "Figure 7": _convergence(order, records),
+        **tuned.tables(order, records),
     }
 
 
@@ -214,31 +244,31 @@ def _least(runs: list[Record], form: str, accuracy: float) -> str:
 
 
 def _laws(order: Order, records: list[Record]) -> str:
-    found = {record.asked["epsilon"]: record.found for record in _of(records, "figure 6")}
-    rows = [("certified ε", *(f"{law}: L1 error" for law in drawing.LAWS))]
-    for epsilon, laws in sorted(found.items()):
-        rows.append((f"{epsilon:g}", *(_error(laws[law]["l1"], laws["gaussian"]["l1"]) for law in drawing.LAWS)))
+    """L1 errors over that of Gaussian noise, on the paper's axis and at equal certified epsilon."""
+    rows = [("at equal", *drawing.LAWS)]
+    for record in _of(records, "figure 6, order 2"):
+        ratios = _ratios({law: record.found[law] for law in drawing.LAWS})
+        rows.append((f"divergence of order 2: {record.asked['divergence']:g}", *ratios))
+    for record in _of(records, "figure 6"):
+        ratios = _ratios({law: record.found[law]["l1"] for law in drawing.LAWS})
+        rows.append((f"certified ε: {record.asked['epsilon']:g}", *ratios))
     return markdown_table(rows)
 
 
-def _error(value: float | None, gaussian: float) -> str:
-    return "infinite" if value is None else f"{value:.4g} ({value / gaussian:.4f})"
+def _ratios(errors: Mapping[str, float | None]) -> list[str]:
+    gaussian = errors["gaussian"]
+    assert gaussian is not None
+    return ["infinite" if value is None else f"{value / gaussian:.4f}" for value in errors.values()]
 
 
-def _convergence(order: Order, records: list[Record]) -> str:
-    """After how many epochs each method first has an accuracy."""
-    compared, runs = order.settings["compared"], _of(records, "mnist")
-    wanted = (0.7, 0.8, 0.85, 0.9, 0.95)
-    rows = [("method", *(f"{100 * accuracy:.0f} %" for accuracy in wanted), "certified ε of an epoch")]
-    for form, name in NAMES.items():
-        for run in runs:
-            if (run.asked["form"], run.asked["multiplier"]) == (form, compared[form]) and run.asked["denoise"] == (
-                form != "dpsgd"
-            ):
-                scores = run.found["scores"]
-                first = [next((str(n) for n, s in enumerate(scores, 1) if s >= w), "not reached") for w in wanted]
-                rows.append((f"{name}, σ = {compared[form]:g}", *first, f"{run.found['certified'][0]:.3f}"))
-    return markdown_table(rows)
+def _compared(order: Order, records: list[Record]) -> dict[tuple[str, str], Record]:
+    """The runs at comparable noise and one learning rate, by method and denoising."""
+    found = {}
+    for run in _of(records, "mnist"):
+        form = run.asked["form"]
+        if run.asked["multiplier"] == order.settings["compared"][form]:
+            found[form, "relative" if run.asked["denoise"] else "no"] = run
+    return found
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
@@ -247,8 +277,14 @@ def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
     if gradients := _of(records, "figure 1"):
         drawn["figure_1"] = drawing.gradients({record.asked["set"]: record.found for record in gradients})
     if releases := _of(records, "figure 6"):
-        drawn["figure_6"] = drawing.laws({record.asked["epsilon"]: record.found for record in releases})
+        certified = {r.asked["epsilon"]: {law: r.found[law]["l1"] for law in drawing.LAWS} for r in releases}
+        of_order_2 = {r.asked["divergence"]: r.found for r in _of(records, "figure 6, order 2")}
+        drawn["figure_6"] = drawing.laws({"Renyi divergence of order 2": of_order_2, "certified ε": certified})
     if runs := _of(records, "mnist"):
         drawn["figure_2_and_3"] = drawing.tradeoffs(runs, NAMES)
-        drawn["figure_4_and_5"] = drawing.trajectories(runs, NAMES, order.settings["compared"])
+    best = {(form, denoise): tuned.best_run(records, form, denoise) for form, denoise in tuned.curves()}
+    if compared := _compared(order, records):
+        drawn["figure_4_and_5"] = drawing.trajectories(compared)
+    if any(best.values()):
+        drawn["figure_4_5_and_7"] = drawing.trajectories({each: run for each, run in best.items() if run})
     return drawn

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from tacit.datasets import Array, Data, imdb, read_from
 from tacit.workflows.defaults import network_for
@@ -36,6 +37,37 @@ def _ends(numbered: list[Array]) -> Array:
         end = review[(review >= 2) & (review < imdb.WORDS)][-imdb.LENGTH :]
         row[: len(end)] = end
     return words
+
+
+def classified(data: Data) -> Data:
+    """Ratings as classes 0 to 4 for one to five stars, as in the paper."""
+    train, test = ((inputs, _stars(targets, data.unit) - 1) for inputs, targets in (data.train, data.test))
+    return replace(data, train=train, test=test, classes=5, unit=1.0)
+
+
+def _stars(targets: Array, unit: float) -> Array:
+    return np.clip(np.rint(targets[:, 0] * unit), 1, 5).astype(np.int64)
+
+
+def expected_star_error(model: nn.Module, data: Data) -> float:
+    """Root mean squared error of the expected star, in stars."""
+    probabilities = _probabilities(model, data)
+    return _error(probabilities @ torch.arange(5.0), data)
+
+
+def likeliest_star_error(model: nn.Module, data: Data) -> float:
+    """Root mean squared error of the most likely star, in stars."""
+    return _error(_probabilities(model, data).argmax(1).float(), data)
+
+
+def _probabilities(model: nn.Module, data: Data) -> Tensor:
+    with torch.no_grad():
+        scores: Tensor = model(torch.from_numpy(data.test[0]))
+    return scores.softmax(1)
+
+
+def _error(predicted: Tensor, data: Data) -> float:
+    return round(float((predicted - torch.from_numpy(data.test[1])).square().mean().sqrt()), 5)
 
 
 def network(data: Data, hidden: int | None) -> nn.Module:

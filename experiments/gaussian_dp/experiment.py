@@ -6,21 +6,21 @@ the lot that came, which is refuted. Every epsilon here is about one example add
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from experiments.library import Cell, Order, Record, Records, markdown_table
+from experiments.library import Cell, Order, Record, Records, markdown_table, summary_table
 from experiments.library.training import Schedule, mean_and_spread, train, train_without_noise
 from matplotlib.figure import Figure
 
 from tacit import methods
 from tacit.workflows.defaults import network_for
 
-from . import drawing
+from . import baselines, drawing, summary
 from .accounting import Steps, accounted, least_error_sums
-from .data import adult, last_words, network
+from .data import adult, classified, expected_star_error, last_words, likeliest_star_error, network
 
 PUBLISHED = ("mu", "clt", "moments")
 
@@ -34,8 +34,8 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
         for number, base in order.settings["tables"].items()
         for about in _chosen(order, records, f"table {number}", base)
     ]
-    for part, about in tables:
-        yield _accounting(part, _table_steps(about), about["delta"])
+    steps = {(part, _table_steps(about), about["delta"]): None for part, about in tables}
+    yield from (_accounting(*each) for each in steps)
     yield Cell("figure 3", {}, lambda: least_error_sums(_mnist_steps(order, order.settings["mnist"]["rows"][-1])))
     for run in range(order.settings["runs_of_small"]):
         for part, about in tables:
@@ -52,17 +52,26 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
 
 def _all_of(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """A table as it is set, and what may be run beside it or in its place."""
-    return [about, *({**about, **about[name]} for name in ("also", "larger") if name in about)]
+    others = [{**about, **each} for each in about.get("also", [])]
+    if "larger" not in about:
+        return [about, *others]
+    label = about["larger"]["label"]
+    larger = [
+        {**each, **about["larger"], "label": each["label"].replace(about["label"], label)} for each in (about, *others)
+    ]
+    return [about, *others, *larger]
 
 
 def _chosen(order: Order, records: Records, part: str, base: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """A larger edition of the data for whoever has it, in place of the other unless that was run before."""
-    usual, *others = _all_of(base)
+    every = _all_of(base)
     if "larger" not in base:
-        return [usual, *others]
-    if not any(order.has(each["data"]) or records.where(part, data=each["data"]) for each in others):
-        return [usual]
-    return [usual, *others] if records.where(part, data=usual["data"]) else others
+        return every
+    usual = [each for each in every if each["data"] == base["data"]]
+    larger = [each for each in every if each["data"] != base["data"]]
+    if not any(order.has(each["data"]) or records.where(part, data=each["data"]) for each in larger):
+        return usual
+    return every if records.where(part, data=base["data"]) else larger
 
 
 def _accounting(part: str, steps: Steps, delta: float) -> Cell:
@@ -94,40 +103,65 @@ def _train_mnist(order: Order, row: Mapping[str, Any], multiplier: float, run: i
 def _table_cells(order: Order, part: str, about: Mapping[str, Any], run: int) -> Iterator[Cell]:
     data = {name: value for name, value in _which(about).items() if value is not None}
     yield Cell(part, {**data, "epochs": about["epochs"], "run": run}, partial(_train_table, order, about, run))
-    yield Cell(part, {**data, "bare_epochs": about["bare_epochs"], "run": run}, partial(_train_bare, order, about, run))
+    if about["adam"] != "printed":
+        asked = {**data, "bare_epochs": about["bare_epochs"], "run": run}
+        yield Cell(part, asked, partial(_train_bare, order, about, run))
+        for name in about.get("baselines", []):
+            yield Cell(part, {**data, "baseline": name, "run": run}, partial(_baseline, order, about, name, run))
 
 
 def _which(about: Mapping[str, Any]) -> dict[str, Any]:
     """The data of a run, and how it was cut, if in a way of its own."""
-    return {name: about.get(name) for name in ("data", "words")}
+    adam = "printed" if about["adam"] == "printed" else None
+    return {**{name: about.get(name) for name in ("data", "words", "predicts")}, "adam": adam}
 
 
 def _train_table(order: Order, about: Mapping[str, Any], run: int) -> dict[str, Any]:
     data, model = _prepared(order, about, run)
     schedule = Schedule(about["lot_size"], about["epochs"], about["learning_rate"], about["adam"])
     method = methods.noisy_adam if about["adam"] else methods.noisy_sgd
-    mechanism = method(about["clip_norm"], about["multiplier"])
-    found = train(model, data, mechanism, schedule, seed=run, population=_population(about))
-    return {"scores": found.scores, "certified": found.guarantee.epsilon(about["delta"])}
+    mechanism, score = method(about["clip_norm"], about["multiplier"]), _score(about)
+    found = train(model, data, mechanism, schedule, seed=run, population=_population(about), score_by=score)
+    certified = found.guarantee.epsilon(about["delta"])
+    return {"scores": found.scores, "certified": certified, **_likeliest(about, model, data)}
 
 
 def _train_bare(order: Order, about: Mapping[str, Any], run: int) -> dict[str, Any]:
     data, model = _prepared(order, about, run)
     schedule = Schedule(about["lot_size"], about["bare_epochs"], about["bare_rate"], about["adam"])
-    return {"scores": train_without_noise(model, data, schedule, seed=run)}
+    scores = train_without_noise(model, data, schedule, seed=run, score_by=_score(about))
+    return {"scores": scores, **_likeliest(about, model, data)}
+
+
+def _score(about: Mapping[str, Any]) -> Callable[[torch.nn.Module, Any], float] | None:
+    return expected_star_error if about.get("predicts") == "classes" else None
+
+
+def _likeliest(about: Mapping[str, Any], model: torch.nn.Module, data: Any) -> dict[str, float]:
+    return {"likeliest": likeliest_star_error(model, data)} if about.get("predicts") == "classes" else {}
+
+
+def _baseline(order: Order, about: Mapping[str, Any], name: str, run: int) -> dict[str, Any]:
+    data, _ = _prepared(order, about, run)
+    if about.get("predicts") != "classes":
+        return {"scores": [baselines.accuracy(name, data, run)]}
+    (pairs, classes), (tested, truth) = data.train, data.test
+    return {"scores": [baselines.rmse(name, pairs, classes + 1, tested, truth + 1, data.vocabulary)]}
 
 
 def _prepared(order: Order, about: Mapping[str, Any], run: int) -> tuple[Any, torch.nn.Module]:
     data = order.load(about["data"])
     data = adult(data, about["test_share"], run) if "test_share" in about else data
     data = last_words(data) if about.get("words") == "last" else data
+    data = classified(data) if about.get("predicts") == "classes" else data
     torch.manual_seed(run)
     return data, network(data, about.get("hidden"))
 
 
 def tables(order: Order, records: list[Record]) -> dict[str, str]:
     """Tables 1 to 4, and the numbers that figures 3 and 4 are quoted for."""
-    shown = {"Table 1": _table_1(order, records)}
+    rows = summary_table(order.expected["summary"], summary.values(order, records), order.size)
+    shown = {"Summary": rows, "Table 1": _table_1(order, records)}
     for number, about in order.settings["tables"].items():
         shown[f"Table {number}"] = _table(order, records, number, about)
     return {
@@ -182,7 +216,8 @@ def _table(order: Order, records: list[Record], number: str, about: Mapping[str,
     score, unit = ("RMSE", "") if is_error else ("accuracy", " %")
     head = ("model", "epochs", f"{score}, paper", f"{score}, here", "μ, paper", "μ, here", "ε by CLT, paper", "here")
     rows = [(*head, "ε by MA, paper", "here", "certified ε")]
-    shown = [each for each in _all_of(about) if _found(records, part, **_which(each))] or [about]
+    shown = [each for each in _all_of(about) if _found(records, part, **_which(each), epochs=each["epochs"])]
+    shown = shown or [about]
     for each in shown:
         told = f", {each['label']}" if "label" in each else ""
         private = [one["scores"][-1] for one in _found(records, part, **_which(each), epochs=each["epochs"])]
@@ -190,9 +225,18 @@ def _table(order: Order, records: list[Record], number: str, about: Mapping[str,
         ours = _accounted(records, part, _table_steps(each), each["delta"])
         scores = (f"{each['epochs']}", f"{paper['score']}{unit}", _scores(private, is_error))
         rows.append((f"private{told}", *scores, *_epsilons(paper, ours)))
-        scores = (f"{each['bare_epochs']}", f"{paper['bare']}{unit}", _scores(bare, is_error))
-        rows.append((f"not private{told}", *scores, *["–"] * 7))
-    quoted = paper["others"].items()
+        found = _found(records, part, **_which(each), epochs=each["epochs"])
+        likeliest = [one["likeliest"] for one in found if "likeliest" in one]
+        if likeliest:
+            rows.append((f"private{told}: most likely star", "", "–", _scores(likeliest, is_error), *["–"] * 7))
+        if each["adam"] != "printed":
+            scores = (f"{each['bare_epochs']}", f"{paper['bare']}{unit}", _scores(bare, is_error))
+            rows.append((f"not private{told}", *scores, *["–"] * 7))
+        for name in each.get("baselines", []):
+            ours = [one["scores"][-1] for one in _found(records, part, **_which(each), baseline=name)]
+            told = f"{paper['others'][name]}{unit}" if name in paper["others"] else "–"
+            rows.append((f"{name}, scikit-learn", "–", told, _scores(ours, is_error), *["–"] * 7))
+    quoted = ((name, value) for name, value in paper["others"].items() if name not in about.get("baselines", []))
     return markdown_table([*rows, *((f"{name} (quoted)", "–", f"{value}{unit}", *["–"] * 8) for name, value in quoted)])
 
 

@@ -11,7 +11,18 @@ A target is a folder of `experiments/` in a clone of the repository:
 """
 
 from experiments.library.records import Cell, Record, Records, finite
-from experiments.library.running import markdown_table
+from experiments.library.running import markdown_table, summary_table
 from experiments.library.targets import Experiment, Order, Size, Target
 
-__all__ = ["Cell", "Experiment", "Order", "Record", "Records", "Size", "Target", "finite", "markdown_table"]
+__all__ = [
+    "Cell",
+    "Experiment",
+    "Order",
+    "Record",
+    "Records",
+    "Size",
+    "Target",
+    "finite",
+    "markdown_table",
+    "summary_table",
+]

@@ -38,7 +38,7 @@ def reproduce(
     """Run what is missing in `out`, then write tables and pictures there.
 
     Each run is saved when it ends, so an interruption loses only the current one. If `out` is the target's own
-    folder, its README is updated, and so are its tables in the pages that the settings name (`also_in`).
+    folder, the tables in its README and in the pages that the settings name (`also_in`) are updated.
     """
     order, experiment, records = target.order(size), target.experiment(), Records(out / RESULTS)
     # Later cells may depend on earlier results, so the results in the target's folder decide which parts there are.
@@ -85,12 +85,7 @@ def write_results(
         figure.savefig(pictures[-1], dpi=120)
     if out.resolve() == target.folder.resolve():
         page = target.folder / "README.md"
-        page.write_text(put_tables(page.read_text(encoding="utf-8"), every), encoding="utf-8")
-        for name in order.settings.get("also_in", ()):
-            other = target.folder / name
-            text = other.read_text(encoding="utf-8")
-            known = {each: table for each, table in every.items() if each in tables_in(text)}
-            other.write_text(put_tables(text, known), encoding="utf-8")
+        _put_in_pages([page, *(target.folder / name for name in order.settings.get("also_in", ()))], every)
     else:
         page = _write_page(out, target.title, tables, figures)
     return Reproduction(tables, not_run, page, tuple(pictures), without_data)
@@ -128,6 +123,27 @@ def markdown_table(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rest)])
 
 
+def summary_table(rows: Iterable[Mapping[str, str]], values: Mapping[str, float], size: Size) -> str:
+    """What the paper says, what we find, and the verdict; `find` names the values that go into it.
+
+    A row whose values are missing was not run. A quick run has no verdict.
+
+    >>> row = {"part": "Table 1", "says": "96 %", "find": "{first:.1f} %", "verdict": "holds"}
+    >>> print(summary_table([row], {"first": 95.96}, "full").splitlines()[-1])
+    | Table 1 | 96 % | 96.0 % | holds |
+    >>> print(summary_table([row], {}, "full").splitlines()[-1])
+    | Table 1 | 96 % | – | not run |
+    """
+    shown = [("in the paper", "it says", "we find", "verdict")]
+    for row in rows:
+        try:
+            found = (row["find"].format_map(values), "–" if size == "quick" else row["verdict"])
+        except KeyError:
+            found = ("–", "not run")
+        shown.append((row["part"], row["says"], *found))
+    return markdown_table(shown)
+
+
 def tables_in(page: str) -> dict[str, str]:
     """The text between each pair of markers of a page, by name."""
     found = re.finditer(r"<!-- (?P<name>[^>]+): begin -->\n(?P<text>.*?)\n<!-- (?P=name): end -->", page, re.DOTALL)
@@ -147,6 +163,16 @@ def put_tables(page: str, tables: Mapping[str, str]) -> str:
         before, _, rest = page.partition(begin)
         page = f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}"
     return page
+
+
+def _put_in_pages(pages: Sequence[Path], tables: Mapping[str, str]) -> None:
+    """Write every table into each page that has markers for it. A table without markers in any page is an error."""
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    everywhere = set().union(*(tables_in(text) for text in texts.values()))
+    put_tables(texts[pages[0]], {name: table for name, table in tables.items() if name not in everywhere})
+    for page, text in texts.items():
+        known = {name: table for name, table in tables.items() if name in tables_in(text)}
+        page.write_text(put_tables(text, known), encoding="utf-8")
 
 
 def _write_page(folder: Path, title: str, tables: Mapping[str, str], pictures: Iterable[str]) -> Path:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from tacit import Budget, Poisson, PrivateRun
 from tacit.datasets import Data
+from tacit.datasets._data import Examples
 from tacit.guarantee import Guarantee
+from tacit.methods.noisy_adam import PrintedAdam
 from tacit.stages.mechanism import Mechanism
+from tacit.types import Sampling
 from tacit.workflows.scoring import loss_for, score
 
 
@@ -24,26 +28,32 @@ class Schedule:
     lot_size: float
     epochs: float
     learning_rate: float
-    adam: bool = False
+    adam: bool | Literal["printed"] = False
 
     def steps(self, population: int) -> int:
         """How many there are."""
         return max(1, round(self.epochs * population / self.lot_size))
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Plain descent, or Adam."""
+        """Plain descent, Adam, or Adam without bias correction ("printed")."""
+        if self.adam == "printed":
+            return PrintedAdam(model.parameters(), lr=self.learning_rate)
         kind = torch.optim.Adam if self.adam else torch.optim.SGD
         return kind(model.parameters(), lr=self.learning_rate)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Scores after every epoch and at the end, after how many steps, what was proven, the processor time of a step."""
+    """Scores after every epoch and at the end, after how many steps, what was proven, the processor time of a step.
+
+    `held_out` are the scores on images held out, if there were any.
+    """
 
     scores: list[float]
     scored_at: list[int]
     guarantee: Guarantee
     seconds_per_step: float
+    held_out: list[float]
 
 
 def train(
@@ -56,8 +66,15 @@ def train(
     budget: Budget | None = None,
     population: int | None = None,
     micro_batch: int | None = None,
+    sampling: Sampling | None = None,
+    held_out: Data | None = None,
+    score_by: Callable[[nn.Module, Data], float] | None = None,
 ) -> Trained:
-    """A private run with a fixed seed: it can be repeated, and is not for release."""
+    """A private run with a fixed seed: it can be repeated, and is not for release. Lots are Poisson samples by default.
+
+    `held_out` is data whose `test` is scored too: training rows that are in no run, for choosing a learning rate.
+    `score_by` scores a model in place of its accuracy or error.
+    """
     model = with_channels_last(model)
     population = len(data.train[0]) if population is None else population
     steps, per_epoch = schedule.steps(population), max(1, round(population / schedule.lot_size))
@@ -66,27 +83,46 @@ def train(
         loss_for(data),
         data=data.train,
         mechanism=mechanism,
-        sampling=Poisson(schedule.lot_size, population),
+        sampling=sampling or Poisson(schedule.lot_size, population),
         steps=steps,
         budget=budget,
         seed=seed,
         micro_batch=micro_batch,
     )
-    optimizer = schedule.optimizer(model)
-    scores, scored_at, seconds = [], [], 0.0
+    optimizer, by = schedule.optimizer(model), score_by or scored
+    scores, scored_at, others, seconds = [], [], [], 0.0
     started = time.process_time()
     for number, lot in enumerate(run, start=1):
         run.backward(lot)
         optimizer.step()
         if number % per_epoch == 0 or number == steps:
             seconds += time.process_time() - started
-            scores.append(scored(model, data))
+            scores.append(by(model, data))
+            others += [] if held_out is None else [by(model, held_out)]
             scored_at.append(number)
             started = time.process_time()
-    return Trained(scores, scored_at, run.guarantee(), seconds / steps)
+    return Trained(scores, scored_at, run.guarantee(), seconds / steps, others)
 
 
-def train_without_noise(model: nn.Module, data: Data, schedule: Schedule, *, seed: int) -> list[float]:
+def split(data: Data, examples: int, held_out: int, tested: int) -> tuple[Data, Data]:
+    """The first training rows, tested on the first test rows; and the same with the next training rows as the test."""
+    end = examples + held_out
+    small = replace(data, train=_part(data.train, 0, examples), test=_part(data.test, 0, tested))
+    return small, replace(small, test=_part(data.train, examples, end))
+
+
+def _part(rows: Examples, start: int, end: int) -> Examples:
+    return rows[0][start:end], rows[1][start:end]
+
+
+def train_without_noise(
+    model: nn.Module,
+    data: Data,
+    schedule: Schedule,
+    *,
+    seed: int,
+    score_by: Callable[[nn.Module, Data], float] | None = None,
+) -> list[float]:
     """The same without privacy: lots in a shuffled order. Scores after every epoch."""
     model = with_channels_last(model)
     inputs, targets = (torch.from_numpy(part) for part in data.train)
@@ -100,7 +136,7 @@ def train_without_noise(model: nn.Module, data: Data, schedule: Schedule, *, see
             optimizer.zero_grad()
             loss(model(inputs[lot]), targets[lot]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        scores.append(scored(model, data))
+        scores.append((score_by or scored)(model, data))
     return scores
 
 

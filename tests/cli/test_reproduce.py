@@ -218,6 +218,15 @@ def test_a_page_that_the_settings_name_shows_its_tables_too(run_cli, target, tmp
     assert "kept" in page
 
 
+def test_a_table_may_be_on_another_page_of_the_target_alone(run_cli, target):
+    (target.folder / "details.md").write_text(README, encoding="utf-8")
+    (target.folder / "README.md").write_text("# Few\n", encoding="utf-8")
+    (target.folder / "settings.toml").write_text(f'also_in = ["details.md"]\n{SETTINGS}', encoding="utf-8")
+    assert run_cli(f"reproduce {target.name} --experiments {target.folder.parent} --out {target.folder}").code == 0
+    assert "| 9 | 1.0 |" in tables_in((target.folder / "details.md").read_text(encoding="utf-8"))["Table 1"]
+    assert (target.folder / "README.md").read_text(encoding="utf-8") == "# Few\n"
+
+
 def test_values_that_json_does_not_know_are_not_written(target, tmp_path):
     records = Records(tmp_path / "results.jsonl")
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -273,7 +282,11 @@ def test_every_readme_shows_the_tables_that_the_results_give(one):
     found = records_of(experiment, order, Records(one.folder / "results.jsonl"))
     assert found
     tables = experiment.tables(order, found)
-    page = (one.folder / "README.md").read_text(encoding="utf-8")
+    pages = [
+        "README.md",
+        *(name for name in order.settings.get("also_in", ()) if (one.folder / name).parent == one.folder),
+    ]
+    page = "\n".join((one.folder / name).read_text(encoding="utf-8") for name in pages)
     assert tables_in(page) == {name: text.strip() for name, text in tables.items()}
     drawn = {f"pictures/{name}.png" for name in experiment.pictures(order, found)}
     assert set(re.findall(r"\]\((pictures/[^)]+)\)", page)) <= drawn
@@ -305,7 +318,7 @@ def test_tables_in_which_nothing_was_run_are_named_and_not_shown(run_cli, few_im
     assert run.code == 0, run.err
     assert "| MNIST | 512 of 55,000 | 60 | 1 |" in run.out
     assert "not run" not in run.out.lower()
-    assert "Nothing was run for: Table 2; Learning rates; Figures 3 and 4; Statements; Figures 5 and 6." in run.err
+    assert "Nothing was run for: Table 2; Learning rates; Figures 3 and 4, one learning rate;" in run.err
     assert "## Table 2" not in (out / "tables.md").read_text(encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from experiments.directional import by_chance, experiment, forms
+from experiments.directional import by_chance, experiment, forms, tiny, tuned
 from experiments.library import Record
 from experiments.library.targets import find_target
 
@@ -131,3 +131,39 @@ def test_pruned_noise_by_chance_is_shaped_on_the_largest_coordinates_and_hands_o
     moment = {power: 2 ** (power / 2) * math.gamma((power + 1) / 2) / math.sqrt(math.pi) for power in (2 / 3, 4 / 3)}
     assert float(added.square().mean()) == pytest.approx(moment[2 / 3] * moment[4 / 3], rel=0.08)
     assert float(added.pow(4).mean() / added.square().mean() ** 2) > 3.3
+
+
+def test_a_larger_share_for_w_leaves_less_for_the_gradients():
+    multipliers = [
+        by_chance.full_method(CLIP, LOT / POPULATION, STEPS, 0.2, DELTA, seed=0, share=share).noise.multiplier
+        for share in (1 / 8, 1 / 4, 1 / 3)
+    ]
+    kept = [(1 - share) * 0.2 * POPULATION / LOT for share in (1 / 8, 1 / 4, 1 / 3)]
+    deltas = [(1 - share) * DELTA * POPULATION / LOT for share in (1 / 8, 1 / 4, 1 / 3)]
+    expected = [tau(epsilon, delta, STEPS) ** -0.5 for epsilon, delta in zip(kept, deltas, strict=True)]
+    assert multipliers == pytest.approx(expected)
+    assert multipliers == sorted(multipliers)
+
+
+def test_every_point_has_a_learning_rate_chosen_on_images_that_are_in_no_run():
+    order = find_target(FOLDER, "directional").order("reduced")
+    about = order.settings["tuned"]["figures 3(a) and 4(a)"]
+    cells = list(tuned.cells(order, None))
+    assert len({str(cell.asked) for cell in cells}) == len(cells)
+    mine = [cell for cell in cells if cell.asked["form"] == "Gaussian" and cell.asked["epsilon"] == 1.0]
+    assert {cell.asked["rate"] for cell in mine if cell.part == "figures 3(a) and 4(a)"} == set(about["rates"])
+    # The second rate is better on the images held out, at its first epoch; the test scores say otherwise.
+    scores = {about["rates"][0]: ([0.9, 0.9], [0.1, 0.2]), about["rates"][1]: ([0.5, 0.6], [0.4, 0.3])}
+    found = [
+        Record(cell.part, dict(cell.asked), dict(zip(("scores", "held_out"), scores[cell.asked["rate"]], strict=True)),
+               1.0, "", "")
+        for cell in mine if cell.part == "figures 3(a) and 4(a)"
+    ]  # fmt: skip
+    best = tuned.best_run(found, about, "Gaussian", 1.0)
+    assert best.asked["rate"] == about["rates"][1]
+    assert tuned.accuracy(best) == 50.0
+
+
+def test_the_ranges_of_derivatives_are_those_of_a_plane():
+    surface = [[0.2 * one - 0.3 * other for other in tiny.SHIFTS] for one in tiny.SHIFTS]
+    assert tiny.ranges(surface) == [[0.2, 0.2], [-0.3, -0.3]]

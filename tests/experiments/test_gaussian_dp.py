@@ -1,13 +1,18 @@
 """Tables 3 and 4 of Bu et al.: whoever has the paper's own data gets it, and rare words are left out as it says."""
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from experiments.gaussian_dp import data, experiment
+import torch
+from experiments.gaussian_dp import baselines, data, experiment
 from experiments.library import Records
 from experiments.library.running import records_of, run_missing
 from experiments.library.targets import find_target
+
+from tacit.datasets import movielens_1m
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 
@@ -56,3 +61,40 @@ def test_rare_words_are_left_out_before_the_last_ones_are_kept():
     words = data._ends([rare, long])
     assert words[0, :3].tolist() == [5, 7, 0]
     assert words[1].tolist() == list(range(400 - 256, 400))
+
+
+class OneRating(torch.nn.Module):
+    """Gives every pair the same scores."""
+
+    def forward(self, pairs):
+        return torch.tensor([0.0, 1.0, 0.5, -1.0, 2.0]).expand(len(pairs), 5)
+
+
+def test_the_error_is_that_of_the_expected_star_or_of_the_most_likely_one(tmp_path):
+    write_ratings(tmp_path)
+    ratings = data.classified(movielens_1m.DATASET.read(tmp_path))
+    lines = [line.split("::") for line in (tmp_path / "ratings.dat").read_text().splitlines()]
+    assert sorted(int(line[2]) for line in lines) == sorted(np.concatenate([ratings.train[1], ratings.test[1]]) + 1)
+    weights = [math.exp(each) for each in (0.0, 1.0, 0.5, -1.0, 2.0)]
+    expected = sum((star + 1) * weight for star, weight in enumerate(weights)) / sum(weights)
+    for found, star in ((data.expected_star_error, expected), (data.likeliest_star_error, 5)):
+        squares = [(int(truth) + 1 - star) ** 2 for truth in ratings.test[1]]
+        assert found(OneRating(), ratings) == pytest.approx(math.sqrt(sum(squares) / len(squares)), abs=1e-5)
+
+
+def test_the_truncated_svd_finds_ratings_that_are_a_sum_and_a_product():
+    rng = np.random.default_rng(0)
+    pairs = np.stack([each.ravel() for each in np.meshgrid(np.arange(60), np.arange(40), indexing="ij")], axis=1)
+    stars = 3 + rng.choice([-0.5, 0.5], 60)[pairs[:, 0]] * rng.choice([-1, 1], 40)[pairs[:, 1]]
+    found = baselines.rmse("SVD", pairs, stars, pairs, stars, (60, 40))
+    assert found < 0.1 < baselines.rmse("global average", pairs, stars, pairs, stars, (60, 40))
+    assert baselines.rmse("global average", pairs, stars, pairs, stars, (60, 40)) == pytest.approx(
+        stars.std(), abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", baselines.CLASSIFIERS)
+def test_baselines_classify_a_column_that_is_the_class(name):
+    inputs = np.random.default_rng(0).integers(0, 2, (200, 5)).astype(np.float32)
+    table = SimpleNamespace(train=(inputs, inputs[:, 2].astype(int)), test=(inputs, inputs[:, 2].astype(int)))
+    assert baselines.accuracy(name, table, 0) > 0.95

@@ -21,8 +21,12 @@ from tacit.errors import InvalidArgument, NotAccountable
 
 Conversion = Literal["improved", "classical"]
 
-# The orders with which Bu et al. ran the moments accountant: 1.1, 1.2, ..., 10.9, 12, 13, ..., 63.
-MOMENTS_ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *(float(order) for order in range(12, 64)))
+# Those of tf-privacy: 1.1, 1.2, ..., 10.9, 12, 13, ..., 63, as Bu et al. ran it, and 128, 256, 512 for small epsilons.
+MOMENTS_ORDERS = (
+    *(1 + tenth / 10 for tenth in range(1, 100)),
+    *(float(order) for order in range(12, 64)),
+    *(128.0, 256.0, 512.0),
+)
 
 _SCAN = np.exp(np.linspace(math.log(1e-3), math.log(3e6), 90))
 _SIZE = 4000
@@ -113,7 +117,7 @@ class RenyiProfile:
 
 
 def moments_profile(event: Event) -> RenyiProfile:
-    """The moments accountant of Abadi et al. 2016, with the orders and the conversion that Bu et al. used."""
+    """The moments accountant of Abadi et al. 2016, with tf-privacy's orders and the conversion that Bu et al. used."""
     return RenyiProfile.of(event, MOMENTS_ORDERS, "classical")
 
 
