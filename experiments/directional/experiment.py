@@ -257,6 +257,8 @@ def _figure_1(order: Order, records: list[Record]) -> str:
     """The ranges of the derivatives, beside the paper's."""
     paper, runs = order.expected["figure1"], _of(records, "figure 1")
     rows = [("network", "∂C/∂θ₁", "∂C/∂b₃", "∂C/∂θ₆", "∂C/∂b₃")]
+    if not runs:
+        return "Not run."
     names = ("theta_1", "b_3", "theta_6", "b_3_with_theta_6")
     rows.append(("paper", *(_range(paper[name]) for name in names)))
     for run in runs:

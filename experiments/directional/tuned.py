@@ -68,7 +68,8 @@ def _run(order: Order, asked: Values) -> dict[str, Any]:
     if asked["epsilon"] is None:
         schedule = Schedule(asked["lot_size"], asked["epochs"], asked["rate"])
         scores = train_without_noise(model, data, schedule, seed=seed)
-        return {"scores": scores, "held_out": scores}
+        # The last epoch is shown.
+        return {"scores": scores, "held_out": list(range(len(scores)))}
     rate = asked["rate"] if form in ADACLIP else asked["rate"] / asked["clip_norm"]
     schedule = Schedule(asked["lot_size"], asked["epochs"], rate)
     about = {**asked, "w": "by chance"}
@@ -92,7 +93,8 @@ def best_run(records: list[Record], about: Values, form: str, value: float) -> R
 
 
 def _held_out(run: Record) -> float:
-    return max(run.found["held_out"]) if isinstance(run.found["held_out"], list) else 0.0
+    found = run.found["held_out"]
+    return float(max(found)) if isinstance(found, list) else 0.0
 
 
 def accuracy(run: Record) -> float:

@@ -71,9 +71,9 @@ class OneRating(torch.nn.Module):
 
 
 def test_the_error_is_that_of_the_expected_star_or_of_the_most_likely_one(tmp_path):
-    write_ratings(tmp_path)
-    ratings = data.classified(movielens_1m.DATASET.read(tmp_path))
-    lines = [line.split("::") for line in (tmp_path / "ratings.dat").read_text().splitlines()]
+    write_ratings(tmp_path / "ratings")
+    ratings = data.classified(movielens_1m.DATASET.read(tmp_path / "ratings"))
+    lines = [line.split("::") for line in (tmp_path / "ratings" / "ratings.dat").read_text().splitlines()]
     assert sorted(int(line[2]) for line in lines) == sorted(np.concatenate([ratings.train[1], ratings.test[1]]) + 1)
     weights = [math.exp(each) for each in (0.0, 1.0, 0.5, -1.0, 2.0)]
     expected = sum((star + 1) * weight for star, weight in enumerate(weights)) / sum(weights)
