@@ -32,8 +32,10 @@ def gradients(found: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 def laws(panels: Mapping[str, Mapping[float, Mapping[str, float | None]]]) -> Figure:
     """Figure 6: the L1 error of a release relative to that of Gaussian noise, on two axes of privacy."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    for axes, (axis, found) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
+    shown = {axis: found for axis, found in panels.items() if found}
+    figure = Figure(figsize=(5 * len(shown), 4), layout="constrained")
+    grid = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    for axes, (axis, found) in zip(grid, shown.items(), strict=True):
         places = sorted(found)
         for law in LAWS:
             ratios = [(place, _ratio(found[place], law)) for place in places if found[place][law]]
