@@ -368,18 +368,18 @@ def test_what_cannot_be_summed_in_parts_is_refused(folder: Path) -> None:
         assert "model.module" in wrapped
 
 
-def main() -> None:
+def run_cases(cases: dict[str, Callable[[Path], None]]) -> None:
     """Run the cases that were named, or all."""
     torch.set_num_threads(1)
     # What this loads, every process would have to load by itself.
     torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
     curve(Gaussian(4.0).sampled(0.5) * 2).epsilon(1e-5)
-    for name in sys.argv[1:] or [name for name in globals() if name.startswith("test_")]:
+    for name in sys.argv[1:] or cases:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            globals()[name](Path(folder))
+            cases[name](Path(folder))
         print(f"{name}: passed in {time.monotonic() - began:.1f} s", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_cases({name: value for name, value in globals().items() if name.startswith("test_")})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from support import ranks
+from support import ranks, sharded_ranks
 from tacit.training.distributed import Peers
 from tacit.types import BoundedSum
 
@@ -37,6 +37,21 @@ def done():
 @pytest.mark.parametrize("case", CASES)
 def test_over_several_processes(done, case):
     assert f"{case}: passed" in done.stdout, done.stdout + done.stderr
+
+
+SHARDED = [name for name in dir(sharded_ranks) if name.startswith("test_")]
+
+
+@pytest.fixture(scope="module")
+def done_in_shards():
+    command = [sys.executable, str(TESTS / "support" / "sharded_ranks.py")]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SHARDED)
+def test_in_shards(done_in_shards, case):
+    assert f"{case}: passed" in done_in_shards.stdout, done_in_shards.stdout + done_in_shards.stderr
 
 
 def documented_script():

@@ -12,12 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from safetensors.torch import load, save
@@ -25,11 +27,11 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tacit.accounting.events import from_json
-from tacit.errors import InvalidArgument, OutOfOrder, TacitError
+from tacit.errors import CannotResume, InvalidArgument, OutOfOrder, TacitError
 from tacit.gradients.contributions import widen
 from tacit.guarantee import Assumption
 from tacit.ledger import Reservation
-from tacit.randomness import Indices, SeededSource, Source
+from tacit.randomness import Indices, Purpose, SeededSource, Source, Stream
 from tacit.stages.mechanism import MechanismState
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 from tacit.training.charging import BookingPlace, Debt, fingerprint_examples, resume_booking
@@ -38,9 +40,14 @@ from tacit.training.lots import Examples
 from tacit.training.plan import Plan
 from tacit.types import BoundedSum, Release
 
+if TYPE_CHECKING:
+    from tacit.training.sharded import Twin
+
 Released = tuple[Release, MechanismState]
 # Larger than every number that a process says when all is well.
 _FAILED = 2**62
+# Bytes of an error that others are told.
+_LONGEST = 512
 # May be entered as often as one likes.
 _NOTHING = nullcontext()
 _SAME_EXAMPLES = "Each of {size} processes held the same examples in the same order, and summed those that it owns."
@@ -54,6 +61,19 @@ class Peers:
     rank: int = 0
     size: int = 1
     device: str = "cpu"
+    # With weights in shards, each process draws the noise of its own.
+    twin: Twin | None = None
+
+    @staticmethod
+    def of(model: nn.Module) -> Peers:
+        """The processes that share a run on this model, whose weights may lie in shards on them."""
+        peers = Peers.find()
+        if all(type(each).__name__ != "DTensor" for each in getattr(model, "parameters", tuple)()):
+            return peers
+        # Loading the tensors of several devices takes a second, which other runs save.
+        from tacit.training.sharded import Twin
+
+        return replace(peers, twin=Twin(model, peers.size))
 
     @staticmethod
     def find() -> Peers:
@@ -75,6 +95,27 @@ class Peers:
         """Whether this process adds up, charges, draws the noise and saves."""
         return self.rank == 0
 
+    def whole(self, model: nn.Module) -> nn.Module:
+        """The model that gradients are taken of: itself, or the twin of one in shards."""
+        return model if self.twin is None else self.twin.model
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """While this lasts, `whole` has its weights."""
+        return _NOTHING if self.twin is None else self._gathered(self.twin)
+
+    @contextmanager
+    def _gathered(self, twin: Twin) -> Iterator[None]:
+        with ExitStack() as stack:
+            with _explain_failure("gather the weights"):
+                stack.enter_context(twin.gathered())
+            yield
+
+    def noise(self, source: Source, step: int) -> Stream:
+        """The stream of the step's noise. A seed gives each shard another."""
+        if self.twin is None or not isinstance(source, SeededSource):
+            return source.stream(Purpose.NOISE, step)
+        return SeededSource(_hash_text(f"shard {source.seed} {self.rank}")).stream(Purpose.NOISE, step)
+
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """What the guarantee takes for granted about them."""
@@ -90,6 +131,11 @@ class Peers:
                 "Give the model itself and not its DistributedDataParallel, which would add up gradients without noise "
                 "(model.module). Weights stay equal on all processes, as every one gets the same release."
             )
+        if self.twin is not None:
+            # Loaded already, with the twin.
+            from tacit.training.sharded import refuse_unless_sharded
+
+            refuse_unless_sharded(plan.mechanism)
         if self.size == 1:
             return
         if plan.mechanism.guide is not None:
@@ -111,6 +157,8 @@ class Peers:
         self._refuse_unless_alike("the examples or their order", f"{len(examples)} {fingerprint_examples(examples)}")
         self._refuse_unless_alike("the names and shapes of the weights", _write_layout(model.state_dict()))
         for value in model.state_dict().values():
+            if type(value).__name__ == "DTensor":
+                continue
             shared = value.detach().to(self.device, copy=True)
             with _explain_failure("share the first weights"):
                 distributed.broadcast(shared, src=0)
@@ -134,10 +182,11 @@ class Peers:
         try:
             with nullcontext() if seed is None else _reseed(seed):
                 yield
-        except Exception:
+        except Exception as error:
             # In place of what all compare before they add up.
             with suppress(TacitError):
                 self._compare("the step", [_FAILED, _FAILED])
+                self._hear(f"{type(error).__name__}: {error}")
             raise
 
     def seeds(self, source: Source, first: int, what: str = "lot") -> Iterator[int] | None:
@@ -153,6 +202,9 @@ class Peers:
         # Parts without an example, or without use for a parameter, hold zeros of the model's own precision.
         bounded = replace(bounded, values={name: v.to(widen(v.dtype)) for name, v in bounded.values.items()})
         self._refuse_unless_alike("the step", f"{step} {_write_layout(bounded.values)} {bounded.sensitivity!r}")
+        if self.twin is not None:
+            with _explain_failure(f"add up the lot of step {step}"):
+                return self.twin.scatter(bounded)
         values = list(bounded.values.values())
         # In double precision, as over the pieces of a lot.
         flat = _flatten(values).double().to(self.device)
@@ -162,6 +214,8 @@ class Peers:
 
     def report_failure(self) -> AbstractContextManager[None]:
         """If the first process fails in this block, report it to the others, which wait for a release."""
+        if self.twin is not None and self.size > 1:
+            return self._by_itself_or_fail()
         return self._report_failure() if self.is_first and self.size > 1 else _NOTHING
 
     @contextmanager
@@ -176,6 +230,10 @@ class Peers:
     def share_release(self, make: Callable[[], Released], bounded: BoundedSum) -> Released:
         """What `make` releases of the sum; only the first process makes it, and all get the same."""
         if self.size == 1:
+            return make()
+        if self.twin is not None:
+            # Nobody draws before the first one has charged the step.
+            self._refuse_unless_alike("the charged step", "")
             return make()
         if self.is_first:
             release, state = make()
@@ -230,7 +288,7 @@ class Peers:
         if _FAILED in (most, least):
             raise OutOfOrder(
                 "Another process of this run has failed on its part of the lot, so there is no whole sum, and nothing "
-                "was released for this step. Its own error says why."
+                f"was released for this step. {self._hear('')}"
             )
         if most != -least:
             raise OutOfOrder(
@@ -245,6 +303,68 @@ class Peers:
             distributed.all_reduce(ends, op=distributed.ReduceOp.MAX)
         largest: list[int] = ends.tolist()
         return largest
+
+    def _hear(self, error: str) -> str:
+        """What processes that failed say; all call it, those without an error too."""
+        mine = torch.zeros(_LONGEST, dtype=torch.uint8)
+        content = error.encode()[:_LONGEST]
+        mine[: len(content)] = torch.frombuffer(bytearray(content or b" "), dtype=torch.uint8)[: len(content)]
+        said = [torch.empty(_LONGEST, dtype=torch.uint8, device=self.device) for _ in range(self.size)]
+        with _explain_failure("say what went wrong"):
+            distributed.all_gather(said, mine.to(self.device))
+        texts = [bytes(each.cpu().numpy()).rstrip(bytes(1)).decode(errors="replace") for each in said]
+        return " ".join(f"Process {rank} says: {text}." for rank, text in enumerate(texts) if text)
+
+    @contextmanager
+    def _by_itself_or_fail(self) -> Iterator[None]:
+        """A failure before anybody drew is everybody's; who fails later ends, and the others at their next step."""
+        try:
+            yield
+        except OutOfOrder:
+            raise
+        except Exception as error:
+            with suppress(TacitError):
+                self._compare("the charged step", [_FAILED, _FAILED])
+                self._hear(f"{type(error).__name__}: {error}")
+            raise
+
+    def save_shards(self, folder: Path, parts: dict[str, Any]) -> str | None:
+        """Write the shards of every process; the name of this save. None if weights are whole."""
+        if self.twin is None:
+            return None
+        name = secrets.token_hex(8)
+        if self.size > 1:
+            if self.is_first:
+                self._tell({"name": name})
+            else:
+                name = self._receive()[0]["name"]
+        said = name
+        try:
+            self.twin.save(folder, f"{name}-{self.rank}", parts)
+        except TacitError as error:
+            said = f"{error}"
+            raise
+        finally:
+            if self.size > 1:
+                self._refuse_unless_alike("what could be saved", said)
+        return name
+
+    def load_shards(self, folder: Path, tree: dict[str, Any], optimizer: Any) -> dict[str, Any]:
+        """The saved tree with this process's shards of the model and of the optimizer's state."""
+        name = tree.get("shards")
+        if (name is None) != (self.twin is None):
+            raise CannotResume(
+                f"{folder} was saved {'with whole weights' if name is None else 'in shards'}, and the model's weights "
+                f"are {'in shards' if name is None else 'whole'}. Use fully_shard as in the run that was saved."
+            )
+        if self.twin is None or name is None:
+            return tree
+        if tree["processes"] != self.size:
+            raise CannotResume(
+                f"{folder} was saved by {tree['processes']} processes, and these are {self.size}. Start as many."
+            )
+        found = self.twin.load(folder, f"{name}-{self.rank}")
+        return {**tree, **found, "optimizer": self.twin.shard_states(optimizer, found["optimizer"])}
 
     def _tell(self, about: dict[str, Any], tensors: dict[str, Tensor] | None = None) -> None:
         plain = {name: value.detach().cpu().clone().contiguous() for name, value in (tensors or {}).items()}

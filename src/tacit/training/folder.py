@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 from collections import Counter
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -44,6 +45,8 @@ RUN = (
     *("bound_state", "post_states", "model", "optimizer", "scheduler"),
 )
 _HEADER, _HASH = "tacit", "sha256"
+# The folder of what each process of a run with fully_shard has saved.
+SHARDS = "shards"
 
 
 class _File:
@@ -180,6 +183,15 @@ def write_checkpoint(folder: Path, tree: Mapping[str, Any]) -> None:
     header = json.dumps({"version": VERSION, "tree": _pack(dict(tree), "", tensors)})
     content = save(tensors, metadata={_HEADER: header, _HASH: _hash(header, tensors)})
     write_atomic(folder / CHECKPOINT, content, is_private=True, keep=folder / PREVIOUS)
+
+
+def forget_shards(folder: Path, name: str) -> None:
+    """Remove shards of saves before the last two: the one of this `name`, and the one that can be gone back to."""
+    found = sorted((folder / SHARDS).glob("*-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    names = list(dict.fromkeys([name, *(path.name.rpartition("-")[0] for path in found)]))
+    for path in found:
+        if path.name.rpartition("-")[0] in names[2:]:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def read_checkpoint(folder: Path, stages: tuple[type, ...] = (), needs: Collection[str] = ()) -> dict[str, Any]:

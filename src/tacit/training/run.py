@@ -45,6 +45,7 @@ from tacit.training.folder import (
     Journal,
     RunFolder,
     Stateful,
+    forget_shards,
     load_model,
     load_part,
     lost_steps,
@@ -135,14 +136,15 @@ class PrivateRun:
             _validate.kind("budget", budget, Budget, "Budget(epsilon=3, delta=1e-5)")
         if schedule is not None:
             _validate.kind("schedule", schedule, Schedule, "Schedule(multiplier=[1.0, 0.9, 0.8])")
-        like = {name: value.detach() for name, value in trainable(model).items()}
+        peers = Peers.of(model)
+        like = {name: value.detach() for name, value in trainable(peers.whole(model)).items()}
         state = mechanism.init(like, sampling.lot_size)
         dimension = mechanism.sum(NoGradients(like), state).dimension
         steps = _validate.count("steps", steps)
         fixed = (schedule or Schedule()).over(steps)
         plan = Plan(mechanism, sampling, steps, dimension, budget, fixed).calibrate()
         settings: dict[str, Any] = {"micro_batch": micro_batch, "workers": workers, "seed": seed}
-        self._begin(model, loss, data, plan, state, gradients=gradients, **settings)
+        self._begin(model, loss, data, plan, state, peers, gradients=gradients, **settings)
         is_charged = ledger is not None or dataset is not None
         self.booking = self._peers.first(
             lambda: reserve_run(ledger, dataset, self._examples, plan, seed) if is_charged else None
@@ -155,26 +157,28 @@ class PrivateRun:
         data: Any,
         plan: Plan,
         state: MechanismState,
+        peers: Peers,
         *,
         micro_batch: int | None,
         workers: int,
         seed: int | None,
         gradients: GradientsOf,
     ) -> None:
-        like = self._parameters = trainable(model)
-        self.model, self._plan, self._state = model, plan, state
+        self._parameters, whole = trainable(model), peers.whole(model)
+        like = self._parameters if whole is model else trainable(whole)
+        self.model, self._plan, self._state, self._peers, self._whole = model, plan, state, peers, whole
         self._gradients = gradients
         first = next(iter(like.values()))
         self._from_loader = (LOADER_REPLACED,) if isinstance(data, DataLoader) else ()
         self._examples = examples_from(data, workers=_validate.count("workers", workers, at_least=0), dtype=first.dtype)
         if isinstance(loss, str):
-            self._examples, loss = use_model_loss(model, self._examples)
+            with peers.gathered():
+                self._examples, loss = use_model_loss(whole, self._examples)
         self.loss: Loss = loss
         box = plan.mechanism.sum(NoGradients(like), state).box
         self._adds_up = box is None or box.adds_up
         self._micro_batch = None if micro_batch is None else _validate.count("micro_batch", micro_batch)
         self._source = source_for(seed)
-        self._peers = Peers.find()
         self._peers.join(model, plan, self._examples, adds_up=self._adds_up)
         self._events, self._realised = list[Event](), list[Event]()
         self._lost, self._forgiven = Counter[int](), 0
@@ -182,7 +186,7 @@ class PrivateRun:
         self._charging = Lock()
         self._journal: Journal | None = None
         self.booking = None
-        self._process, self._weights = os.getpid(), Weights(model, like)
+        self._process, self._weights = os.getpid(), Weights(model, self._parameters)
         # Which buffers a pass writes to, and made examples of the shape that the model takes.
         self._writes: frozenset[str] | None = None
         self._layout: tuple[Any, int | None, Layout | None] = (None, None, None)
@@ -271,13 +275,16 @@ class PrivateRun:
         """
         if lot is self._pending:
             self._weights.refuse_unless_stepped()
-        written = _write_gradients(self._parameters, self.release(lot))
+        released = self.release(lot)
+        if self._peers.twin is not None:
+            released = self._peers.twin.place(released)
+        written = _write_gradients(self._parameters, released)
         self._weights.grant(written, is_last=len(self._events) == self._plan.steps)
 
     def release(self, lot: Lot) -> dict[str, Tensor]:
         """Return the noisy sum of the lot's bounded gradients, divided by the public lot size; leave p.grad alone.
 
-        For optimizers that are not torch's. Each lot can be used once.
+        For optimizers that are not torch's. Each lot can be used once. With fully_shard, the shards of this process.
         """
         refuse_forked(self._process)
         if lot is not self._pending:
@@ -289,13 +296,16 @@ class PrivateRun:
         parameters = {name: value for name, value in self._parameters.items() if value.requires_grad}
         if not parameters:
             raise InvalidArgument("All parameters were frozen after the run began, so there is nothing to release.")
-        stream = self._source.stream(Purpose.NOISE, lot.step)
+        stream = self._peers.noise(self._source, lot.step)
         is_ours = self._gradients is per_example_gradients
         if mechanism.guide is not None:
             self._charge(lot.step)
             state = mechanism.steer(self._mean_gradient(parameters), state, stream)
-        with self._peers.by_itself(self._source, lot.step), CurrentStep(self._source, lot.step):
-            part = self._public_sum(lot, mechanism, state, parameters)
+        with self._peers.gathered():
+            if self._whole is not self.model:
+                parameters = trainable(self._whole)
+            with self._peers.by_itself(self._source, lot.step), CurrentStep(self._source, lot.step):
+                part = self._public_sum(lot, mechanism, state, parameters)
         bounded = self._peers.total(part, lot.step)
         with self._peers.report_failure():
             if mechanism.guide is None:
@@ -337,10 +347,10 @@ class PrivateRun:
             return bounded
         if self._made is None and self._gradients is per_example_gradients:
             self._examine(lot, like)
-        with restore_buffers(self.model), self._weights.watch(self.loss, list_attributes_set_once):
+        with restore_buffers(self._whole), self._weights.watch(self.loss, list_attributes_set_once):
             bounded = self._sum(lot, mechanism, state, like)
         if self._writes:
-            update_public_buffers(self.model, self._made)
+            update_public_buffers(self._whole, self._made)
         return bounded
 
     def _examine(self, lot: Lot, like: Tensors) -> None:
@@ -354,8 +364,8 @@ class PrivateRun:
         inputs, targets = on_device(inputs, device), on_device(targets, device)
         # Without examples only shapes are known, and not every model runs on made inputs.
         with suppress(Unclear) if row_count(targets) else suppress(RuntimeError, ArithmeticError, Unclear):
-            find_layout(self.model, self.loss, dict(like), inputs, targets)
-        self._writes, self._made = list_public_writes(self.model), make_examples_like(inputs)
+            find_layout(self._whole, self.loss, dict(like), inputs, targets)
+        self._writes, self._made = list_public_writes(self._whole), make_examples_like(inputs)
 
     def _sum(self, lot: Lot, mechanism: Mechanism, state: MechanismState, like: Tensors) -> BoundedSum:
         """The bounded sum over the pieces of the lot; zeros for parameters that they did not use."""
@@ -389,12 +399,12 @@ class PrivateRun:
             return None, None
         inputs, targets = lot.inputs, lot.targets
         if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
-            return in_pieces(self.model, self.loss, inputs, targets, dict(like))
+            return in_pieces(self._whole, self.loss, inputs, targets, dict(like))
         # For small models, calls dominate the time: reuse what was found for the last lot.
         key = (self.model.training, inputs.shape[1:], inputs.dtype, targets.shape[1:], targets.dtype, *like)
         known, length, layout = self._layout
         if known != key or layout is None or layout.doubt or layout.suspects or inputs.is_inference():
-            length, layout = in_pieces(self.model, self.loss, inputs, targets, dict(like))
+            length, layout = in_pieces(self._whole, self.loss, inputs, targets, dict(like))
             self._layout = key, length, layout
         return length, layout
 
@@ -402,11 +412,11 @@ class PrivateRun:
         self, inputs: Any, targets: Any, like: Tensors, layout: Layout | None = None
     ) -> PerExampleGradients:
         if self._gradients is per_example_gradients:
-            found = per_example_gradients(self.model, self.loss, inputs, targets, parameters=dict(like), layout=layout)
+            found = per_example_gradients(self._whole, self.loss, inputs, targets, parameters=dict(like), layout=layout)
             if found.backend is not self._backend:
                 self._use_backend(found.backend)
             return found
-        return self._gradients(self.model, self.loss, inputs, targets)
+        return self._gradients(self._whole, self.loss, inputs, targets)
 
     def _use_backend(self, backend: BackendUsed) -> None:
         if backend.name == "loop" and (self._backend is None or self._backend.name != "loop"):
@@ -457,14 +467,14 @@ class PrivateRun:
         The key of secure noise is never written. From now on the run records in the same folder which steps it begins,
         so that steps lost in a crash are charged (`Journal`). Of several processes, only the first one saves.
         """
+        folder, parts = Path(path), {"optimizer": optimizer, "scheduler": scheduler}
+        shards = self._peers.save_shards(folder, parts)
         if not self._peers.is_first:
             return
-        folder = Path(path)
         if self.booking is not None:
             self.booking.refuse_unless_current()
         if self._journal is not None:
             self._journal.refuse_unless_alone()
-        saved = {"optimizer": optimizer, "scheduler": scheduler}
         seed = self._source.seed if isinstance(self._source, SeededSource) else None
         tree = {
             "plan": self._plan,
@@ -480,10 +490,14 @@ class PrivateRun:
             "torch_random": None if seed is None else torch.get_rng_state(),
             "bound_state": dict(self._state.bound),
             "post_states": [dict(state) for state in self._state.post],
-            "model": self.model.state_dict(),
-            **{name: part and part.state_dict() for name, part in saved.items()},
+            "shards": shards,
+            "processes": self._peers.size,
+            "model": {} if shards else self.model.state_dict(),
+            **{name: part and (None if shards else part.state_dict()) for name, part in parts.items()},
         }
         write_checkpoint(folder, tree)
+        if shards is not None:
+            forget_shards(folder, shards)
         self._follow(folder)
         RunFolder(folder).write_guarantee(self.guarantee())
 
@@ -527,7 +541,8 @@ class PrivateRun:
         that too.
         """
         folder = Path(path)
-        tree = read_checkpoint(folder, stages, needs=RUN)
+        peers = Peers.of(model)
+        tree = peers.load_shards(folder, read_checkpoint(folder, stages, needs=RUN), optimizer)
         load_model(model, tree["model"])
         for name, part in (("optimizer", optimizer), ("scheduler", scheduler)):
             load_part(name, part, tree[name])
@@ -542,7 +557,7 @@ class PrivateRun:
         run = cls.__new__(cls)
         state = MechanismState(tree["bound_state"], tuple(tree["post_states"]))
         settings = {"micro_batch": tree["micro_batch"], "workers": workers, "seed": tree["seed"]}
-        run._begin(model, loss, data, plan, state, gradients=gradients, **settings)
+        run._begin(model, loss, data, plan, state, peers, gradients=gradients, **settings)
         entered = find_booking(tree, ledger, dataset, run._examples)
         debt = Debt(plan, len(events), charged, forgiven, before)
         run.booking, debt = run._peers.resume(entered, debt, nothing_left)

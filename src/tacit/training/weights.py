@@ -65,6 +65,7 @@ class Weights:
         self._model, self._parameters = model, list(parameters.values())
         # The dictionaries, not the tensors: a buffer may be replaced by another tensor.
         self._buffers = [module._buffers for module in model.modules() if len(module._buffers)]
+        self._is_sharded = any(hasattr(each, "to_local") for each in self._parameters)
         self._pointers: list[int] = []
         self._views: list[np.ndarray[Any, Any]] = []
         self._granted: dict[int, weakref.ref[Tensor]] = {}
@@ -100,7 +101,7 @@ class Weights:
         """Raise `MixesExamples` if the forward pass wrote to a parameter or a buffer."""
         if self._at_hand_out is None:
             return
-        if self.is_settling:
+        if self.is_settling or self._is_sharded:
             is_written = self._snapshot() != self._at_hand_out
         else:
             is_written = [tensor._version for tensor in self._tensors()] != self._at_hand_out[0]
@@ -173,6 +174,8 @@ class Weights:
     def _snapshot(self) -> _Snapshot:
         """The state of all weights and buffers; writing to `.data` changes numbers, but no version."""
         tensors = self._tensors() if self._buffers else self._parameters
+        if self._is_sharded:
+            tensors = [_take_local(tensor) for tensor in tensors]
         pointers = [tensor.data_ptr() for tensor in tensors]
         if pointers != self._pointers:
             views = map(_view_some, tensors)
@@ -189,6 +192,12 @@ class Weights:
 
 # Versions, addresses and a sample of the numbers of each tensor; a digest of all of them now and then.
 _Snapshot = tuple[list[int], list[int], list[bytes], list[int] | None]
+
+
+def _take_local(tensor: Tensor) -> Tensor:
+    """The shard of this process."""
+    with torch.no_grad():
+        return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _view_some(tensor: Tensor) -> np.ndarray[Any, Any] | None:

@@ -1,0 +1,201 @@
+"""A run over gloo processes whose weights lie in shards (FSDP2), beside the same run in one process.
+
+PYTHONPATH=tests python tests/support/sharded_ranks.py NAME...
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import torch
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.functional import cross_entropy
+
+import tacit
+from support import ranks
+from support.ranks import DATA, STEPS, Case, N, close, flat, note, notes, start
+from tacit.accounting import Gaussian, curve
+from tacit.ledger import Ledger
+from tacit.stages.mechanism import Mechanism
+
+
+def shard(network: torch.nn.Module, layers) -> torch.nn.Module:
+    for layer in layers:
+        fully_shard(layer)
+    return fully_shard(network)
+
+
+def network_of(case: Case) -> torch.nn.Module:
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    return network if case.size == 1 else shard(network, [network[0], network[2]])
+
+
+def witness(case: Case, rank: int) -> None:
+    """Note every sum that noise is drawn for, and every release of this process."""
+    release = Mechanism.release_mean
+
+    def noted(self, bounded, *args, **named):
+        note(case, rank, "sum", [value.flatten().tolist() for value in bounded.values.values()])
+        found = release(self, bounded, *args, **named)
+        note(case, rank, "noisy", [value.flatten().tolist() for value in found[0].values.values()])
+        return found
+
+    Mechanism.release_mean = noted
+
+
+def go(case: Case, rank: int, before=lambda *_: None, steps: int = STEPS) -> None:
+    """Begin the run, or go on with it, and finish it."""
+    network = network_of(case)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
+    if (case.saves / "run.safetensors").exists():
+        run = tacit.PrivateRun.resume(case.saves, network, cross_entropy, data=DATA, optimizer=optimizer)
+    else:
+        charge = {"ledger": Ledger(case.ledger), "dataset": "data"} if case.is_charged else {}
+        how = {"mechanism": ranks.mechanism(case), "sampling": tacit.Poisson(30, N), "steps": steps}
+        run = tacit.PrivateRun(network, cross_entropy, data=DATA, seed=case.seed, **how, **charge)
+        run.save(case.saves, optimizer)
+    witness(case, rank)
+    for lot in run:
+        before(rank, lot.step, run)
+        run.backward(lot)
+        note(case, rank, "owned", len(lot))
+        optimizer.step()
+        if lot.step == 1:
+            run.save(case.saves, optimizer)
+    note(case, rank, "epsilon", run.guarantee().epsilon(1e-5))
+    whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in network.parameters()]
+    note(case, rank, "weights", flat(whole))
+
+
+def join(shards: list[list[list[float]]]) -> list[float]:
+    """A vector from the parts of each process, parameter by parameter: rows were cut in the order of processes."""
+    return [value for parameter in zip(*shards, strict=True) for part in parameter for value in part]
+
+
+def joined(case: Case, what: str) -> list[list[float]]:
+    return [join(list(parts)) for parts in zip(*(notes(case, r, what) for r in range(case.size)), strict=True)]
+
+
+def test_shards_release_the_sums_of_one_process(folder: Path) -> None:
+    alone = Case(folder / "1", 1)
+    alone.folder.mkdir()
+    assert start(alone, lambda rank: go(alone, rank)) == [0]
+    for size in map(int, os.environ.get("SHARDS", "2").split(",")):
+        case = Case(folder / f"{size}", size)
+        case.folder.mkdir()
+        assert start(case, lambda rank, case=case: go(case, rank)) == [0] * size
+        owned = [sum(each) for each in zip(*(notes(case, r, "owned") for r in range(size)), strict=True)]
+        assert owned == notes(alone, 0, "owned")
+        # The first sum: later ones depend on the noise, which has another seed in every shard.
+        assert close(joined(case, "sum")[0], joined(alone, "sum")[0])
+        assert len(joined(case, "noisy")) == STEPS
+        for rank in range(size):
+            assert notes(case, rank, "weights") == notes(case, 0, "weights")
+            assert notes(case, rank, "epsilon") == notes(alone, 0, "epsilon")
+        [charge] = Ledger(case.ledger).account("data").charges
+        assert charge.event == Gaussian(4.0).sampled(30 / N) * STEPS
+        assert charge.is_settled
+
+
+def test_every_coordinate_has_noise_once(folder: Path) -> None:
+    """For secret and for seeded noise: the variance of one machine in every shard, and none of it drawn twice."""
+    for seed in (None, 3):
+        case = Case(folder / f"{seed}", 2, seed=seed, is_charged=False)
+        case.folder.mkdir()
+        assert start(case, lambda rank, case=case: go(case, rank, steps=200)) == [0, 0]
+        sums, noisy = (torch.tensor(joined(case, what), dtype=torch.float64) for what in ("sum", "noisy"))
+        noise = noisy * 30 - sums
+        # 200 draws of 67 numbers of deviation 4: their mean square is 16 within 0.2 (sd); within 1 almost surely.
+        assert noise.shape == (200, 67)
+        assert abs(float(noise.square().mean()) - 16) < 1
+        # Of each coordinate alone: sd 1.6 of 16; 5.5 sd over 67 coordinates, false alarm 3e-6.
+        assert float((noise.square().mean(0) - 16).abs().max()) < 8.8
+        # Correlations of independent draws have sd 0.071; 5.5 of them over 2,211 pairs, false alarm 1e-4.
+        assert float(torch.corrcoef(noise.T).fill_diagonal_(0).abs().max()) < 0.39
+
+
+def test_shards_survive_the_loss_of_a_process(folder: Path) -> None:
+    for victim in (0, 1):
+        case = Case(folder / f"{victim}", 2, seed=None)
+        case.folder.mkdir()
+
+        def die(rank: int, step: int, _: tacit.PrivateRun, victim=victim) -> None:
+            if (rank, step) == (victim, 3):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        codes = start(case, lambda rank, case=case, die=die: go(case, rank, die))
+        assert codes[victim] == -signal.SIGKILL
+        assert codes[1 - victim] == 1
+        assert "resume from the last save" in notes(case, 1 - victim, "error")[0]
+        assert start(case, lambda rank, case=case: go(case, rank)) == [0, 0]
+        assert notes(case, 0, "weights") == notes(case, 1, "weights")
+        [charge] = Ledger(case.ledger).account("data").charges
+        drawn = len(notes(case, 0, "sum"))
+        assert charge.is_settled
+        assert drawn <= charge.event.times <= drawn + 1
+        for rank in range(2):
+            assert abs(notes(case, rank, "epsilon")[0] - curve(charge.event).epsilon(1e-5)) < 1e-9
+        # Another number of processes has no shards.
+        other = Case(case.folder, 1)
+        assert start(other, lambda rank, other=other: go(other, rank)) == [1]
+        assert "in shards" in notes(other, 0, "error")[-1]
+
+
+def test_a_failure_is_told_to_all_at_once(folder: Path) -> None:
+    case = Case(folder, 2, is_charged=False)
+
+    def fail(rank: int, step: int, run: tacit.PrivateRun) -> None:
+        if (rank, step) == (1, 2):
+            run.loss = lambda outputs, targets: 1 / 0
+
+    assert start(case, lambda rank: go(case, rank, fail)) == [1, 1]
+    assert "ZeroDivisionError" in notes(case, 1, "error")[0]
+    assert "Process 1 says: ZeroDivisionError: division by zero." in notes(case, 0, "error")[0]
+    assert [len(notes(case, rank, "noisy")) for rank in range(2)] == [2, 2]
+
+
+def test_stages_that_need_the_whole_sum_are_refused(folder: Path) -> None:
+    case = Case(folder, 2, method="adaclip", is_charged=False)
+    assert start(case, lambda rank: go(case, rank)) == [1, 1]
+    assert "adaclip needs the whole sum" in notes(case, 0, "error")[0]
+
+
+def test_gpt2_with_lora_in_shards(folder: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokens = torch.randint(0, 50, (24, 12), generator=torch.Generator().manual_seed(0))
+
+    def work(case: Case, rank: int) -> None:
+        torch.manual_seed(0)
+        sizes = {"n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+        network = GPT2LMHeadModel(GPT2Config(vocab_size=50, attn_pdrop=0.0, **sizes))
+        network = get_peft_model(network, LoraConfig(r=4, target_modules=["c_attn"], fan_in_fan_out=True))
+        if case.size > 1:
+            network = shard(network, network.base_model.model.transformer.h)
+        # LoRA's second factors begin at zero: give them numbers, so that all gradients matter.
+        data = {"input_ids": tokens, "labels": tokens}
+        how = {"mechanism": ranks.mechanism(case), "sampling": tacit.Poisson(12, 24), "steps": 2, "seed": 5}
+        optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
+        run = tacit.PrivateRun(network, "model", data=data, **how)
+        witness(case, rank)
+        for lot in run:
+            run.backward(lot)
+            optimizer.step()
+        note(case, rank, "backend", run.backend.name)
+
+    cases = [Case(folder / f"{size}", size, is_charged=False) for size in (1, 2)]
+    for case in cases:
+        case.folder.mkdir()
+        assert start(case, lambda rank, case=case: work(case, rank)) == [0] * case.size
+    alone, both = cases
+    assert close(joined(both, "sum")[0], joined(alone, "sum")[0])
+    assert notes(both, 1, "backend") == notes(alone, 0, "backend") == ["bookkeeping"]
+
+
+if __name__ == "__main__":
+    ranks.run_cases({name: value for name, value in globals().items() if name.startswith("test_")})
