@@ -227,9 +227,12 @@ def _open_batches(source: Any, wanted: Collection[str] | None) -> tuple[tuple[st
             f"Only Parquet and Arrow can be read in pieces, and {file} is neither. Save it as .parquet, or leave out "
             "--memory."
         )
-    opened = _load_parquet(file).ParquetFile(file)
+    opened = _load_parquet(file).ParquetFile(file, pre_buffer=False)
     names = _refuse_twins(opened.schema_arrow.names)
-    return names, opened.iter_batches(batch_size=_ROWS, columns=list(_choose(names, wanted)))
+    # One group after the other: asked for all at once, pyarrow reads ahead.
+    how: dict[str, Any] = {"batch_size": _ROWS, "columns": list(_choose(names, wanted)), "use_threads": False}
+    groups = range(opened.num_row_groups)
+    return names, (batch for group in groups for batch in opened.iter_batches(row_groups=[group], **how))
 
 
 def _from_arrow(column: Any) -> Array:
