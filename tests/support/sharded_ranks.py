@@ -158,6 +158,20 @@ def test_a_failure_is_told_to_all_at_once(folder: Path) -> None:
     assert [len(notes(case, rank, "noisy")) for rank in range(2)] == [2, 2]
 
 
+def test_a_ledger_that_says_stop_stops_all_shards(folder: Path) -> None:
+    """Settled from outside in the middle: nobody draws for a step that is not charged."""
+    case = Case(folder, 2)
+
+    def settle(rank: int, step: int, _: tacit.PrivateRun) -> None:
+        if (rank, step) == (0, 2):
+            ledger = Ledger(case.ledger)
+            ledger.settle(ledger.account("data").charges[0].run)
+
+    assert start(case, lambda rank: go(case, rank, settle)) == [1, 1]
+    assert all("was settled since" in notes(case, rank, "error")[0] for rank in range(2))
+    assert [len(notes(case, rank, "noisy")) for rank in range(2)] == [2, 2]
+
+
 def test_stages_that_need_the_whole_sum_are_refused(folder: Path) -> None:
     case = Case(folder, 2, method="adaclip", is_charged=False)
     assert start(case, lambda rank: go(case, rank)) == [1, 1]

@@ -215,7 +215,7 @@ class Peers:
     def report_failure(self) -> AbstractContextManager[None]:
         """If the first process fails in this block, report it to the others, which wait for a release."""
         if self.twin is not None and self.size > 1:
-            return self._by_itself_or_fail()
+            return self._charging(self.twin)
         return self._report_failure() if self.is_first and self.size > 1 else _NOTHING
 
     @contextmanager
@@ -233,6 +233,7 @@ class Peers:
             return make()
         if self.twin is not None:
             # Nobody draws before the first one has charged the step.
+            self.twin.is_drawing = True
             self._refuse_unless_alike("the charged step", "")
             return make()
         if self.is_first:
@@ -316,16 +317,16 @@ class Peers:
         return " ".join(f"Process {rank} says: {text}." for rank, text in enumerate(texts) if text)
 
     @contextmanager
-    def _by_itself_or_fail(self) -> Iterator[None]:
-        """A failure before anybody drew is everybody's; who fails later ends, and the others at their next step."""
+    def _charging(self, twin: Twin) -> Iterator[None]:
+        """Others are told of a failure before anybody drew. If one fails later, they end at their next exchange."""
+        twin.is_drawing = False
         try:
             yield
-        except OutOfOrder:
-            raise
         except Exception as error:
-            with suppress(TacitError):
-                self._compare("the charged step", [_FAILED, _FAILED])
-                self._hear(f"{type(error).__name__}: {error}")
+            if not twin.is_drawing:
+                with suppress(TacitError):
+                    self._compare("the charged step", [_FAILED, _FAILED])
+                    self._hear(f"{type(error).__name__}: {error}")
             raise
 
     def save_shards(self, folder: Path, parts: dict[str, Any]) -> str | None:

@@ -13,8 +13,8 @@ import importlib
 import json
 import os
 import secrets
-from collections import Counter
 import shutil
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass

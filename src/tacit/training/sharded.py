@@ -36,6 +36,8 @@ class Twin:
 
     def __init__(self, model: nn.Module, size: int) -> None:
         self._model = model
+        # Whether all processes have been asked whether this step may be drawn.
+        self.is_drawing = False
         self._sharded = dict(model.named_parameters())
         _refuse_unless_even(self._sharded, size)
         self.model = _copy_plain(model, {})
