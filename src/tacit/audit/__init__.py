@@ -16,6 +16,7 @@ __all__ = [
     "LowerBound",
     "ManyRuns",
     "NeighbourTest",
+    "ReleaseTest",
     "Roc",
     "Runs",
     "Shadows",
@@ -30,6 +31,7 @@ __all__ = [
     "neighbour_test",
     "one_run",
     "record_audit",
+    "release_test",
     "roc",
     "train_shadows",
 ]
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from tacit.audit.guessing import one_run
     from tacit.audit.membership import Shadows, infer_membership, train_shadows
     from tacit.audit.neighbours import NeighbourTest, neighbour_test
+    from tacit.audit.releases import ReleaseTest, release_test
     from tacit.audit.runs import Runs
     from tacit.audit.separation import Roc, roc
     from tacit.audit.statistics import distinguish
@@ -56,6 +59,7 @@ else:
         "guessing": ("one_run",),
         "membership": ("Shadows", "infer_membership", "train_shadows"),
         "neighbours": ("NeighbourTest", "neighbour_test"),
+        "releases": ("ReleaseTest", "release_test"),
         "runs": ("Runs",),
         "separation": ("Roc", "roc"),
         "statistics": ("distinguish",),

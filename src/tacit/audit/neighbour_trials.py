@@ -118,19 +118,23 @@ def vary_rows(trial: Trial, rows: Any, examples: int, *, is_random: bool) -> Ite
     chosen = sorted({round(at) for at in np.linspace(0, trial.size - 1, examples)})
     if not is_random:
         for example in chosen:
-            yield "removed", example, _select(rows, [at for at in range(trial.size) if at != example])
+            yield "removed", example, select_rows(rows, [at for at in range(trial.size) if at != example])
     for example in chosen:
-        spoilt = _spoil_example(rows, example)
+        spoilt = spoil_example(rows, example)
         if spoilt is not None and (is_ignored := _is_ignored(trial, spoilt, example)) is not None:
             yield ("made NaN" if is_ignored else "replaced"), example, spoilt
         elif is_random and trial.size > 1:
-            yield "replaced", example, _select(rows, [(at + (at == example)) % trial.size for at in range(trial.size)])
+            yield (
+                "replaced",
+                example,
+                select_rows(rows, [(at + (at == example)) % trial.size for at in range(trial.size)]),
+            )
 
 
 def _is_ignored(trial: Trial, rows: Any, example: int) -> bool | None:
     """Whether this example alone releases nothing. None if the model fails on it."""
     try:
-        alone = replace(trial, steps=1).run(_select(rows, [example])).sums
+        alone = replace(trial, steps=1).run(select_rows(rows, [example])).sums
     except Refusal:
         return True
     except Exception:
@@ -220,7 +224,7 @@ def draw_rows(rows: Any, size: int, seed: int) -> Any:
     count = row_count(rows)
     if size > count:
         raise InvalidArgument(f"lot must be at most the number of examples. Got {size}, and {count} examples.")
-    return _select(rows, np.random.default_rng([seed, size]).permutation(count)[:size].tolist())
+    return select_rows(rows, np.random.default_rng([seed, size]).permutation(count)[:size].tolist())
 
 
 def _map_tree(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -237,11 +241,12 @@ def _map_tree(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     raise InvalidArgument(f"Examples must be made of tensors or arrays. Got {type(tree).__name__}.")
 
 
-def _select(rows: Any, which: list[int]) -> Any:
+def select_rows(rows: Any, which: list[int]) -> Any:
+    """These rows of every tensor of a tree."""
     return _map_tree(rows, lambda tensor: tensor[torch.tensor(which, dtype=torch.int64)])
 
 
-def _spoil_example(rows: Any, example: int) -> Any | None:
+def spoil_example(rows: Any, example: int) -> Any | None:
     """The rows with every real number of one example set to NaN; None if there are no real numbers."""
 
     def spoil(tensor: Tensor) -> Tensor:

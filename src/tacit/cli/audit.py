@@ -46,7 +46,8 @@ def audit(
 ) -> None:
     """Attack a run and compare the result with the proof.
 
-    The audit repeats the training with canaries in the data, so it takes as long as the training. After Ctrl-C the same
+    First a few steps are made again, and their lots, sums, noise and charges compared with what is accounted for. Then
+    the audit repeats the training with canaries in the data, so it takes as long as the training. After Ctrl-C the same
     command continues. The verdict is written into the run's guarantee. The exit code is 1 if an attack contradicts the
     proof. A model of your own first gets the neighbour test, which takes seconds: removing one example may change a
     release by at most one clip norm. If it changes more, the proof does not apply, and the audit stops there.

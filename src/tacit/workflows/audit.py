@@ -11,7 +11,7 @@ from typing import Any
 
 from tacit import _validate
 from tacit._files import write_atomic
-from tacit.audit import AuditReport, NeighbourTest, Roc, Verdict
+from tacit.audit import AuditReport, NeighbourTest, ReleaseTest, Roc, Verdict
 from tacit.audit import fixtures as published
 from tacit.audit.claims import report_json, run_fixtures
 from tacit.audit.fixtures import Fixture
@@ -31,12 +31,13 @@ _MODES = ("paper", "rigorous")
 class RunAudit:
     """What attacks on a run found, beside what is proven. `str` shows all of it.
 
-    `neighbours` is the neighbour test of a user's own model; if it failed, nothing else was tried. `report` is None if
-    the training was not repeated with canaries.
+    `neighbours` is the neighbour test of a user's own model, and `releases` the release test; after one that failed
+    nothing else was tried. `report` is None if the training was not repeated with canaries.
     """
 
     target: AuditTarget
     neighbours: NeighbourTest | None
+    releases: ReleaseTest | None
     report: AuditReport | None
     membership: dict[str, Roc]
     files: tuple[Path, ...]
@@ -44,7 +45,7 @@ class RunAudit:
     @property
     def is_refuted(self) -> bool:
         """Whether an attack contradicts what is proven."""
-        if self.neighbours is not None and not self.neighbours.passed:
+        if any(test is not None and not test.passed for test in (self.neighbours, self.releases)):
             return True
         return self.report is not None and self.report.verdict is Verdict.CONFLICT
 
@@ -54,6 +55,7 @@ class RunAudit:
             "folder": str(self.target.folder.path),
             "attacked": self.target.attacked,
             "neighbours": None if self.neighbours is None else self.neighbours.to_json(),
+            "releases": None if self.releases is None else self.releases.to_json(),
             "audit": None if self.report is None else report_json(self.report),
             "membership": {name: _describe_roc(one) for name, one in self.membership.items()},
         }
@@ -69,9 +71,12 @@ class RunAudit:
         files = ("Files (private: computed from private examples)", [str(path) for path in self.files])
         if test is not None and not test.passed:
             return [("Neighbour test: failed", [str(test)]), files]
+        if self.releases is not None and not self.releases.passed:
+            return [("Release test: failed", [str(self.releases)]), files]
         attacked = {name: f"Attacked: {what}." for name, what in target.attacked.items()}
         members = f"Membership: {len(target.members[1]):,} training examples against {len(target.others[1]):,} others"
-        found = [] if test is None else [("Neighbour test", [str(test)])]
+        tests = {"Neighbour test": test, "Release test": self.releases}
+        found = [(name, [str(one)]) for name, one in tests.items() if one is not None]
         if self.report is not None:
             found.append(("Canaries", [attacked["canaries"], *str(self.report).splitlines()]))
         lines = [attacked["membership"], *(f"{name}: {one}" for name, one in self.membership.items())]
@@ -95,7 +100,8 @@ def audit_run(
 ) -> RunAudit:
     """Attack the run in a folder and write what was found into its guarantee.
 
-    A user's own model is first put to the neighbour test. Then its model is asked about members, and its training is
+    A user's own model is first put to the neighbour test. Then a few steps are made again and compared with what was
+    accounted for, the model is asked about members, and the training is
     repeated with gradient canaries in the data (`canaries=0` leaves that out; `steps` repeats the first steps only).
     `shadows` trains so many shadow models for the likelihood-ratio attack. What is done is kept, so that the same call
     continues after an interruption.
@@ -111,7 +117,11 @@ def audit_run(
     with show_status("Removing examples, one at a time"):
         test = target.neighbours()
     if test is not None and not test.passed:
-        return _conclude(target, test, None, {}, ())
+        return _conclude(target, test, None, None, {}, ())
+    with show_status("Comparing releases with what was accounted for"):
+        releases = target.releases()
+    if not releases.passed:
+        return _conclude(target, test, releases, None, {}, ())
     with show_status("Asking the model about its examples"):
         membership = target.membership()
     if shadow_count:
@@ -122,25 +132,26 @@ def audit_run(
     if report is not None:
         pictures.insert(0, picture or target.folder.audit / "audit.png")
         save_picture(draw_audit(report), pictures[0])
-    return _conclude(target, test, report, membership, tuple(pictures))
+    return _conclude(target, test, releases, report, membership, tuple(pictures))
 
 
 def _conclude(
     target: AuditTarget,
     test: NeighbourTest | None,
+    releases: ReleaseTest | None,
     report: AuditReport | None,
     membership: dict[str, Roc],
     pictures: tuple[Path, ...],
 ) -> RunAudit:
     """Write the findings; those of earlier audits by other attacks stay."""
-    audit = RunAudit(target, test, report, membership, (*pictures, target.folder.audit_result))
+    audit = RunAudit(target, test, releases, report, membership, (*pictures, target.folder.audit_result))
     values, earlier = audit.to_json(), target.read_earlier_audits()
     kept = {
         "audit": values["audit"] or earlier.get("audit"),
         "membership": {**earlier.get("membership", {}), **values["membership"]},
     }
     target.folder.write_audit(replace_infinity({**values, **kept}))
-    target.record(test, report)
+    target.record(test, releases, report)
     return audit
 
 

@@ -19,9 +19,11 @@ from safetensors.torch import load_file
 from scipy import sparse
 from torch import Tensor, nn
 
+from tacit.accounting.events import covers
 from tacit.audit import (
     AuditReport,
     NeighbourTest,
+    ReleaseTest,
     Roc,
     Runs,
     Training,
@@ -29,6 +31,7 @@ from tacit.audit import (
     infer_membership,
     neighbour_test,
     record_audit,
+    release_test,
     roc,
     train_shadows,
 )
@@ -37,6 +40,8 @@ from tacit.datasets import Data
 from tacit.errors import CannotResume
 from tacit.gradients.losses import Loss
 from tacit.guarantee import Guarantee
+from tacit.ledger import Ledger
+from tacit.ledger.storage import storage_at
 from tacit.models import is_own_model
 from tacit.recipes.recipe import Recipe, RecipePlan
 from tacit.recipes.run import LOSS, PreparedInputs, begin_by_recipe, make_optimizer, restore_prepared
@@ -51,8 +56,8 @@ from tacit.workflows.saved import read_settings
 from tacit.workflows.scoring import loss_for
 from tacit.workflows.settings import Settings
 
-# The key of what the neighbour test found, in a guarantee.
-_NEIGHBOURS = "neighbours"
+# The keys of what the neighbour test and the release test found, in a guarantee.
+_NEIGHBOURS, _RELEASES = "neighbours", "releases"
 Pair = tuple[Any, Any]
 ShadowTrainer = tuple[Callable[[Any], nn.Module], Pair]
 
@@ -64,7 +69,8 @@ class AuditTarget:
     `model` is the one that is handed out: the running mean of the weights, if the run keeps one. `members` and `others`
     are the examples as the model takes them. `repeat` makes the training again, with fresh first weights.
     `make_shadows` is a context that gives a function which trains as the run did on other examples, and all examples,
-    members first. `own_model` makes the trained model again, if the user wrote it.
+    members first. `charges` is what of the run's steps is missing in its guarantee and in its ledger. `own_model` makes
+    the trained model again, if the user wrote it.
     """
 
     folder: RunFolder
@@ -75,6 +81,7 @@ class AuditTarget:
     others: Pair
     repeat: Callable[[], Training]
     make_shadows: Callable[[], AbstractContextManager[ShadowTrainer]]
+    charges: ReleaseTest
     own_model: Callable[[], nn.Module] | None = None
 
     @cached_property
@@ -104,6 +111,10 @@ class AuditTarget:
             return None
         clip_norm, pieces = self.settings.clip_norm, self.settings.micro_batch
         return neighbour_test(self.own_model, self.loss, self.members, clip_norm=clip_norm, micro_batch=pieces)
+
+    def releases(self) -> ReleaseTest:
+        """Whether lots, sums, noise and charges of a few steps, made again, are what the guarantee counts."""
+        return self.charges | release_test(self.repeat())
 
     def membership(self) -> dict[str, Roc]:
         """Scores of the trained model: examples it was trained on against public ones."""
@@ -158,11 +169,13 @@ class AuditTarget:
         """What audits that did not say so have asked: the last weights, also where a mean of them is handed out."""
         return None if self.settings.averaging else self.attacked["membership"]
 
-    def record(self, test: NeighbourTest | None, report: AuditReport | None) -> None:
+    def record(self, test: NeighbourTest | None, releases: ReleaseTest | None, report: AuditReport | None) -> None:
         """Write what was found into the run's guarantee."""
-        if test is None and report is None:
-            return
         guarantee = self.guarantee
+        if releases is not None:
+            # What was not tested is public: it follows from settings.
+            text = f"Release test: {releases}"
+            guarantee = guarantee.with_finding(_RELEASES, text, is_error=not releases.passed)
         if test is not None:
             # The guarantee may be released, so it does not say how far private examples moved the sum.
             said = f"passed (tried {test.tried:,} neighbours)." if test.passed else str(test)
@@ -192,6 +205,7 @@ def load_target(folder: Path, data_path: Path | None) -> AuditTarget:
         _to_tensors(data.test),
         lambda: _repeat_training(settings, data, plan, data.train),
         lambda: _make_shadows(settings, data, plan),
+        check_charges(run_folder, settings, tree),
         trained if is_own_model(settings.model) else None,
     )
 
@@ -286,7 +300,28 @@ def _load_recipe(folder: Path, task: RecipeTask, tree: dict[str, Any]) -> AuditT
         others,
         lambda: _repeat_recipe(task.recipe, prepared, anew(), members, tree["plan"]),
         lambda: _make_recipe_shadows(task, rows),
+        check_charges(RunFolder(folder), task.settings, tree),
     )
+
+
+def check_charges(folder: RunFolder, settings: Settings, tree: dict[str, Any]) -> ReleaseTest:
+    """Whether guarantee, ledger and budget cover every step that the save holds."""
+    plan: Plan = tree["plan"]
+    # What is saved of a finished recipe are its plan and its weights.
+    guarantee, steps = folder.read_guarantee(), sum(n for _, n in tree["events"]) if "events" in tree else plan.steps
+    found = []
+    if not covers(guarantee.event, plan.total(steps)):
+        found.append(f"the guarantee does not count all of the {steps} steps that were made")
+    if settings.epsilon is not None and settings.mode == "rigorous":
+        spent = guarantee.epsilon(settings.delta)
+        if spent > settings.epsilon * (1 + 1e-9):
+            found.append(f"the run costs epsilon {spent:.6g}, and its budget is {settings.epsilon:.6g}")
+    if settings.ledger is None or not storage_at(settings.ledger).exists():
+        return ReleaseTest(tuple(found))
+    charges = Ledger(settings.ledger).account(settings.ledger_name).charges
+    if not any(covers(charge.event, guarantee.event) for charge in charges):
+        found.append("the ledger was charged less than the guarantee counts")
+    return ReleaseTest(tuple(found), ("ledger",))
 
 
 def _repeat_recipe(recipe: Recipe, prepared: PreparedInputs, model: nn.Module, members: Pair, plan: Plan) -> Training:

@@ -1,0 +1,181 @@
+"""Planted bugs: who catches each of them first, and whether `tacit audit` does.
+
+    python benchmarks/mutants.py                 # resumable: what is in the folder of results is not run again
+    python benchmarks/mutants.py --only NAME     # one of them, printed
+    python benchmarks/mutants.py --write         # only write the table of what is known
+
+tests/support/mutants.toml lists the bugs. Each is planted alone in a copy of the repository. Then the type checker
+reads that file, the tests that are named with the bug run until one fails, and a user trains and audits
+(tests/support/mutant_trials.py). The first row is the code as it is, which nothing may blame.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from results import environment, show_table, write_section
+
+ROOT = Path(__file__).resolve().parents[1]
+MUTANTS = ROOT / "tests" / "support" / "mutants.toml"
+PAGE = Path(__file__).with_name("OUTSIDE.md")
+COLUMNS = ["planted bug", "what it breaks", "type checker", "tests", "training or `tacit audit`"]
+_NOT_RUN = "not run yet"
+_COPIED = ("src", "tests", "docs", "experiments", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A planted bug, and the tests that should fail."""
+
+    name: str
+    breaks: str
+    file: str = ""
+    old: str = ""
+    new: str = ""
+    tests: tuple[str, ...] = ()
+    trial: str | None = None
+
+    def planted(self, text: str) -> str:
+        """The file with the bug in it."""
+        if text.count(self.old) != 1:
+            raise SystemExit(f"{self.name}: its old text occurs {text.count(self.old)} times in {self.file}, not once.")
+        return text.replace(self.old, self.new)
+
+
+def read_mutants() -> list[Mutant]:
+    """All planted bugs."""
+    rows = tomllib.loads(MUTANTS.read_text())["mutant"]
+    return [Mutant(**{**row, "tests": tuple(row["tests"])}) for row in rows]
+
+
+def try_mutant(mutant: Mutant, root: Path, part: str) -> Any:
+    """Plant the bug in the copy under `root`, and see whether this part notices."""
+    target = root / "src" / "tacit" / mutant.file
+    original = target.read_text() if mutant.file else ""
+    if mutant.file:
+        target.write_text(mutant.planted(original))
+    try:
+        return PARTS[part](root, mutant)
+    finally:
+        if mutant.file:
+            target.write_text(original)
+
+
+def _run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    paths = {"PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, *words], cwd=root, env={**os.environ, **paths}, capture_output=True, text=True, check=False
+    )
+
+
+def _check_types(root: Path, mutant: Mutant) -> str | None:
+    if not mutant.file:
+        return None
+    done = _run(root, "-m", "mypy", "--follow-imports=silent", f"src/tacit/{mutant.file}")
+    lines = [line for line in done.stdout.splitlines() if " error: " in line]
+    return lines[0].partition(" error: ")[2] if lines else None
+
+
+def _run_tests(root: Path, mutant: Mutant) -> str | None:
+    if not mutant.tests:
+        return None
+    done = _run(root, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *mutant.tests)
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if done.returncode not in (0, 1) and not failed:
+        raise SystemExit(f"{mutant.name}: the tests did not run.\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return failed[0].split(" - ")[0].split()[1].split("[")[0] if failed else None
+
+
+def _try(root: Path, mutant: Mutant) -> dict[str, str | None]:
+    if mutant.trial is None and mutant.file:
+        return {"by": None, "found": None}
+    done = _run(root, "tests/support/mutant_trials.py", *([mutant.trial] if mutant.trial else []))
+    if done.returncode:
+        return {"by": "run time", "found": done.stderr.strip().splitlines()[-1]}
+    found: dict[str, str | None] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+PARTS = {"types": _check_types, "tests": _run_tests, "trial": _try}
+
+
+def row(mutant: Mutant, found: dict[str, Any]) -> list[str]:
+    """The row of the table."""
+    test, trial = found.get("tests", _NOT_RUN), found.get("trial", {"by": "", "found": None})
+    text = f"{trial['by']}: {trial['found'].splitlines()[0]}" if trial["by"] else "nothing found"
+    text = _NOT_RUN if trial["by"] == "" else text if trial["by"] or mutant.trial or not mutant.file else "not covered"
+    short = text if len(text) < 220 else f"{text[:217]}..."
+    return [
+        mutant.name,
+        mutant.breaks,
+        found.get("types", _NOT_RUN) or "passes",
+        "pass" if test is None else test if test == _NOT_RUN else f"`{test.removeprefix('tests/')}`",
+        short.replace("Releases are not as accounted for, so the proof does not apply: ", ""),
+    ]
+
+
+def write_table(known: dict[str, Any], mutants: list[Mutant], page: Path) -> None:
+    """The table of what is known so far."""
+    done = [known[mutant.name] for mutant in mutants if mutant.name in known and mutant.file]
+    tested = [one for one in done if "tests" in one]
+    tried = [one for one in done if "trial" in one]
+    by_tests = sum(bool(one["tests"] or one.get("types")) for one in tested)
+    by_audit = sum(one["trial"]["by"] is not None for one in tried)
+    lines = [
+        "## Planted bugs",
+        environment(["tacit", "torch", "numpy"]),
+        f"Tests or the type checker catch {by_tests} of the {len(tested)} planted bugs that they were run on. On the "
+        f"user's side, training or `tacit audit` catches {by_audit} of {len(tried)}.",
+        show_table([COLUMNS, *(row(mutant, known[mutant.name]) for mutant in mutants if mutant.name in known)]),
+    ]
+    write_section(page, "mutants", "\n\n".join(lines))
+
+
+def _try_all(mutants: list[Mutant], found: dict[str, Any], part: str, options: argparse.Namespace) -> None:
+    """Every planted bug that this part has not seen yet; what is found is kept after each."""
+    copy = options.folder / f"copy-{part}"
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(parents=True)
+    for name in _COPIED:
+        source = ROOT / name
+        shutil.copytree(source, copy / name) if source.is_dir() else shutil.copy(source, copy / name)
+    for mutant in mutants:
+        if mutant.name == options.only or (not options.only and mutant.name not in found):
+            found[mutant.name] = try_mutant(mutant, copy, part)
+            (options.folder / f"{part}.json").write_text(json.dumps(found, indent=1))
+            print(part, mutant.name, json.dumps(found[mutant.name]), flush=True)
+
+
+def main() -> None:
+    """Try every planted bug that has no result yet, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="the name of one planted bug")
+    parser.add_argument("--write", action="store_true", help="only write the table")
+    parser.add_argument("--parts", default=",".join(PARTS), help="which of types, tests and trial (all)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants", help="of copy and results")
+    parser.add_argument("--output", type=Path, default=PAGE, help="a page other than OUTSIDE.md")
+    options = parser.parse_args()
+    mutants = [Mutant("nothing", "nothing: the code as it is"), *read_mutants()]
+    known: dict[str, Any] = {}
+    for part in PARTS:
+        results = options.folder / f"{part}.json"
+        found = json.loads(results.read_text()) if results.exists() else {}
+        if part in options.parts.split(",") and not options.write:
+            _try_all(mutants, found, part, options)
+        for name, value in found.items():
+            known.setdefault(name, {})[part] = value
+    if not options.only:
+        write_table(known, mutants, options.output)
+
+
+if __name__ == "__main__":
+    main()
