@@ -10,7 +10,7 @@ check test: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo lint check test bench mutants docs tutorials wheel format clean
+.PHONY: help demo lint check test bench mutants docs tutorials wheel release format clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
@@ -53,6 +53,9 @@ tutorials: $(INSTALLED)  ## run the tutorials and write their output into the pa
 
 wheel: $(INSTALLED)  ## build a wheel and a source distribution into dist
 	$(BIN)/python -m hatchling build
+
+release: $(INSTALLED)  ## build wheel and sources twice, compare them, and list all dependencies with licences
+	$(BIN)/python docs/_tools/release.py
 
 format: $(INSTALLED)  ## repair what ruff can repair
 	$(BIN)/python -m ruff check --fix .

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit._files import write_atomic
 from tacit.errors import TacitError
 from tacit.ledger import Ledger
 from tacit.ledger.storage import storage_at
 from tacit.reports.answer import Answer
 from tacit.reports.comparison import is_comparison
 from tacit.reports.page import write_comparison, write_run
+from tacit.reports.registry import describe_deployment
 from tacit.reports.run import is_run, read_run
 from tacit.reports.wording import neighbours, up
 from tacit.workflows.baseline import keep_baseline
@@ -70,6 +73,15 @@ def report(
     epsilon, delta = facts["guarantee"]["epsilon"]["upper"], facts["guarantee"]["delta"]
     proven = "no finite epsilon is proven" if epsilon is None else f"epsilon {up(epsilon)} at delta {delta:g}"
     return Report(f"{facts['title']}: {proven}", *files, facts)
+
+
+def write_registry(folder: str | Path, out: str | Path | None = None) -> Path:
+    """Write the run in the folder as a draft for the public registry of deployments; return the file, registry.yaml."""
+    folder, target = Path(folder), Path(folder if out is None else out)
+    path = target / "registry.yaml"
+    text = json.dumps(describe_deployment(read_run(folder)), indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, text.encode(), is_private=False)
+    return path
 
 
 def _describe_ledger(folder: Path) -> str | None:
