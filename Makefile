@@ -10,7 +10,7 @@ check test: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo lint check test bench mutants docs tutorials wheel release format clean
+.PHONY: help demo lint check test bench outside mutants docs tutorials wheel release format clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
@@ -39,6 +39,9 @@ bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside th
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/audit_controls.py
+
+outside: $(INSTALLED)  ## compare the accountant with values of others; any contradiction is an error
+	$(BIN)/python benchmarks/outside.py
 
 mutants: $(INSTALLED)  ## plant 32 bugs, one at a time, and see who catches each: types, tests, tacit audit
 	$(BIN)/python benchmarks/mutants.py

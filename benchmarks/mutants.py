@@ -96,12 +96,29 @@ def _run_tests(root: Path, mutant: Mutant) -> str | None:
 
 
 def _try(root: Path, mutant: Mutant) -> dict[str, str | None]:
+    """In a fork of this process, which has loaded torch but not tacit."""
     if mutant.trial is None and mutant.file:
         return {"by": None, "found": None}
-    done = _run(root, "tests/support/mutant_trials.py", *([mutant.trial] if mutant.trial else []))
-    if done.returncode:
-        return {"by": "run time", "found": done.stderr.strip().splitlines()[-1]}
-    found: dict[str, str | None] = json.loads(done.stdout.strip().splitlines()[-1])
+    import sklearn.linear_model  # noqa: F401 - loaded once for all forks
+    import torch
+
+    torch.set_num_threads(1)
+    answer = root / "answer.json"
+    answer.unlink(missing_ok=True)
+    child = os.fork()
+    if not child:
+        sys.path[:0] = [str(root / "src"), str(root / "tests" / "support")]
+        os.environ["MPLBACKEND"] = "agg"
+        try:
+            import mutant_trials
+
+            answer.write_text(json.dumps(mutant_trials.try_in_folder([mutant.trial] if mutant.trial else [])))
+        except BaseException as error:
+            answer.write_text(json.dumps({"by": "run time", "found": f"{type(error).__name__}: {error}"}))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    found: dict[str, str | None] = json.loads(answer.read_text())
     return found
 
 

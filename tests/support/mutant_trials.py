@@ -80,11 +80,16 @@ def try_all(names) -> dict[str, str | None]:
     return {"by": None, "found": None}
 
 
-if __name__ == "__main__":
+def try_in_folder(names):
+    """The same in a folder that is removed again; all of them if none is named."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    names = sys.argv[1:] or [*RUNS, *(name for name, _ in make_trainings())]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        print(json.dumps(try_all(names)))
+        found = try_all(names or [*RUNS, *(name for name, _ in make_trainings())])
         os.chdir("/")
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(try_in_folder(sys.argv[1:])))
