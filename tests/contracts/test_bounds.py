@@ -7,6 +7,7 @@ import torch
 
 from support.slow_gradients import SlowGradients
 from tacit.accounting import Gaussian
+from tacit.audit.given import as_gradients
 from tacit.randomness import Purpose, SeededSource
 from tacit.stages.bounds import (
     AdaClip,
@@ -237,3 +238,12 @@ def test_gradients_whose_squares_vanish_are_not_taken_for_short_ones(bound):
     rows = {name: torch.full((1, *shape), 1e-23) for name, shape in SHAPES.items()}
     bounded = bound.sum(SlowGradients(rows), bound.init(like(torch.float32), LOT_SIZE))
     assert length(bounded.values) <= bounded.sensitivity * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_gradients_whose_norms_come_in_half_precision_are_clipped_at_the_norm(dtype):
+    gradients = as_gradients(torch.tensor([[3.0, 4.0, 0.0]], dtype=dtype))
+    assert gradients.norms().dtype is dtype
+    for bound in (Clip(1.0), Clip(1.0, per_layer=True), NormalisedClip(1.0)):
+        [total] = bound.sum(gradients, bound.init(gradients.parameters, 1.0)).values.values()
+        assert 0.98 < float(total.float().norm()) < 1.01
