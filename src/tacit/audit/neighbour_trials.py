@@ -120,7 +120,7 @@ def vary_rows(trial: Trial, rows: Any, examples: int, *, is_random: bool) -> Ite
         for example in chosen:
             yield "removed", example, select_rows(rows, [at for at in range(trial.size) if at != example])
     for example in chosen:
-        spoilt = spoil_example(rows, example)
+        spoilt = _spoil_example(rows, example)
         if spoilt is not None and (is_ignored := _is_ignored(trial, spoilt, example)) is not None:
             yield ("made NaN" if is_ignored else "replaced"), example, spoilt
         elif is_random and trial.size > 1:
@@ -246,7 +246,7 @@ def select_rows(rows: Any, which: list[int]) -> Any:
     return _map_tree(rows, lambda tensor: tensor[torch.tensor(which, dtype=torch.int64)])
 
 
-def spoil_example(rows: Any, example: int) -> Any | None:
+def _spoil_example(rows: Any, example: int) -> Any | None:
     """The rows with every real number of one example set to NaN; None if there are no real numbers."""
 
     def spoil(tensor: Tensor) -> Tensor:
