@@ -150,8 +150,8 @@ def write_table(known: dict[str, Any], mutants: list[Mutant], page: Path) -> Non
     lines = [
         "## Planted bugs",
         environment(["tacit", "torch", "numpy"]),
-        f"Tests or the type checker catch {by_tests} of the {len(tested)} planted bugs that they were run on. On the "
-        f"user's side, training or `tacit audit` catches {by_audit} of {len(tried)}.",
+        f"On the user's side, training or `tacit audit` catches {by_audit} of {len(tried)} planted bugs.",
+        f"Tests or the type checker catch {by_tests} of the {len(tested)} that they were run on.",
         show_table([COLUMNS, *(row(mutant, known[mutant.name]) for mutant in mutants if mutant.name in known)]),
     ]
     write_section(page, "mutants", "\n\n".join(lines))
