@@ -151,7 +151,9 @@ def write_table(known: dict[str, Any], mutants: list[Mutant], page: Path) -> Non
         "## Planted bugs",
         environment(["tacit", "torch", "numpy"]),
         f"On the user's side, training or `tacit audit` catches {by_audit} of {len(tried)} planted bugs.",
-        f"Tests or the type checker catch {by_tests} of the {len(tested)} that they were run on.",
+        f"Tests or the type checker catch {by_tests} of the {len(tested)} that they were run on."
+        if tested
+        else "The type checker and the tests were not run on them yet.",
         show_table([COLUMNS, *(row(mutant, known[mutant.name]) for mutant in mutants if mutant.name in known)]),
     ]
     write_section(page, "mutants", "\n\n".join(lines))
