@@ -1,7 +1,7 @@
-"""Accuracy and optimality gap over epsilon, once at equal claimed and once at equal certified epsilon.
+"""The figures of both papers of Kang et al., at equal claimed and at equal certified epsilon, and their tables.
 
 A pair is a method as published and its form with a proof. At equal claimed epsilon every method gets the noise of its
-authors; at equal certified epsilon it gets what is proven, and the order of the methods is another one.
+authors; at equal certified epsilon it gets what is proven. Every epsilon is for one example replaced by another.
 """
 
 from __future__ import annotations
@@ -16,115 +16,191 @@ from experiments.library import Cell, Order, Record, Records, markdown_table
 from experiments.library.training import mean_and_spread
 from matplotlib.figure import Figure
 
-from .contenders import BY_NAME
-from .experiment import NAMES, NO_NOISE, certified, seeds_for
-from .fitting import fit_over_seeds, without_noise
-from .tables import read
+from tacit.accounting import gdp
 
+from .bounded import bound_cells, bounds_table
+from .contenders import BY_NAME, CANDIDATES, NETWORK
+from .fitting import fit_over_seeds, without_noise
+from .tables import read, repeated_share
+
+NO_NOISE = "without noise"
+NAMES = {"logistic": "LR", "network": "MLP"}
 FORMS = ("claimed", "certified")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B", "#777777")
-MARKERS = "osD^vX"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B", "#777777", "#56B4E9", "#000000")
+MARKERS = "osD^vXP*"
 # A gap below this is a solver's rounding.
 LEAST_GAP = 1e-6
+# From this share of the comparisons on a statement holds, or holds in part.
+_HOLDS, _IN_PART = 0.9, 0.5
 
 
 def cells(order: Order, records: Records) -> Iterator[Cell]:
-    """Every table, model, pair, form and epsilon; networks, which take longest, last."""
-    for name, model in _panels(order):
-        asked = {"model": model, "method": NO_NOISE, "size": order.size}
-        yield Cell(name, asked, lambda n=name, m=model: without_noise(read(order, n), m))
-        for method in _methods(order, model):
-            for epsilon in order.settings["epsilons"]:
-                asked = {"model": model, "method": method, "epsilon": epsilon, "size": order.size}
-                yield Cell(name, asked, partial(_fits, order, name, model, method, epsilon))
+    """Bounds first, then every table, model, pair, form and epsilon; networks, which take longest, last."""
+    if "bounds" in order.settings:
+        yield from bound_cells(order)
+    for name, model in panels(order):
+        yield Cell(name, asked_for(order, model, NO_NOISE), partial(_bare, order, name, model))
+        for method, epsilons in _methods(order, model).items():
+            for epsilon in epsilons:
+                asked = {**asked_for(order, model, method), "epsilon": epsilon}
+                yield Cell(name, asked, partial(fits, order, name, model, method, epsilon))
 
 
-def _methods(order: Order, model: str) -> list[str]:
-    """Each once, as published and with a proof, if it fits the model."""
-    named = [pair[form] for pair in order.settings["pairs"] for form in FORMS if pair[form]]
-    return [name for name in dict.fromkeys(named) if model in BY_NAME[name].models]
+def asked_for(order: Order, model: str, method: str) -> dict[str, Any]:
+    """The settings that identify a run, but for its epsilon."""
+    return {"model": model, "method": method, "size": order.size}
 
 
-def _fits(order: Order, name: str, model: str, method: str, epsilon: float) -> dict[str, Any]:
-    table = read(order, name)
-    seeds = seeds_for(order, len(table.train[0]))
-    return fit_over_seeds(BY_NAME[method], table, model, epsilon, order.settings["delta"], seeds)
-
-
-def tables(order: Order, records: list[Record]) -> dict[str, str]:
-    """What the paper says in words, judged; and every accuracy with what is certified of it."""
+def _bare(order: Order, name: str, model: str) -> dict[str, Any]:
+    rows = read(order, name)
+    first = rows.split(0)
     return {
-        "Statements": _statements(order, records),
-        "At equal claimed epsilon": _accuracies(order, records, "claimed"),
-        "At equal certified epsilon": _accuracies(order, records, "certified"),
+        **without_noise(rows, model, order.settings["seeds"]),
+        "train": len(first.train[0]),
+        "test": len(first.test[0]),
+        "columns": first.train[0].shape[1],
+        "repeated": round(repeated_share(first), 4),
+        "majority": round(float(np.bincount(rows.y).max() / len(rows.y)), 4),
     }
 
 
-def _tried(records: list[Record], name: str, model: str, method: str) -> dict[float, dict[str, Any]]:
-    """By epsilon, what was fitted or refused."""
+def fits(order: Order, name: str, model: str, method: str, epsilon: float) -> dict[str, Any]:
+    """One method on one table, tuned and fitted on every split."""
+    settings = order.settings
+    return fit_over_seeds(BY_NAME[method], read(order, name), model, epsilon, settings["delta"], settings["seeds"])
+
+
+def _methods(order: Order, model: str) -> dict[str, list[float]]:
+    """Each method that allows the model, with its epsilons. A pair may have fewer for its form with a proof."""
+    epsilons = order.settings["network_epsilons" if model == NETWORK else "epsilons"]
+    named: dict[str, list[float]] = {}
+    for pair in order.settings["pairs"]:
+        for form in FORMS:
+            if pair.get(form) and model in pair.get("models", NAMES) and model in BY_NAME[pair[form]].models:
+                fewer = pair.get("certified_epsilons", epsilons) if form == "certified" else epsilons
+                named.setdefault(pair[form], [each for each in epsilons if each in fewer])
+    return named
+
+
+def panels(order: Order) -> list[tuple[str, str]]:
+    """Every table with each of its models, networks last."""
+    return [(name, model) for model in NAMES for name, t in order.settings["tables"].items() if model in t["models"]]
+
+
+def tables(order: Order, records: list[Record]) -> dict[str, str]:
+    """What the paper says, judged; its bounds; what is certified of its noise; what tuning would cost; the data."""
+    shown = {
+        "Summary": _summary(order, records),
+        "Bounds": bounds_table(order, records),
+        "Certified": _certified(order, records),
+        "Tuning": tuning_table(order),
+    }
+    # The data are those of both papers, and described once.
+    return {**shown, "Data": data_table(order, records)} if order.settings["describes_data"] else shown
+
+
+def found_by(records: list[Record], name: str, model: str, method: str) -> dict[float, dict[str, Any]]:
+    """By epsilon, what was fitted."""
     return {
         each.asked["epsilon"]: each.found
         for each in records
         if each.part == name
-        and (each.asked["model"], each.asked["method"]) == (model, method)
+        and (each.asked.get("model"), each.asked.get("method")) == (model, method)
+        and "accuracy" in each.found
         and "epsilon" in each.asked
     }
 
 
-def _found(records: list[Record], name: str, model: str, method: str) -> dict[float, dict[str, Any]]:
-    """By epsilon, what was fitted."""
-    tried = _tried(records, name, model, method)
-    return {epsilon: found for epsilon, found in tried.items() if "accuracy" in found}
-
-
-def _panels(order: Order) -> list[tuple[str, str]]:
-    return [(name, model) for model in NAMES for name, t in order.settings["tables"].items() if model in t["models"]]
-
-
-def _accuracies(order: Order, records: list[Record], form: str) -> str:
-    epsilons = order.settings["epsilons"]
-    what = "accuracy (certified ε of that noise)" if form == "claimed" else "accuracy"
-    rows = [("table, model", "method", *(f"ε = {epsilon:g}: {what}" for epsilon in epsilons))]
-    for name, model in _panels(order):
-        for pair in order.settings["pairs"]:
-            found = _tried(records, name, model, pair[form])
-            if found:
-                cells = (_cell(found.get(epsilon), form) for epsilon in epsilons)
-                rows.append((f"{name}, {NAMES[model]}", pair[form], *cells))
-    return markdown_table(rows)
-
-
-def _cell(found: Mapping[str, Any] | None, form: str) -> str:
-    if found is None:
-        return "–"
-    if "refused" in found:
-        return "refused"
-    shown = mean_and_spread(found["accuracy"])
-    return shown if form == "certified" else f"{shown} ({certified(found)})"
-
-
-def _statements(order: Order, records: list[Record]) -> str:
-    rows = [("what the paper says", "at equal claimed ε", "at equal certified ε")]
+def _summary(order: Order, records: list[Record]) -> str:
+    rows = [("figure or table", "paper says of its method", "we find", "at certified ε", "verdict")]
     for one in order.expected["statements"]:
-        rows.append((one["text"], *(_share(order, records, one, form) for form in FORMS)))
+        claimed, certified = (_comparisons(order, records, one, form) for form in FORMS)
+        rows.append((one["figure"], one["text"], _share(claimed), _share(certified), _verdict(claimed)))
+    rows += [tuple(one[key] for key in ("figure", "text", "found", "certified", "verdict")) for one in _fixed(order)]
     return markdown_table(rows)
 
 
-def _share(order: Order, records: list[Record], one: Mapping[str, Any], form: str) -> str:
-    """In how many of the comparisons a statement about two methods holds."""
-    named = {pair["label"]: pair[form] for pair in order.settings["pairs"]}
+def _fixed(order: Order) -> list[Mapping[str, str]]:
+    """Rows about theorems, whose counterexamples are tests."""
+    return list(order.expected.get("theorems", ()))
+
+
+def _share(held: list[bool]) -> str:
+    return f"{sum(held)} of {len(held)}" if held else "–"
+
+
+def _verdict(held: list[bool]) -> str:
+    if not held:
+        return "not run"
+    share = sum(held) / len(held)
+    return "holds" if share >= _HOLDS else "holds in part" if share >= _IN_PART else "does not hold"
+
+
+def _comparisons(order: Order, records: list[Record], one: Mapping[str, Any], form: str) -> list[bool]:
+    """For every table, model and epsilon in the statement's range, whether it holds."""
+    named = {pair["label"]: pair.get(form, "") for pair in order.settings["pairs"]}
     measure, scale = ("accuracy", 100) if one["measure"] == "accuracy" else ("gap", 1)
     held = []
-    for name, model in _panels(order):
-        first, second = (_found(records, name, model, named[one[side]]) for side in ("first", "second"))
+    for name, model in panels(order):
+        first, second = (found_by(records, name, model, named[one[side]]) for side in ("first", "second"))
         for epsilon in sorted(first.keys() & second.keys()):
             values = [each[epsilon][measure] for each in (first, second)]
-            if None in values[0] or None in values[1]:
+            if epsilon < one.get("from", 0) or None in values[0] or None in values[1]:
                 continue
             ours, theirs = (scale * statistics.mean(value) for value in values)
             better = ours - theirs if measure == "accuracy" else theirs - ours
             held.append(abs(better) <= one["margin"] if one["relation"] == "similar" else better >= -one["margin"])
-    return f"{sum(held)} of {len(held)}" if held else "not run"
+    return held
+
+
+def _certified(order: Order, records: list[Record]) -> str:
+    """The range over tables and models of what is certified of the noise that is published for an epsilon."""
+    epsilons = order.settings["epsilons"]
+    rows = [("noise as published for a claim of", *(f"{epsilon:g}" for epsilon in epsilons))]
+    for method in dict.fromkeys(pair["claimed"] for pair in order.settings["pairs"] if pair.get("claimed")):
+        found = [found_by(records, name, model, method) for name, model in panels(order)]
+        if any(found):
+            rows.append((method, *(_range([each[e] for each in found if e in each]) for e in epsilons)))
+    return markdown_table(rows)
+
+
+def _range(found: list[dict[str, Any]]) -> str:
+    proven = [each["certified"] for each in found if each["certified"] is not None]
+    if not found:
+        return "–"
+    if not proven:
+        return "nothing"
+    low, high = f"{min(proven):.2g}", f"{max(proven):.2g}"
+    exposed = ", not labels" if any(each["unprotected"] for each in found) else ""
+    return f"{low}{exposed}" if low == high else f"{low} to {high}{exposed}"
+
+
+def data_table(order: Order, records: list[Record]) -> str:
+    """The rows of each table, as they were split."""
+    rows = [("table", "rows: train, test", "test rows equal to a training row", "larger class", "no noise: LR", "MLP")]
+    for name in order.settings["tables"]:
+        bare = {r.asked["model"]: r.found for r in records if r.part == name and r.asked.get("method") == NO_NOISE}
+        if bare:
+            one = next(iter(bare.values()))
+            scores = (mean_and_spread(bare[m]["accuracy"]) if m in bare else "–" for m in NAMES)
+            share, most = (f"{100 * one[key]:.1f} %" for key in ("repeated", "majority"))
+            rows.append((name, f"{one['train']:,}, {one['test']:,}", share, most, *scores))
+    return markdown_table(rows)
+
+
+def tuning_table(order: Order) -> str:
+    """What the candidates and the final fit would cost together."""
+    delta, fitted = order.settings["delta"], CANDIDATES + 1
+    rows = [("ε of one fit", *(f"{epsilon:g}" for epsilon in order.settings["epsilons"]))]
+    spent = [gdp.epsilon(delta, fitted**0.5 * gdp.mu(e, delta)) for e in order.settings["epsilons"]]
+    rows.append((f"all {fitted} fits, Gaussian noise", *(f"{each:.2g}" for each in spent)))
+    rows.append(
+        (
+            f"all {fitted} fits, any method (δ = {fitted * delta:.0e})",
+            *(f"{fitted * e:g}" for e in order.settings["epsilons"]),
+        )
+    )
+    return markdown_table(rows)
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
@@ -137,53 +213,48 @@ def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:
 
 
 def _draw(order: Order, records: list[Record], measure: str, form: str) -> Figure:
-    panels = [(n, m) for n, m in _panels(order) if any(r.part == n and r.asked["model"] == m for r in records)]
-    rows = -(-len(panels) // 3)
-    figure = Figure(figsize=(11, 3.1 * rows + 0.7), layout="constrained")
+    shown = [(n, m) for n, m in panels(order) if any(r.part == n and r.asked.get("model") == m for r in records)]
+    rows = max(1, -(-len(shown) // 3))
+    figure = Figure(figsize=(11, 3.1 * rows + 0.9), layout="constrained")
     grid = figure.subplots(rows, 3, squeeze=False).ravel()
-    for axes, (name, model) in zip(grid, panels, strict=False):
+    for axes, (name, model) in zip(grid, shown, strict=False):
         for place, pair in enumerate(order.settings["pairs"]):
-            found = _found(records, name, model, pair[form])
+            found = found_by(records, name, model, pair.get(form, ""))
             points = [(e, found[e][measure]) for e in sorted(found) if None not in found[e][measure]]
             if points:
                 style = {"color": COLOURS[place], "marker": MARKERS[place], "markersize": 4, "label": pair["label"]}
-                epsilons, heights = [e for e, _ in points], [_height(measure, v) for _, v in points]
-                axes.plot(epsilons, heights, linewidth=1.4, **style)
-                between = zip(*(_between(measure, v) for _, v in points), strict=True)
-                axes.fill_between(epsilons, *between, color=COLOURS[place], alpha=0.12, linewidth=0)
-        bare = [r.found["accuracy"][0] for r in records if r.part == name and r.asked == _bare(order, model)]
+                axes.plot([e for e, _ in points], [_height(measure, v) for _, v in points], linewidth=1.4, **style)
+        bare = [r.found for r in records if r.part == name and r.asked == asked_for(order, model, NO_NOISE)]
         if measure == "accuracy" and bare:
-            axes.axhline(100 * bare[0], color="black", linewidth=0.8, linestyle=":", label="without noise")
-        axes.set_xscale("log")
-        axes.set_xticks(order.settings["epsilons"], [f"{epsilon:g}" for epsilon in order.settings["epsilons"]])
-        axes.minorticks_off()
-        axes.set_yscale("linear" if measure == "accuracy" else "log")
-        axes.set_title(f"{name}, {NAMES[model]}", loc="left", fontsize=9)
-        axes.grid(color="#dddddd", linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-    for axes in grid[len(panels) :]:
+            axes.axhline(
+                _height(measure, bare[0]["accuracy"]), color="black", linewidth=0.8, linestyle=":", label="no noise"
+            )
+            axes.axhline(
+                100 * bare[0]["majority"], color="#999999", linewidth=0.8, linestyle="--", label="larger class"
+            )
+        _finish(axes, order, measure, f"{name}, {NAMES[model]}")
+    for axes in grid[len(shown) :]:
         axes.set_visible(False)
-    _legend(figure, grid, measure, form)
+    _legend(figure, grid, order, measure, form)
     return figure
 
 
-def _bare(order: Order, model: str) -> dict[str, Any]:
-    return {"model": model, "method": NO_NOISE, "size": order.size}
+def _finish(axes: Any, order: Order, measure: str, title: str) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks(order.settings["epsilons"], [f"{epsilon:g}" for epsilon in order.settings["epsilons"]])
+    axes.minorticks_off()
+    axes.set_yscale("linear" if measure == "accuracy" else "log")
+    axes.set_title(title, loc="left", fontsize=9)
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _height(measure: str, values: list[float]) -> float:
     return 100 * float(np.mean(values)) if measure == "accuracy" else max(LEAST_GAP, float(np.mean(values)))
 
 
-def _between(measure: str, values: list[float]) -> tuple[float, float]:
-    """A standard deviation over seeds on either side of the mean."""
-    scale, least, most = (100, 0.0, 100.0) if measure == "accuracy" else (1, LEAST_GAP, np.inf)
-    mean, spread = scale * float(np.mean(values)), scale * float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return max(least, mean - spread), min(most, mean + spread)
-
-
-def _legend(figure: Figure, grid: Any, measure: str, form: str) -> None:
-    figure.supxlabel(f"{form} ε (δ = 1e-5)")
+def _legend(figure: Figure, grid: Any, order: Order, measure: str, form: str) -> None:
+    figure.supxlabel(f"{form} ε for one example replaced (δ = {order.settings['delta']:g})")
     figure.supylabel("test accuracy, %" if measure == "accuracy" else "optimality gap")
     known = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(known.values(), known.keys(), loc="outside upper center", ncols=6, frameon=False, fontsize=9)
+    figure.legend(known.values(), known.keys(), loc="outside upper center", ncols=5, frameon=False, fontsize=9)

@@ -1,8 +1,7 @@
-"""Every ERM method on the six tables of Kang et al.: accuracy and optimality gap, by claim and by certified epsilon.
+"""Every ERM method on two of the tables of Kang et al.: accuracy, optimality gap, and what is certified.
 
-In paper form a method gets the noise that its authors prescribe for epsilon: the comparison by claim. In rigorous form
-it gets the noise that is certified for epsilon. The optimality gap is the regularised training objective less that of
-the model without noise; accuracy is on test rows that are taken as public.
+In paper form a method gets the noise that its authors prescribe for epsilon. In rigorous form it gets the noise that is
+certified for epsilon. The optimality gap is the regularised training objective less that of the model without noise.
 """
 
 from __future__ import annotations
@@ -16,84 +15,55 @@ from experiments.library import Cell, Order, Record, Records, markdown_table
 from experiments.library.training import mean_and_spread
 from matplotlib.figure import Figure
 
-from .contenders import CONTENDERS, Contender
-from .fitting import fit_over_seeds, without_noise
-from .tables import read
-
-NO_NOISE = "without noise"
-NAMES = {"logistic": "logistic regression", "network": "one hidden layer"}
-
-
-def seeds_for(order: Order, rows: int) -> int:
-    """Small tables are fitted more often."""
-    seeds: dict[str, int] = order.settings["seeds"]
-    return seeds["large"] if rows > seeds["large_from"] else seeds["small"]
+from .contenders import CONTENDERS, LOGISTIC
+from .curves import asked_for, data_table, fits, found_by
+from .curves import cells as curve_cells
 
 
 def cells(order: Order, records: Records) -> Iterator[Cell]:
-    """Every table, model, method and epsilon."""
+    """Every table, method and epsilon, for logistic regression."""
+    yield from curve_cells(order, records)
     for name in order.settings["tables"]:
-        for model in order.settings["models"]:
-            yield _cell(order, name, model, {"method": NO_NOISE}, lambda table, m=model: without_noise(table, m))
-            for contender in (each for each in CONTENDERS if each.fits(name, model)):
-                for epsilon in order.settings["epsilons"]:
-                    asked = {"method": contender.name, "epsilon": epsilon}
-                    make = partial(_fits, order=order, contender=contender, model=model, epsilon=epsilon)
-                    yield _cell(order, name, model, asked, make)
-
-
-def _cell(order: Order, name: str, model: str, asked: dict[str, Any], make: Any) -> Cell:
-    asked = {"model": model, **asked, "size": order.size}
-    return Cell(name, asked, lambda: make(read(order, name)))
-
-
-def _fits(table: Any, *, order: Order, contender: Contender, model: str, epsilon: float) -> dict[str, Any]:
-    seeds = seeds_for(order, len(table.train[0]))
-    return fit_over_seeds(contender, table, model, epsilon, order.settings["delta"], seeds)
+        for contender in CONTENDERS:
+            for epsilon in order.settings["epsilons"]:
+                asked = {**asked_for(order, LOGISTIC, contender.name), "epsilon": epsilon}
+                yield Cell(name, asked, partial(fits, order, name, LOGISTIC, contender.name, epsilon))
 
 
 def tables(order: Order, records: list[Record]) -> dict[str, str]:
-    """Two tables per data set and model: as published, by claim; and with a proof, by certified epsilon."""
-    shown = {}
-    for name in order.settings["tables"]:
-        parts = []
-        for model in order.settings["models"]:
-            here = [each for each in records if each.part == name and each.asked["model"] == model]
-            bare = [each.found["accuracy"][0] for each in here if each.asked["method"] == NO_NOISE]
-            if bare:
-                parts.append(f"**{NAMES[model].capitalize()}**; without noise: accuracy {100 * bare[0]:.1f} %.")
-                parts += [_table(order, here, name, model, published) for published in (True, False)]
-        shown[name] = "\n\n".join(parts) or "Not run."
-    return shown
+    """As published, by claim; with a proof, by certified epsilon; and the data."""
+    return {
+        "As published": _table(order, records, published=True),
+        "With a proof": _table(order, records, published=False),
+        "Data": data_table(order, records),
+    }
 
 
-def _table(order: Order, records: list[Record], name: str, model: str, published: bool) -> str:
-    epsilons = order.settings["epsilons"]
-    title = "noise as published: ε is claimed" if published else "noise with a proof: ε is certified"
-    rows = [(title, *(f"ε = {epsilon:g}: accuracy, gap, certified ε" for epsilon in epsilons))]
+def _table(order: Order, records: list[Record], *, published: bool) -> str:
+    kind, names = "claimed" if published else "certified", list(order.settings["tables"])
+    shown = "accuracy, gap, certified ε" if published else "accuracy, gap"
+    heads = [f"{name}, {kind} ε = {e:g}: {shown}" for name in names for e in order.settings["epsilons"]]
+    rows = [("method", *heads)]
     for contender in CONTENDERS:
-        if contender.is_published == published and contender.fits(name, model):
-            found = {r.asked["epsilon"]: r.found for r in records if r.asked["method"] == contender.name}
-            rows.append((contender.name, *(cell_text(found.get(epsilon)) for epsilon in epsilons)))
+        if contender.is_published == published:
+            found = {name: found_by(records, name, LOGISTIC, contender.name) for name in names}
+            texts = [_text(found[name].get(e), published) for name in names for e in order.settings["epsilons"]]
+            rows.append((contender.name, *texts))
     return markdown_table(rows)
 
 
-def cell_text(found: dict[str, Any] | None) -> str:
-    """Means over seeds, and what is proven."""
+def _text(found: Mapping[str, Any] | None, published: bool) -> str:
     if found is None:
         return "–"
-    if "refused" in found:
-        return "refused"
     gap = "diverged" if None in found["gap"] else f"{statistics.mean(found['gap']):.2g}"
-    return f"{mean_and_spread(found['accuracy'])}, {gap}, {certified(found)}"
+    shown = f"{mean_and_spread(found['accuracy'])}, {gap}"
+    return f"{shown}, {_certified(found)}" if published else shown
 
 
-def certified(found: Mapping[str, Any]) -> str:
-    """What is proven, and of what it is not."""
+def _certified(found: Mapping[str, Any]) -> str:
     if found["certified"] is None:
         return "nothing"
-    exposed = f", not {' and '.join(found['unprotected'])}" if found["unprotected"] else ""
-    return f"{found['certified']:.3g}{exposed}"
+    return f"{found['certified']:.2g}{' (not labels)' if found['unprotected'] else ''}"
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:

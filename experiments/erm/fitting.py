@@ -1,11 +1,10 @@
-"""A contender on a table, with a model, at an epsilon, over several seeds: accuracy, optimality gap, what is proven."""
+"""A contender on a table, with a model, at an epsilon: settings chosen on tuning rows, then one fit for each split."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,81 +16,92 @@ from tacit.erm.noisy_data import Descent
 from tacit.erm.noisy_networks import descend
 from tacit.erm.result import PerturbedData
 from tacit.errors import TacitError
+from tacit.methods import data_perturbation
 from tacit.randomness import source_for
 
-from .contenders import LOGISTIC, Contender, Fitted
+from .contenders import CANDIDATES, LOGISTIC, Contender, Fitted, Setting
 from .descent import one_hidden_layer
-from .tables import Table
+from .tables import Rows, Table
 
 # Rows have norm 1 at most, and the intercept adds a 1 to each.
 ROW_NORM, DATA_NORM = 1.0, 2**0.5
-# What a network is trained with on perturbed data; and for how much longer without any noise, to be near a minimum.
-NETWORK_STEPS, NETWORK_LOT, LONGER = 300, 256, 10
-# Noise on the data may make the longer steps diverge. The papers choose by cross-validation; here the smallest gap of
-# the first seed decides, which is no more private.
-STEP_SIZES = (1.0, 0.1, 0.01)
+# What a network is trained with before its influence is measured; and for how much longer to be near a minimum.
+_PRETRAINING, _LONGER = Descent(300, 1.0, lot_size=256), 10
 
 
 def fit_over_seeds(
-    contender: Contender, table: Table, model: str, epsilon: float, delta: float, seeds: int
+    contender: Contender, rows: Rows, model: str, epsilon: float, delta: float, seeds: int
 ) -> dict[str, Any]:
-    """What was found, a number a seed; or why the method refuses."""
-    fit = partial(_fit, contender, table, model, epsilon, delta)
+    """What was found, a number a seed; or why the method refuses. `chosen` is the candidate that tuning took."""
+    candidates = contender.candidates[model]
+    assert len(candidates) == CANDIDATES
     accuracies: list[float] = []
     gaps: list[float | None] = []
     try:
-        step_size = _step_size(fit, table, model) if contender.on_rows and model != LOGISTIC else STEP_SIZES[0]
+        chosen = _tune(contender, rows.tuning(), model, epsilon, delta)
         for seed in range(seeds):
-            found = fit(seed, step_size)
+            table = rows.split(seed)
+            found = _fit(contender, candidates[chosen], table, model, epsilon, delta, seed)
             accuracies.append(round(accuracy(table, found.scores(table.test[0])), 5))
-            gaps.append(_gap(table, model, found))
+            gap = objective(table, found) - least(table, model)
+            gaps.append(finite(float(f"{gap:.4g}")))
     except TacitError as error:
         return {"refused": str(error)}
     guarantee = found.guarantee
     return {
         "accuracy": accuracies,
         "gap": gaps,
+        "chosen": chosen,
         "certified": finite(guarantee.epsilon(delta)),
-        "status": str(guarantee.status),
-        "adjacency": guarantee.adjacency.value,
         "unprotected": list(guarantee.unprotected),
     }
 
 
-def _step_size(fit: Callable[[int, float], Fitted], table: Table, model: str) -> float:
-    gaps = {step_size: _gap(table, model, fit(0, step_size)) for step_size in STEP_SIZES}
-    return min(STEP_SIZES, key=lambda step_size: math.inf if gaps[step_size] is None else gaps[step_size])
-
-
-def _gap(table: Table, model: str, found: Fitted) -> float | None:
-    """To four digits; None if training diverged."""
-    return finite(float(f"{objective(table, found) - least(table, model):.4g}"))
+def _tune(contender: Contender, table: Table, model: str, epsilon: float, delta: float) -> int:
+    """The candidate with the most tuning rows right; of equals, that with the least loss there. Seed 1000."""
+    found = []
+    for setting in contender.candidates[model]:
+        try:
+            scores = _fit(contender, setting, table, model, epsilon, delta, 1000).scores(table.test[0])
+        except TacitError:
+            # A setting that a method's theorem excludes is not chosen; if all are, the last fit says why.
+            found.append((-1.0, -math.inf))
+            continue
+        loss = loss_for(table)
+        losses, _ = loss.evaluate(scores, loss.encode(table.test[1]))
+        mean = float(np.mean(losses))
+        found.append((accuracy(table, scores), -mean if math.isfinite(mean) else -math.inf))
+    return max(range(len(found)), key=found.__getitem__)
 
 
 def _fit(
-    contender: Contender, table: Table, model: str, epsilon: float, delta: float, seed: int, step_size: float
+    contender: Contender, setting: Setting, table: Table, model: str, epsilon: float, delta: float, seed: int
 ) -> Fitted:
+    chosen = dict(setting)
     settings: dict[str, Any] = {
         "loss": loss_for(table),
-        "regularisation": table.regularisation,
+        "regularisation": table.regularisation * chosen.pop("times", 1),
         "data_norm": ROW_NORM if contender.on_rows or model != LOGISTIC else DATA_NORM,
         "epsilon": epsilon,
         "delta": None if contender.pure else delta,
         "seed": seed,
         **contender.settings,
+        **chosen,
     }
+    if contender.fit is data_perturbation:
+        # The theorem needs lots of about sqrt(n).
+        settings["training"] = replace(settings["training"], lot_size=math.isqrt(len(table.train[0])))
     if model != LOGISTIC:
         settings["module"] = network_for(table, seed)
-        if contender.on_rows:
-            settings["training"] = network_descent(table, step_size)
-        elif "influence" in contender.name:
-            settings["pretraining"] = network_descent(table)
+        if "influence" in contender.name:
+            settings["pretraining"] = _pretraining(table)
     return contender.fit(*table.train, **settings)
 
 
-def without_noise(table: Table, model: str) -> dict[str, Any]:
-    """The model that no noise touched: its accuracy is what privacy is compared with."""
-    return {"accuracy": [round(accuracy(table, _bare(table, model)[1]), 5)]}
+def without_noise(rows: Rows, model: str, seeds: int) -> dict[str, Any]:
+    """The models that no noise touched, on the same splits: what privacy is compared with."""
+    tables = [rows.split(seed) for seed in range(seeds)]
+    return {"accuracy": [round(accuracy(table, _bare(table, model)[1]), 5) for table in tables]}
 
 
 def least(table: Table, model: str) -> float:
@@ -99,7 +109,7 @@ def least(table: Table, model: str) -> float:
     return _bare(table, model)[0]
 
 
-@cache
+@lru_cache(maxsize=8)
 def _bare(table: Table, model: str) -> tuple[float, Any]:
     """Its objective on the training rows, and its scores on the test rows."""
     problem = prepare(*table.train, loss=loss_for(table), regularisation=table.regularisation, data_norm=DATA_NORM)
@@ -109,7 +119,7 @@ def _bare(table: Table, model: str) -> tuple[float, Any]:
     x, y = table.train
     bare = prepare(x, y, loss=problem.loss, regularisation=table.regularisation, data_norm=ROW_NORM, intercept=False)
     data = PerturbedData(bare.rows, np.asarray(y, dtype=np.float64))
-    training = replace(network_descent(table), steps=LONGER * NETWORK_STEPS)
+    training = replace(_pretraining(table), steps=_LONGER * _PRETRAINING.steps)
     module = descend(network_for(table, 0), bare, data, bare.targets, training, source_for(0))
     with torch.no_grad():
         scores = module(torch.as_tensor(table.test[0], dtype=torch.float32)).double().numpy()
@@ -117,7 +127,7 @@ def _bare(table: Table, model: str) -> tuple[float, Any]:
 
 
 def objective(table: Table, found: Any) -> float:
-    """The regularised training objective of a fit."""
+    """The regularised training objective of a fit, with the table's own regularisation."""
     return _objective(table, found.scores, parameters_of(found))
 
 
@@ -143,7 +153,7 @@ def accuracy(table: Table, scores: Any) -> float:
     return float(np.mean(found == table.test[1]))
 
 
-def loss_for(table: Table) -> Loss:
+def loss_for(table: Table | Rows) -> Loss:
     """Two classes or a softmax."""
     return Logistic() if table.classes == 2 else Multinomial(table.classes)
 
@@ -153,9 +163,8 @@ def network_for(table: Table, seed: int) -> torch.nn.Module:
     return one_hidden_layer(table.train[0].shape[1], loss_for(table).outputs, seed)
 
 
-def network_descent(table: Table, step_size: float = STEP_SIZES[0]) -> Descent:
-    """How networks are trained on data that have their noise already."""
-    return Descent(NETWORK_STEPS, step_size, lot_size=min(NETWORK_LOT, len(table.train[0])))
+def _pretraining(table: Table) -> Descent:
+    return replace(_PRETRAINING, lot_size=min(_PRETRAINING.lot_size or 0, len(table.train[0])))
 
 
 def _outputs(module: torch.nn.Module, rows: Any) -> Any:

@@ -5,13 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.erm.influence import InfluenceRule, LinearModel, contributions, selective_descent
+from tacit.erm.influence import InfluenceRule, LinearModel, contributions, invert_leading, selective_descent
 from tacit.erm.losses import Huber, Logistic, Multinomial, OneVsRest, SmoothHinge, Squared
 from tacit.erm.noisy_data import Descent, with_rows
 from tacit.erm.noisy_networks import NetworkModel, descend, example_losses, flat_parameters
 from tacit.erm.problem import prepare
 from tacit.erm.result import PerturbedData
-from tacit.errors import NotConverged
+from tacit.errors import InvalidArgument, NotConverged
+from tacit.methods import influence_perturbation
 from tacit.randomness import SeededSource
 
 LOSSES = [
@@ -118,3 +119,37 @@ def test_damping_is_added_to_the_hessian_and_makes_influence_of_any_network_poss
         selective_descent(model, InfluenceRule(), **settings, source=SeededSource(4))
     run = selective_descent(model, InfluenceRule(damping=1.0), **settings, source=SeededSource(4))
     assert np.isfinite(run.theta).all()
+
+
+def test_a_hessian_factored_by_its_leading_eigenvectors_is_the_whole_one():
+    rng = np.random.default_rng(3)
+    basis = np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    # Some curvature is negative, as for networks; the rest is that of the regulariser.
+    matrix = basis @ np.diag([5.0, 2.0, -0.5, 1.0] + [0.01] * 36) @ basis.T
+    inverse = invert_leading(lambda v: matrix @ v.ravel(), 40, directions=4, damping=1.0, rest=0.01)
+    vector = rng.normal(size=40)
+    assert inverse(vector) == pytest.approx(np.linalg.solve(matrix + np.eye(40), vector), rel=1e-3, abs=1e-5)
+    with pytest.raises(NotConverged, match="not positive definite"):
+        invert_leading(lambda v: matrix @ v.ravel(), 40, directions=4, damping=0.4, rest=0.01)
+
+
+def test_algorithm_2_of_a_network_is_the_same_with_its_damped_hessian_factored_once():
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(60, 4)) / 3, np.arange(60) % 2
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+    about = {"loss": Logistic(), "regularisation": 0.05, "epsilon": 0.7, "delta": 1e-5, "data_norm": 1.0, "seed": 0}
+    rules = [InfluenceRule(rounds=2, local_steps=3, damping=1.0, directions=directions) for directions in (None, 25)]
+    results = [
+        influence_perturbation(x, y, **about, mode="paper", module=network, rule=rule, pretraining=Descent(50))
+        for rule in rules
+    ]
+    assert flat_parameters(results[1].module) == pytest.approx(flat_parameters(results[0].module), rel=1e-5, abs=1e-7)
+    assert np.array_equal(results[1].curator.for_curator(), results[0].curator.for_curator())
+
+
+def test_a_linear_model_has_no_use_for_leading_eigenvectors():
+    x, y = np.eye(4), np.arange(4) % 2
+    about = {"loss": Logistic(), "regularisation": 0.05, "epsilon": 1.0, "delta": 1e-5, "data_norm": 1.0, "seed": 0}
+    with pytest.raises(InvalidArgument, match="directions and rows apply to networks"):
+        influence_perturbation(x, y, **about, mode="paper", rule=InfluenceRule(directions=3))

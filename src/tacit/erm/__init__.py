@@ -12,7 +12,7 @@ from tacit.erm.noise import k_norm
 from tacit.erm.noisy_data import DataRule, Descent, InputRule
 from tacit.erm.problem import Problem, prepare
 from tacit.erm.reports import Reporting
-from tacit.erm.result import ErmResult, PerturbedData
+from tacit.erm.result import ErmResult, PerturbedData, load_data, save_data
 from tacit.erm.solver import Solution, minimise
 from tacit.erm.trainers import FullDescent, Minimiser, PermutedDescent
 
@@ -43,8 +43,10 @@ __all__ = [
     "Squared",
     "individual_descent",
     "k_norm",
+    "load_data",
     "minimise",
     "objective",
     "prepare",
     "probabilities",
+    "save_data",
 ]

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.sparse.linalg import LinearOperator, cg
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, cg, eigsh
 
 from tacit import _validate
 from tacit._validate import Array
@@ -32,6 +32,7 @@ Times = Callable[[Array], Array]
 # Up to this many parameters the Hessian is built and factored; for more, only products with it are computed.
 _BUILT = 600
 _CG_TOLERANCE = 1e-10
+_EIGEN_TOLERANCE = 1e-4
 _PRETRAINED = 1e-12
 # A coefficient of zero has no ratio.
 _LEAST = 1e-12
@@ -57,8 +58,13 @@ class Influenceable(Protocol):
     def mixed_norm(self, index: int, theta: Array) -> float:
         """The spectral norm of the second derivative by features and parameters: how noise passes into the gradient."""
 
-    def inverse_hessian(self, theta: Array, damping: float = 0.0) -> Times:
-        """Multiplication with the inverse Hessian of the mean loss, with `damping` added to its diagonal."""
+    def inverse_hessian(
+        self, theta: Array, damping: float = 0.0, *, directions: int | None = None, rows: int | None = None
+    ) -> Times:
+        """Multiplication with the inverse Hessian of the mean loss, with `damping` added to its diagonal.
+
+        `directions` and `rows` are those of `InfluenceRule`.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +110,11 @@ class LinearModel:
         derivative: Array = mixed.reshape(theta.size, x.size)
         return derivative
 
-    def inverse_hessian(self, theta: Array, damping: float = 0.0) -> Times:
+    def inverse_hessian(
+        self, theta: Array, damping: float = 0.0, *, directions: int | None = None, rows: int | None = None
+    ) -> Times:
+        if directions is not None or rows is not None:
+            raise InvalidArgument("directions and rows apply to networks: a linear model's Hessian is exact.")
         # To the Hessian, damping is as much more regularisation.
         whole, matrix = replace(self.whole, regularisation=self.problem.regularisation + damping), self._matrix(theta)
         if whole.loss.outputs == 1 and whole.dimension <= _BUILT:
@@ -140,6 +150,30 @@ def invert(times: Times, dimension: int) -> Times:
             raise NotConverged(_INDEFINITE)
         found: Array = solution
         return found
+
+    return inverse
+
+
+def invert_leading(times: Times, dimension: int, *, directions: int, damping: float, rest: float) -> Times:
+    """The inverse of a damped symmetric matrix that is factored once, by its `directions` largest eigenvectors.
+
+    Every other eigenvalue is taken for `rest`; an eigenvalue e off by x changes the inverse there by the factor
+    (rest + damping) / (e + damping). Few products are needed, and each inverse is then two small ones.
+    """
+    operator = LinearOperator((dimension, dimension), matvec=times, dtype=np.float64)
+    start = np.random.default_rng(0).normal(size=dimension)
+    try:
+        values, vectors = eigsh(operator, k=directions, which="LM", v0=start, tol=_EIGEN_TOLERANCE)
+    except ArpackNoConvergence as error:
+        raise NotConverged("The leading eigenvectors of the Hessian were not found. Ask for more or fewer.") from error
+    outside = 1 / (rest + damping)
+    if values.min() + damping <= 0:
+        raise NotConverged(_INDEFINITE)
+    inside = 1 / (values + damping) - outside
+
+    def inverse(vector: Array) -> Array:
+        solution: Array = outside * vector + vectors @ (inside * (vectors.T @ vector))
+        return solution
 
     return inverse
 
@@ -219,6 +253,9 @@ class InfluenceRule:
     With `normalise` the threshold compares with 1, as the paper seems to mean; without, literally. The smaller the
     steps, the nearer the outcome stays to the model that was trained without noise. `damping` is added to the diagonal
     of the Hessian, which for networks need not be positive definite (Koh and Liang 2017).
+
+    The Hessian of a large network is inverted by conjugate gradients, afresh for each step. With `directions` it is
+    factored once, by that many leading eigenvectors (`invert_leading`), measured on `rows` random examples.
     """
 
     rounds: int = 10
@@ -229,9 +266,11 @@ class InfluenceRule:
     constant: float = 1.0
     lipschitz: float | None = None
     damping: float = 0.0
+    directions: int | None = None
+    rows: int | None = None
 
     def __post_init__(self) -> None:
-        counts, sizes = ("rounds", "local_steps"), ("step_size", "constant")
+        counts, sizes = ("rounds", "local_steps", "directions", "rows"), ("step_size", "constant")
         _validate.check_fields(self, count=counts, positive=sizes, non_negative="damping")
 
     @property
@@ -262,7 +301,7 @@ def selective_descent(
     Nothing is proven: if all examples are below the threshold, the result is a function of the data without noise.
     """
     start = model.pretrain()
-    inverse = model.inverse_hessian(start, rule.damping)
+    inverse = model.inverse_hessian(start, rule.damping, directions=rule.directions, rows=rule.rows)
     order = draw_below(model.problem.n, rule.steps, source.stream(Purpose.LOT, 0))
     rng = source.stream(Purpose.NOISE, 0)
     x, noised = model.problem.rows.copy(), np.zeros(model.problem.n, dtype=bool)

@@ -6,6 +6,7 @@ A network replaces the linear scores, and the loss is still one of `tacit.erm`, 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, jacrev
 
 from tacit._validate import Array
-from tacit.erm.influence import Times, invert
+from tacit.erm.influence import Times, invert, invert_leading
 from tacit.erm.losses import Huber, Logistic, Loss, Multinomial, OneVsRest, SmoothHinge, Squared
 from tacit.erm.noisy_data import Descent, draw_lot
 from tacit.erm.problem import Problem
@@ -28,6 +29,8 @@ from tacit.randomness import Purpose, Source
 # Networks have no smoothness constant to derive a step size from.
 STEP_SIZE = 0.1
 _PIECE = 4096
+# The stream that draws the examples whose curvature is measured; steps count from 0 and stay far below.
+_CURVATURE = 2**40
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,20 +122,35 @@ class NetworkModel:
         # By features first: then there are only as many rows as features.
         by_features = grad(self._loss_of(index), argnums=1)
         mixed = jacrev(by_features, argnums=0)(torch.from_numpy(theta), torch.from_numpy(self.problem.rows[index]))
-        return float(torch.linalg.matrix_norm(mixed, 2))
+        # The largest singular value from products of the few rows: the number of parameters may be large.
+        return math.sqrt(max(float(torch.linalg.eigvalsh(mixed @ mixed.T)[-1]), 0.0))
 
-    def inverse_hessian(self, theta: Array, damping: float = 0.0) -> Times:
-        where = torch.from_numpy(theta)
+    def inverse_hessian(
+        self, theta: Array, damping: float = 0.0, *, directions: int | None = None, rows: int | None = None
+    ) -> Times:
+        where, n = torch.from_numpy(theta), self.problem.n
+        some = None
+        if rows is not None and rows < n:
+            some = draw_lot(n, rows, self.source.stream(Purpose.LOT, _CURVATURE))
+            n = rows
 
-        def times(vector: Array) -> Array:
-            total = torch.zeros_like(where)
-            for start in range(0, self.problem.n, _PIECE):
-                piece = slice(start, min(start + _PIECE, self.problem.n))
-                share = (piece.stop - piece.start) / self.problem.n
-                total += share * _hessian_times(self._mean_loss(piece), where, torch.from_numpy(np.asarray(vector)))
-            return _numpy(total) + damping * vector
+        def times(vector: Array, damped: float = damping) -> Array:
+            total, along = torch.zeros_like(where), torch.from_numpy(np.array(vector).ravel())
+            for start in range(0, n, _PIECE):
+                piece = slice(start, min(start + _PIECE, n))
+                taken = piece if some is None else some[piece]
+                total += (piece.stop - start) / n * _hessian_times(self._mean_loss(taken), where, along)
+            return _numpy(total) + damped * vector.ravel()
 
-        return invert(times, theta.size)
+        if directions is None or directions >= theta.size:
+            return invert(times, theta.size)
+        return invert_leading(
+            lambda vector: times(vector, 0.0),
+            theta.size,
+            directions=directions,
+            damping=damping,
+            rest=self.problem.regularisation,
+        )
 
     def with_parameters(self, theta: Array) -> torch.nn.Module:
         """A copy of the network that has these parameters."""
@@ -151,7 +169,7 @@ class NetworkModel:
 
         return value
 
-    def _mean_loss(self, piece: slice) -> Callable[[Tensor], Tensor]:
+    def _mean_loss(self, piece: slice | Array) -> Callable[[Tensor], Tensor]:
         x, y = torch.from_numpy(self.problem.rows[piece]), torch.from_numpy(self.problem.targets[piece])
 
         def value(theta: Tensor) -> Tensor:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import math
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, cast, final
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Protocol, cast, final
 
 import numpy as np
 
 from tacit import _validate
+from tacit._files import write_atomic
 from tacit._validate import Array
 from tacit.accounting.events import Adjacency, Event
 from tacit.accounting.individual import Spent
@@ -83,6 +88,43 @@ class ErmResult:
         """The scores [examples, outputs] of new examples."""
         scores: Array = np.asarray(x, dtype=np.float64) @ self.coef.T + self.intercept
         return scores
+
+
+class _WithData(Protocol):
+    """A result of a method that may return its perturbed data."""
+
+    @property
+    def data(self) -> PerturbedData | None: ...
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+
+def save_data(result: _WithData, path: str | Path) -> None:
+    """Write the perturbed data of a result with their guarantee: an .npz file of `x`, `y` and `guarantee` (JSON).
+
+    Data of which nothing is proven, or whose labels have no noise, get a file that only its owner may read.
+    """
+    data, guarantee = result.data, result.guarantee
+    if data is None:
+        raise InvalidArgument(
+            f"{guarantee.method} returned no perturbed data. data_perturbation and influence_perturbation do, and "
+            "input_perturbation does in rigorous form."
+        )
+    content = io.BytesIO()
+    np.savez_compressed(content, x=data.x, y=data.y, guarantee=np.array(guarantee.to_json()))
+    exposed = bool(guarantee.unprotected) or math.isinf(guarantee.epsilon(guarantee.delta))
+    write_atomic(Path(path), content.getvalue(), is_private=exposed)
+
+
+def load_data(path: str | Path) -> tuple[PerturbedData, Guarantee]:
+    """The perturbed data in a file of `save_data`, and their guarantee, computed again from its event."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            data, text = PerturbedData(file["x"], file["y"]), str(file["guarantee"])
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise InvalidArgument(f"{path} is not a file of save_data: {error}.") from error
+    return data, Guarantee.from_json(text)
 
 
 def make_result(
