@@ -1,5 +1,7 @@
 """Networks: the torch losses are the numpy ones, and influence of a linear network is that of a linear model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,13 +9,13 @@ from torch import nn
 
 from tacit.erm.influence import InfluenceRule, LinearModel, contributions, invert_leading, selective_descent
 from tacit.erm.losses import Huber, Logistic, Multinomial, OneVsRest, SmoothHinge, Squared
-from tacit.erm.noisy_data import Descent, with_rows
+from tacit.erm.noisy_data import Descent, draw_lot, with_rows
 from tacit.erm.noisy_networks import NetworkModel, descend, example_losses, flat_parameters
 from tacit.erm.problem import prepare
 from tacit.erm.result import PerturbedData
 from tacit.errors import InvalidArgument, NotConverged
 from tacit.methods import influence_perturbation
-from tacit.randomness import SeededSource
+from tacit.randomness import Purpose, SeededSource
 
 LOSSES = [
     (Logistic(), np.arange(20) % 2),
@@ -153,3 +155,17 @@ def test_a_linear_model_has_no_use_for_leading_eigenvectors():
     about = {"loss": Logistic(), "regularisation": 0.05, "epsilon": 1.0, "delta": 1e-5, "data_norm": 1.0, "seed": 0}
     with pytest.raises(InvalidArgument, match="directions and rows apply to networks"):
         influence_perturbation(x, y, **about, mode="paper", rule=InfluenceRule(directions=3))
+
+
+def test_curvature_on_some_rows_is_that_of_those_rows():
+    problem = problem_of(Logistic(), np.arange(20) % 2)
+    torch.manual_seed(1)
+    model = NetworkModel(
+        nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), problem, Descent(5), SeededSource(0)
+    )
+    some = draw_lot(20, 8, SeededSource(0).stream(Purpose.LOT, 2**40))
+    theta = model.pretrain()
+    part = replace(problem, rows=problem.rows[some], targets=problem.targets[some])
+    vector = np.random.default_rng(5).normal(size=theta.size)
+    expected = NetworkModel(model.module, part, Descent(5), SeededSource(0)).inverse_hessian(theta, 1.0)(vector)
+    assert model.inverse_hessian(theta, 1.0, rows=8)(vector) == pytest.approx(expected, rel=1e-9)

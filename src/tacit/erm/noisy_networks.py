@@ -24,7 +24,7 @@ from tacit.erm.problem import Problem
 from tacit.erm.result import PerturbedData, Unnoised
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
-from tacit.randomness import Purpose, Source
+from tacit.randomness import Indices, Purpose, Source
 
 # Networks have no smoothness constant to derive a step size from.
 STEP_SIZE = 0.1
@@ -138,7 +138,7 @@ class NetworkModel:
             total, along = torch.zeros_like(where), torch.from_numpy(np.array(vector).ravel())
             for start in range(0, n, _PIECE):
                 piece = slice(start, min(start + _PIECE, n))
-                taken = piece if some is None else some[piece]
+                taken: slice | Indices = piece if some is None else some[piece]
                 total += (piece.stop - start) / n * _hessian_times(self._mean_loss(taken), where, along)
             return _numpy(total) + damped * vector.ravel()
 
@@ -169,7 +169,7 @@ class NetworkModel:
 
         return value
 
-    def _mean_loss(self, piece: slice | Array) -> Callable[[Tensor], Tensor]:
+    def _mean_loss(self, piece: slice | Indices) -> Callable[[Tensor], Tensor]:
         x, y = torch.from_numpy(self.problem.rows[piece]), torch.from_numpy(self.problem.targets[piece])
 
         def value(theta: Tensor) -> Tensor:
