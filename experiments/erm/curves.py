@@ -117,7 +117,24 @@ def _summary(order: Order, records: list[Record]) -> str:
         claimed, certified = (_comparisons(order, records, one, form) for form in FORMS)
         rows.append((one["figure"], one["text"], _share(claimed), _share(certified), _verdict(claimed)))
     rows += [tuple(one[key] for key in ("figure", "text", "found", "certified", "verdict")) for one in _fixed(order)]
+    # What the comparisons above are about.
+    for model, text in NAMES.items():
+        wanted = [name for name, each in panels(order) if each == model]
+        run = [name for name in wanted if _is_run(order, records, name, model)]
+        verdict = "run" if run == wanted else "in part run" if run else "not run"
+        rows.append(("tables", f"{text} on {len(wanted)} tables", ", ".join(run) or "none", "", verdict))
     return markdown_table(rows)
+
+
+def _is_run(order: Order, records: list[Record], name: str, model: str) -> bool:
+    """Whether all published methods of this panel were run, at every epsilon."""
+    methods = [method for method in _methods(order, model).items() if BY_NAME[method[0]].is_published]
+    tried = {(r.asked["method"], r.asked.get("epsilon")) for r in records if _is_of(r, name, model)}
+    return all((method, epsilon) in tried for method, epsilons in methods for epsilon in epsilons)
+
+
+def _is_of(record: Record, name: str, model: str) -> bool:
+    return record.part == name and record.asked.get("model") == model
 
 
 def _fixed(order: Order) -> list[Mapping[str, str]]:

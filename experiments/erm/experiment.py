@@ -1,4 +1,4 @@
-"""Every ERM method on two of the tables of Kang et al.: accuracy, optimality gap, and what is certified.
+"""Every ERM method on one of the tables of Kang et al.: accuracy, optimality gap, and what is certified.
 
 In paper form a method gets the noise that its authors prescribe for epsilon. In rigorous form it gets the noise that is
 certified for epsilon. The optimality gap is the regularised training objective less that of the model without noise.

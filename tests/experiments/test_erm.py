@@ -64,7 +64,7 @@ def test_every_table_has_its_published_number_of_rows_and_the_paper_its_range(pa
 
 @pytest.mark.slow
 def test_adult_has_the_45222_rows_without_missing_values():
-    rows = tables.read(find_target(FOLDER, "erm").order("full"), "Adult")
+    rows = tables.read(find_target(FOLDER, "input_perturbation").order("full"), "Adult")
     assert len(rows.y) == 45_222
     assert np.bincount(rows.y).tolist() == [34_014, 11_208]
 
