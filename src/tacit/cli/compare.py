@@ -1,7 +1,6 @@
 """`tacit compare`: every method that fits the data, at each epsilon, beside the model without privacy."""
 
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -38,8 +37,12 @@ def compare(
     target: options.Target = None,
     bounds: options.Bounds = None,
     workers: Annotated[float | None, options.numeric("Processes that train at once (one for each core).")] = None,
+    cluster: options.Cluster = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where cells and the report go (comparisons/DATA).")
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Where cells and the report go (comparisons/DATA); or an address such as s3://B/F."
+        ),
     ] = None,
     table: Annotated[bool, typer.Option("--table", help="Print every score before the answer.")] = False,
     json: options.Json = False,
@@ -96,6 +99,7 @@ def compare(
         data_path=data_path,
         target=target,
         bounds=bounds,
+        cluster=cluster,
         out=out,
     )
     if json:

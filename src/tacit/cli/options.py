@@ -70,6 +70,13 @@ AdjacencyOption = Annotated[
         help="Which data sets are compared: one example added or removed (the default), or one replaced.",
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Train on the workers of a cluster: tcp://HOST:8786 of Dask, ray://HOST:10001 of Ray (local processes).",
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option("--json", help='Print JSON; infinity is the string "inf".'),

@@ -43,6 +43,7 @@ def tune(
     ledger: Annotated[
         str | None, typer.Option(metavar="FILE", help="Charge the search to this ledger; it is made if missing.")
     ] = None,
+    cluster: options.Cluster = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where the best model goes (runs/DATA-1, ...).")
     ] = None,
@@ -93,6 +94,7 @@ def tune(
         bounds=bounds,
         seed=seed,
         ledger=ledger,
+        cluster=cluster,
         out=out,
     )
     if json:

@@ -8,7 +8,7 @@ Steinke 2022), which is why that costs little more than one trial; tacit.account
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
@@ -193,12 +193,14 @@ def tune(
     fingerprint: str | None = None,
     about: Mapping[str, Any] | None = None,
     seed: int | None = None,
+    each: Callable[[Callable[[Settings], Trial[T]], Sequence[Settings]], Iterable[Trial[T]]] = map,
 ) -> Tuned[T]:
     """Make a secret number of trials and release the one with the highest score (the first of equals).
 
     The search is charged to the `ledger` as a whole before its first trial; trials must not be charged by themselves.
     `trial` must keep to itself all that it sees: whatever it prints, saves or returns besides is not covered. A score
-    that is no number counts as the worst. With a `seed` it is not for release.
+    that is no number counts as the worst. With a `seed` it is not for release. `each` applies `trial` to
+    all settings, in their order, such as on several machines.
     """
     event = search.event(delta)
     expected = set(search.costs())
@@ -208,9 +210,8 @@ def tune(
     stream = source.stream(Purpose.SHUFFLE, 0)
     times = draw(search.repetitions, _uniform(stream))
     best: tuple[Settings, Trial[T]] | None = None
-    for _ in range(times):
-        settings = search.drawn(stream)
-        made = trial(dict(settings))
+    drawn = [search.drawn(stream) for _ in range(times)]
+    for settings, made in zip(drawn, each(trial, [dict(one) for one in drawn]), strict=True):
         if made.guarantee.event not in expected or made.guarantee.event != search.cost(settings):
             raise OutOfOrder(
                 f"A trial with {settings} cost {made.guarantee.event}, and the search was charged for "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, final
@@ -82,18 +83,27 @@ def _is_readable(path: Path, asked: dict[str, Any]) -> bool:
 
 def run_job(job: Job, data: Data, options: TrainOptions, folder: Path) -> int:
     """Train every seed of the job; each leaves its file once it is done. How many cells that were."""
+    for path, content in zip(job.paths(folder), train_cells(job, data, options), strict=True):
+        write_cell(path, content, options)
+    return len(job.seeds)
+
+
+def train_cells(job: Job, data: Data, options: TrainOptions) -> Iterator[bytes]:
+    """The content of each cell's file, seed by seed. It depends on the arguments only, wherever it is made."""
     cells = _make_cells(job, data, options)
-    for path, asked in zip(job.paths(folder), job.cells(), strict=True):
+    for asked in job.cells():
         try:
             found = cells.train(asked["seed"])
         except TacitError as error:
             found = {"refused": " ".join(str(error).split())}
         if job.choices:
             asked["choices"] = list(job.choices)
-        # Seeds are known, so that whatever they score on somebody's own rows tells about them.
-        content = json.dumps({**asked, **found}, indent=1, allow_nan=False).encode()
-        write_atomic(path, content, is_private=options.bounds is not None)
-    return len(job.seeds)
+        yield json.dumps({**asked, **found}, indent=1, allow_nan=False).encode()
+
+
+def write_cell(path: Path, content: bytes, options: TrainOptions) -> None:
+    """Write the file of a cell. Seeds are known, so what they score on somebody's own rows tells about the rows."""
+    write_atomic(path, content, is_private=options.bounds is not None)
 
 
 def _make_cells(job: Job, data: Data, options: TrainOptions) -> _Cells:

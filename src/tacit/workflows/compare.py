@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +28,7 @@ from tacit.reports.comparison import write_table
 from tacit.reports.page import write_comparison
 from tacit.reports.score_plots import draw_lines, panels_of
 from tacit.workflows.cells import Job
+from tacit.workflows.cluster import Mirror, is_remote
 from tacit.workflows.defaults import refuse_unless_fitting, resolve_settings
 from tacit.workflows.progress import Interrupted, show_status
 from tacit.workflows.recipe import has_recipe
@@ -54,6 +55,7 @@ def compare(
     workers: float | None = None,
     choices: Sequence[str] = (),
     command: str | None = None,
+    cluster: str | None = None,
     **options: Any,
 ) -> Comparison:
     """Train every method that fits the data at each epsilon and seed, in parallel, beside models without privacy.
@@ -63,8 +65,12 @@ def compare(
     `choices` are options of a method, as "METHOD.NAME=VALUE". Finished results are kept in the folder `out`: after
     Ctrl-C, which raises `Interrupted`, the same call continues. Seeds are fixed, so nothing that a comparison trains
     may be released.
+
+    Results are trained in local processes, or on the workers of the Dask or Ray `cluster` at this address. `out` may be
+    an address that fsspec knows, such as s3://bucket/folder: results are sent there one by one.
     """
-    given = take_options(options)
+    mirror = Mirror(options["out"], Path("comparisons")) if is_remote(options.get("out")) else None
+    given = take_options(options if mirror is None else {**options, "out": mirror.local})
     epsilons = _check_epsilons([epsilon] if isinstance(epsilon, (int, float)) else epsilon)
     chosen = None if methods is None else _check_methods(methods)
     modes: tuple[ModeName, ...] = ("rigorous", "paper") if mode == "both" else (mode,)
@@ -73,16 +79,26 @@ def compare(
     plan = _plan(loaded, given, table, epsilons, chosen, modes, _validate.count("seeds", seeds), choices)
     folder = given.out or Path("comparisons") / loaded.name
     count = count_cores() if workers is None else _validate.count("workers", workers)
-    again = command or _describe_call(data, epsilons, folder)
+    again = command or _describe_call(data, epsilons, folder if mirror is None else mirror.address)
+    if mirror is not None:
+        mirror.pull()
     plan.write(loaded, folder, again)
+    save: Callable[[], None] = _do_nothing if mirror is None else mirror.push
+    save()
     warn_about(loaded, plan.settings)
-    if not run_jobs(plan.list_jobs(), loaded, given, folder, count):
+    if not run_jobs(plan.list_jobs(), loaded, given, folder, count, cluster, save):
         done, total = plan.count_results(folder)
         raise Interrupted(f"Stopped. {done} of {total} results are kept in {folder}. Continue with: {again}")
-    return read_comparison_folder(folder)
+    compared = read_comparison_folder(folder)
+    save()
+    return compared
 
 
-def _describe_call(data: Any, epsilons: tuple[float, ...], folder: Path) -> str:
+def _do_nothing() -> None:
+    """There is no store to send results to."""
+
+
+def _describe_call(data: Any, epsilons: tuple[float, ...], folder: Path | str) -> str:
     name = data if isinstance(data, str) else "DATA"
     return shlex.join(
         ["tacit", "compare", name, "--epsilon", ",".join(f"{e:g}" for e in epsilons), "--out", str(folder)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, final
 
@@ -30,6 +30,7 @@ from tacit.training.fit import fit
 from tacit.training.folder import RunFolder, find_free_folder, refuse_unless_free
 from tacit.training.tuning import Choices, LogUniform, Search, Space, Trial, Tuned, combinations, scaled_to
 from tacit.training.tuning import tune as search_privately
+from tacit.workflows.cluster import map_on_cluster
 from tacit.workflows.defaults import network_for, resolve_settings
 from tacit.workflows.descent import Descent
 from tacit.workflows.ledger import describe_standing
@@ -66,6 +67,7 @@ def tune(
     lot_size: str | Iterable[float] | None = None,
     epochs: str | Iterable[float] | None = None,
     steps: str | Iterable[float] | None = None,
+    cluster: str | None = None,
     announce: Announce | None = None,
     **options: Any,
 ) -> TunedRun:
@@ -73,7 +75,8 @@ def tune(
 
     Values to try are a list such as [0.1, 1, 10], or a range on a logarithmic scale such as "0.1:10"; what changes the
     cost of a trial (lot size, epochs, steps) must be a list. `shape` is that of the negative binomial law of the number
-    of trials. `data` and `options` are those of `tacit.train`.
+    of trials. `data` and `options` are those of `tacit.train`. Trials are made here one after the other, or on the
+    workers of the Dask or Ray `cluster` at this address, whose owner then sees how many there are.
     """
     given = replace(take_options(options), epsilon=epsilon)
     if _validate.positive("trials", trials) <= 1:
@@ -101,7 +104,7 @@ def tune(
             announce([search.describe_plan()])
     try:
         with show_status("Tuning (no progress bar: the number of trials is secret)"):
-            return search.go(given.out)
+            return search.go(given.out, cluster)
     except KeyboardInterrupt:
         raise Interrupted(search.describe_stop()) from None
 
@@ -203,13 +206,22 @@ class Trials:
         _refuse_unless_scored(data, next(iter(noisy.values())))
         return Trials(data, base, search, noisy, budget)
 
-    def go(self, out: Path | None) -> TunedRun:
-        """Make the trials, and write the best."""
+    def go(self, out: Path | None, cluster: str | None = None) -> TunedRun:
+        """Make the trials, here or on a cluster, and write the best."""
         folder, base = RunFolder(out or find_free_folder(self.base.data)), self.base
-        seeds = count() if base.seed is None else count(base.seed * 1_000_003 + 1)
+        seeds: Iterator[int | None] = repeat(None) if base.seed is None else count(base.seed * 1_000_003 + 1)
+        task = _TrialTask(self.data, base, self.settings_of)
+
+        def make_all(_: Any, chosen: Sequence[dict[str, Any]]) -> Iterable[Trial[TrialResult]]:
+            items = zip(chosen, seeds, strict=False)
+            if cluster is None:
+                return (_train_trial(task, item) for item in items)
+            return map_on_cluster(cluster, _train_trial, task, items, in_order=True)
+
         tuned = search_privately(
-            lambda chosen: self._trial(chosen, seeds),
+            lambda chosen: _train_trial(task, (chosen, next(seeds))),
             self.search,
+            each=make_all,
             delta=self.budget.delta,
             ledger=self.ledger,
             dataset=base.ledger_name,
@@ -224,27 +236,6 @@ class Trials:
     def ledger(self) -> Ledger | None:
         """The ledger that is charged for the search."""
         return None if self.base.ledger is None else Ledger(self.base.ledger)
-
-    def _trial(self, chosen: dict[str, Any], seeds: Iterator[int]) -> Trial[TrialResult]:
-        settings = replace(
-            self.settings_of[_cost_key(chosen)],
-            learning_rate=chosen.get("learning_rate", self.base.learning_rate),
-            clip_norm=chosen.get("clip_norm", self.base.clip_norm),
-        )
-        number = next(seeds)
-        seed = None if self.base.seed is None else number
-        set_torch_seed(seed)
-        model = network_for(settings.model, self.data)
-        descent = Descent(model, settings)
-        run = make_run(self.data, settings, model, seed=seed)
-        fit(run, descent)
-        model = descent.averaged_model
-        is_private = self.data.is_test_private
-        found = held_out_score(model, self.data, run, seed) if is_private else score(model, self.data)
-        assert found is not None
-        better = found.value if found.name == "accuracy" else -found.value
-        weights = {name: value.detach().clone().contiguous() for name, value in model.state_dict().items()}
-        return Trial(better, TrialResult(settings, weights, found), with_score(run.guarantee(), found))
 
     def _write(self, folder: RunFolder, tuned: Tuned[TrialResult]) -> None:
         best = tuned.outcome
@@ -296,6 +287,36 @@ class Trials:
         if self.base.ledger is None:
             return "Stopped. Nothing was kept. Nothing was released either, as long as nobody uses what was seen."
         return "Stopped. Nothing was kept, but the ledger has charged the whole search, because trials were made."
+
+
+@dataclass(frozen=True, eq=False)
+class _TrialTask:
+    """What all trials share; it may be sent to other processes."""
+
+    data: Data
+    base: Settings
+    settings_of: Mapping[tuple[Any, ...], Settings]
+
+
+def _train_trial(task: _TrialTask, item: tuple[dict[str, Any], int | None]) -> Trial[TrialResult]:
+    """Train with the chosen settings and a seed, or with secret noise."""
+    (chosen, seed), data = item, task.data
+    settings = replace(
+        task.settings_of[_cost_key(chosen)],
+        learning_rate=chosen.get("learning_rate", task.base.learning_rate),
+        clip_norm=chosen.get("clip_norm", task.base.clip_norm),
+    )
+    set_torch_seed(seed)
+    model = network_for(settings.model, data)
+    descent = Descent(model, settings)
+    run = make_run(data, settings, model, seed=seed)
+    fit(run, descent)
+    model = descent.averaged_model
+    found = held_out_score(model, data, run, seed) if data.is_test_private else score(model, data)
+    assert found is not None
+    better = found.value if found.name == "accuracy" else -found.value
+    weights = {name: value.detach().clone().contiguous() for name, value in model.state_dict().items()}
+    return Trial(better, TrialResult(settings, weights, found), with_score(run.guarantee(), found))
 
 
 def _make_space(varied: dict[str, str], base: Settings) -> Space:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
@@ -20,7 +20,8 @@ import torch
 
 from tacit.datasets import Data
 from tacit.errors import Caution, InvalidArgument, TacitError
-from tacit.workflows.cells import CELLS, Job, run_job
+from tacit.workflows.cells import CELLS, Job, run_job, train_cells, write_cell
+from tacit.workflows.cluster import map_on_cluster
 from tacit.workflows.progress import ComparisonProgress, stop_on_interrupt
 from tacit.workflows.settings import TrainOptions
 
@@ -32,8 +33,19 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_jobs(jobs: list[Job], data: Data, options: TrainOptions, folder: Path, workers: int) -> bool:
-    """Train every result that has no file yet, or a damaged one. False if Ctrl-C came first."""
+def run_jobs(
+    jobs: list[Job],
+    data: Data,
+    options: TrainOptions,
+    folder: Path,
+    workers: int,
+    cluster: str | None = None,
+    save: Callable[[], None] = lambda: None,
+) -> bool:
+    """Train every result that has no file yet, or a damaged one. False if Ctrl-C came first.
+
+    With the address of a `cluster`, its workers train. `save` is called whenever a result has come.
+    """
     missing = [job.missing(folder) for job in jobs]
     for damaged in [path for job in missing for path in job.paths(folder) if path.is_file()]:
         warnings.warn(f"{damaged} is damaged and is trained again.", Caution, stacklevel=2)
@@ -43,19 +55,22 @@ def run_jobs(jobs: list[Job], data: Data, options: TrainOptions, folder: Path, w
     left = [job for job in missing if job.seeds]
     if not left:
         return True
-    if len(left) < 2 * workers:
-        # Finding the noise once per seed is better than leaving a core idle.
+    if cluster is not None or len(left) < 2 * workers:
+        # Finding the noise once per seed is better than leaving a core idle, or than losing more with a worker.
         left = [replace(job, seeds=(seed,)) for job in left for seed in job.seeds]
     # Spawned, not forked: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     started: SimpleQueue[tuple[int, Job]] = context.SimpleQueue()
+    if cluster is not None:
+        with stop_on_interrupt() as is_asked, ComparisonProgress(done, total, folder / CELLS, started) as progress:
+            return _run_on_cluster(cluster, left, (data, options), folder, progress, is_asked, save)
     arguments = (data, options, folder, started)
     with stop_on_interrupt() as is_asked, ComparisonProgress(done, total, folder / CELLS, started) as progress:
         pool = ProcessPoolExecutor(min(workers, len(left)), context, _start_worker, arguments)
         with _block_interrupts():
             running = {pool.submit(_run_in_worker, job): job for job in left}
         try:
-            return _wait(running, progress, is_asked)
+            return _wait(running, progress, is_asked, save)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
@@ -77,7 +92,37 @@ def _block_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(running: dict[Future[int], Job], progress: ComparisonProgress[Job], is_asked: Callable[[], bool]) -> bool:
+def _run_on_cluster(
+    address: str,
+    jobs: list[Job],
+    shared: tuple[Data, TrainOptions],
+    folder: Path,
+    progress: ComparisonProgress[Job],
+    is_asked: Callable[[], bool],
+    save: Callable[[], None],
+) -> bool:
+    """Train one result per task; each is written here when it comes. Ctrl-C waits for the next one."""
+    with closing(map_on_cluster(address, _train_on_worker, shared, jobs)) as results:
+        for job, contents in results:
+            for path, content in zip(job.paths(folder), contents, strict=True):
+                write_cell(path, content, shared[1])
+            save()
+            progress.update(())
+            if is_asked():
+                return False
+    return True
+
+
+def _train_on_worker(shared: tuple[Data, TrainOptions], job: Job) -> tuple[Job, list[bytes]]:
+    return job, list(train_cells(job, *shared))
+
+
+def _wait(
+    running: dict[Future[int], Job],
+    progress: ComparisonProgress[Job],
+    is_asked: Callable[[], bool],
+    save: Callable[[], None],
+) -> bool:
     while running:
         finished, _ = wait(running, timeout=_SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
         for future in finished:
@@ -91,6 +136,8 @@ def _wait(running: dict[Future[int], Job], progress: ComparisonProgress[Job], is
                 ) from error
             except OSError as error:
                 raise InvalidArgument(f"A result of {job.method} cannot be written: {error}.") from error
+        if finished:
+            save()
         progress.update(running.values())
         if is_asked():
             return False
