@@ -113,7 +113,7 @@ COMMANDS = {
     "methods directional": 0,
     "bounds patients.csv --target outcome --out new.toml": 0,
     "epsilon --multiplier 1.1 --lot-size 256 --population 60000 --steps 10 --delta 1e-5": 0,
-    "noise --epsilon 1 --delta 1e-5": 0,
+    "noise --epsilon 1 --delta 1e-5 --rate 0.01 --steps 10": 0,
     "plan --population 2000 --epsilon 1 --features 10": 0,
     "train patients.csv --target outcome --bounds template.toml --epsilon 1": 2,
     "train --mode strictly": 2,
