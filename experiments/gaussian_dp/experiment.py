@@ -232,7 +232,7 @@ def _table(order: Order, records: list[Record], number: str, about: Mapping[str,
         if each["adam"] != "printed":
             scores = (f"{each['bare_epochs']}", f"{paper['bare']}{unit}", _scores(bare, is_error))
             rows.append((f"not private{told}", *scores, *["–"] * 7))
-        for name in each.get("baselines", []):
+        for name in each.get("baselines", []) if each["adam"] != "printed" else ():
             ours = [one["scores"][-1] for one in _found(records, part, **_which(each), baseline=name)]
             told = f"{paper['others'][name]}{unit}" if name in paper["others"] else "–"
             rows.append((f"{name}, scikit-learn", "–", told, _scores(ours, is_error), *["–"] * 7))
