@@ -7,12 +7,19 @@
     weight = { low = 0, high = 300, missing = "indicator", fill = 75 }
     admitted = { type = "date", low = 2015-01-01, high = 2025-12-31 }
     smoker = ["no", "yes"]                         # a category: all its values
-    patient_id = { ignore = true }                 # not used
+    visit_id = { ignore = true }                   # not used
     outcome = ["healthy", "ill"]                   # the target is a column like the others
 
 Missing values are refused unless `missing = "indicator"` is declared: then `fill` replaces them, and a further column
 of 0 and 1 marks them. Optional: `held_out` (0.2) is the share of rows to test on, `test` a file of public rows to test
 on instead, and `example` what a row is ("patient").
+
+If people have several rows each, name the column that says whose a row is. Then people are protected and not rows:
+
+    people = 400                                   # the public number of people, roughly, in place of rows
+    rows_per_unit = 10                             # the rows of a person that enter one step at most
+    [columns]
+    patient = { type = "unit" }
 """
 
 from __future__ import annotations
@@ -37,7 +44,7 @@ from tacit.errors import InvalidArgument
 
 EXAMPLE = 'rows = 1000, then [columns], age = { low = 0, high = 100 }, smoker = ["no", "yes"]'
 TODO = "TODO"
-_KEYS = ("rows", "held_out", "test", "example", "columns")
+_KEYS = ("rows", "people", "rows_per_unit", "held_out", "test", "example", "columns")
 _COLUMN_KEYS = ("low", "high", "log", "type", "format", "values", "missing", "fill", "ignore")
 _IDS = re.compile(r"(^|[_\W])(id|uuid|guid|ssn|mrn|index)$|^unnamed", re.IGNORECASE)
 _DATES = re.compile(r"(^|[_\W])(date|dob|day|birthday|timestamp|datetime)($|[_\W])|_at$|_on$", re.IGNORECASE)
@@ -47,8 +54,8 @@ _DATES = re.compile(r"(^|[_\W])(date|dob|day|birthday|timestamp|datetime)($|[_\W
 class Bounds:
     """The declared columns with their bounds or values, the public number of rows, and which rows are for testing.
 
-    `ignored` columns are not used. `text` and `folder` are the TOML text and where it was read from: a saved run keeps
-    them, to be resumed with them.
+    `ignored` columns are not used. `unit`, one of them, says whose a row is; without it, rows are protected. `text` and
+    `folder` are the TOML text and where it was read from: a saved run keeps them, to be resumed with them.
     """
 
     columns: CodeBook
@@ -59,6 +66,9 @@ class Bounds:
     text: str = ""
     folder: str = "."
     ignored: tuple[str, ...] = ()
+    unit: str | None = None
+    people: int | None = None
+    rows_per_unit: int | None = None
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> Bounds:
@@ -93,7 +103,9 @@ class Bounds:
         columns = dict[str, Column]()
         undeclared = [name for name, declared in listed.items() if _is_undeclared(declared)]
         problems += _describe_undeclared(undeclared)
-        ignored = tuple(name for name, declared in listed.items() if declared == {"ignore": True})
+        units = [name for name, declared in listed.items() if declared == {"type": "unit"}]
+        ignored = tuple(name for name, declared in listed.items() if declared == {"ignore": True} or name in units)
+        problems += _describe_units(units, values)
         for name, declared in listed.items():
             if name in ignored or name in undeclared:
                 continue
@@ -106,7 +118,7 @@ class Bounds:
         except InvalidArgument as error:
             problems.append(str(error))
         refuse_problems(problems)
-        return Bounds(columns, **about, text=text, folder=folder, ignored=ignored)
+        return Bounds(columns, **about, text=text, folder=folder, ignored=ignored, unit=units[0] if units else None)
 
     def features(self, target: str) -> CodeBook:
         """All columns but the target."""
@@ -142,6 +154,20 @@ def suggest(name: str, known: Collection[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
+def _describe_units(units: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a column of people, or with what is declared beside it."""
+    if len(units) > 1:
+        return [f"Columns {', '.join(map(repr, units))} are all of type unit. Only one can say whose a row is."]
+    if units and "rows_per_unit" not in values:
+        return [
+            f"Column {units[0]!r} says whose a row is, so rows_per_unit must be declared: how many rows of a person "
+            "enter one step at most. It is public, so choose it without looking at the rows."
+        ]
+    if not units and (given := [name for name in ("people", "rows_per_unit") if name in values]):
+        return [f'{" and ".join(given)} needs a column that says whose a row is: patient = {{ type = "unit" }}.']
+    return []
+
+
 def _describe_key(key: str, value: Any) -> str:
     misplaced = " Columns go below [columns]." if isinstance(value, (dict, list)) else ""
     return f"There is no {key!r} here.{misplaced}{suggest(key, _KEYS)} Known are {', '.join(_KEYS)}."
@@ -149,10 +175,12 @@ def _describe_key(key: str, value: Any) -> str:
 
 def _parse_about(values: Mapping[str, Any]) -> dict[str, Any]:
     rows, test = values.get("rows"), values.get("test")
+    counts = {name: values[name] for name in ("people", "rows_per_unit") if name in values}
     if rows == TODO:
         raise InvalidArgument("rows is still to be filled in: the public number of rows, roughly.")
     return {
         "rows": None if rows is None else _validate.count("rows", rows),
+        **{name: _validate.count(name, value) for name, value in counts.items()},
         "held_out": _parse_held_out(values),
         "test": None if test is None else _check_text("test", test),
         "example": _check_text("example", values.get("example", "row")),

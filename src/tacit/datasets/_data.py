@@ -259,6 +259,8 @@ class Data:
     that images show ink on a background of 0. `load` sets `source` and `defaults`. `form` says what an example looks
     like before it is scaled, and what targets mean; None if that is not known. `digests` holds a hash of each row of
     the user's own table, to recognise the table again; it is as private as the rows.
+    `owners` holds the id of a person for each row to train on and to test on, if people are protected and not rows;
+    then `population` counts people, and at most `rows_per_unit` rows of each enter a step.
     """
 
     name: str
@@ -279,6 +281,28 @@ class Data:
     defaults: TrainingDefaults | None = field(default=None, repr=False)
     form: Form | None = field(default=None, repr=False)
     digests: tuple[str, ...] = field(default=(), repr=False)
+    owners: tuple[Array, Array] | None = field(default=None, repr=False)
+    rows_per_unit: int | None = field(default=None, repr=False)
+
+    @property
+    def people(self) -> dict[str, Any]:
+        """The arguments of `PrivateRun` that say whose each row is; empty if rows are protected."""
+        return {} if self.owners is None else {"unit": self.owners[0], "rows_per_unit": self.rows_per_unit}
+
+    @property
+    def unit_name(self) -> str:
+        """What the guarantee protects."""
+        return "example" if self.owners is None else "person"
+
+    @property
+    def units_name(self) -> str:
+        """The same, of several."""
+        return "examples" if self.owners is None else "people"
+
+    @property
+    def identified(self) -> tuple[Array, ...]:
+        """The training data as arrays that tell them from others; whose each row is belongs to them."""
+        return self.train if self.owners is None else (*self.train, np.unique(self.owners[0], return_inverse=True)[1])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -289,7 +313,11 @@ class Data:
     def assumptions(self) -> tuple[Assumption, ...]:
         """The assumptions of a guarantee about these examples."""
         tested = HELD_OUT if self.is_test_private else PUBLIC_TEST
-        unit = f"What is protected is one {self.example}; whoever has several in the data is protected less."
+        unit = (
+            f"What is protected is one {self.example}; whoever has several in the data is protected less."
+            if self.owners is None
+            else "What is protected is one person: all rows with one id. Ids are right, and nobody has two."
+        )
         return (
             Assumption("public_scaling", f"Inputs were scaled without looking at them: {self.scaling}."),
             tested if self.is_tested else NOT_TESTED,
@@ -302,7 +330,8 @@ class Data:
         A published number must be met exactly, a declared one up to a factor of 1.5. The number of examples is private:
         it is not returned and does not replace the population.
         """
-        size, leeway = len(self.train[0]), _FAR if is_declared else 1.0
+        size = len(self.train[0]) if self.owners is None else len(np.unique(self.owners[0]))
+        leeway = _FAR if is_declared else 1.0
         if size * leeway < population:
             return "fewer"
         return "more" if size > population * leeway else None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +74,19 @@ def load_table(
     features, size = declared.features(target), _choose_population(declared, population)
     share = declared.held_out if declared.test_file is None else None
     digests: tuple[str, ...] = ()
+    owners: tuple[Array, Array] | None = None
     if memory is None:
-        train, shape, digests = _read_examples(table, target, declared)
-        train, test = (train, train) if share is None else _hold_out(train, share)
+        train, shape, digests, ids = _read_examples(table, target, declared)
+        whole = train, train, None if ids is None else (ids, ids[:0])
+        train, test, owners = whole if share is None else _hold_out(train, share, ids)
     else:
         read_size(memory)
+        if declared.unit is not None:
+            raise InvalidArgument("A table whose rows belong to people is read as a whole. Leave out --memory.")
         train, test = _store_examples(table, target, declared, share or 0.0)
         shape = train[0].shape[1:]
     if declared.test_file is not None:
-        test, _, _ = _read_examples(declared.test_file, target, declared)
+        test, *_ = _read_examples(declared.test_file, target, replace(declared, unit=None))
     column = declared.columns[target]
     is_class = isinstance(column, Category)
     data = Data(
@@ -105,6 +109,8 @@ def load_table(
             None if is_class or not isinstance(column, Number) else column,
         ),
         digests=digests,
+        owners=owners,
+        rows_per_unit=declared.rows_per_unit,
     )
     data.warn_if_size_differs(is_declared=True)
     return data
@@ -113,28 +119,34 @@ def load_table(
 def _choose_population(declared: Bounds, given: int | None) -> int:
     if given is not None:
         return given
-    if declared.rows is None:
+    what, size = ("rows", declared.rows) if declared.unit is None else ("people", declared.people)
+    if size is None:
+        example = EXAMPLE if declared.unit is None else "people = 400, above [columns]"
         raise InvalidArgument(
-            "The public number of rows is missing. It is not counted from the table, as the count would reveal whether "
-            f"someone is in it. Declare it in the bounds ({EXAMPLE}), or give --population, the number of rows to "
-            "train on."
+            f"The public number of {what} is missing. It is not counted from the table, as the count would reveal "
+            f"whether someone is in it. Declare it in the bounds ({example}), or give --population, the number of "
+            f"{what} to train on."
         )
-    return max(1, round(declared.rows * (1 - declared.held_out)))
+    return max(1, round(size * (1 - declared.held_out)))
 
 
-def _read_examples(source: Any, target: str, declared: Bounds) -> tuple[Examples, tuple[int, ...], tuple[str, ...]]:
-    """Features as one row of numbers per example, targets; the shape of an input; a hash of each row."""
+def _read_examples(
+    source: Any, target: str, declared: Bounds
+) -> tuple[Examples, tuple[int, ...], tuple[str, ...], Array | None]:
+    """Features as one row of numbers per example, targets; the shape of an input; a hash of each row; whose it is."""
     file, features = name_source(source), declared.features(target)
     with explain_errors(file, _FITTING, "Save it again."):
-        table = read_table(source, declared.columns)
-        examples, shape = _encode_examples(table, features, target, declared)
-    return examples, shape, hash_rows(table.columns)
+        wanted = [*declared.columns, *([] if declared.unit is None else [declared.unit])]
+        table = read_table(source, wanted)
+        examples, shape = _encode_examples(table, features, target, wanted, declared)
+        ids = None if declared.unit is None else _read_ids(declared.unit, table.columns[declared.unit])
+    return examples, shape, hash_rows(table.columns), ids
 
 
 def _encode_examples(
-    table: RawTable, features: CodeBook, target: str, declared: Bounds
+    table: RawTable, features: CodeBook, target: str, wanted: Collection[str], declared: Bounds
 ) -> tuple[Examples, tuple[int, ...]]:
-    absent = [name for name in declared.columns if name not in table.columns]
+    absent = [name for name in wanted if name not in table.columns]
     problems = [f"There is no column {name!r}, which is declared.{suggest(name, table.names)}" for name in absent]
     there = {name: column for name, column in features.items() if name in table.columns}
     if table.columns and not len(table):
@@ -160,17 +172,27 @@ def _store_examples(source: Any, target: str, declared: Bounds, share: float) ->
         for table in read_pieces(source, declared.columns):
             last = first + len(table) - 1
             try:
-                examples, shape = _encode_examples(table, features, target, declared)
+                examples, shape = _encode_examples(table, features, target, declared.columns, declared)
             except InvalidArgument as error:
                 raise InvalidArgument(f"In rows {first:,} to {last:,}, the first called row 1: {error}") from error
             if len(shape) > 1:
                 raise ValueError("it holds images, which cannot be read in pieces. Leave out --memory")
-            for (writer, targets), (x, y) in zip(parts, _hold_out(examples, share), strict=True):
+            for (writer, targets), (x, y) in zip(parts, _hold_out(examples, share, None)[:2], strict=True):
                 writer.append(x)
                 targets.append(y)
             first = last + 1
         train, test = ((writer.finish(), np.concatenate(targets)) for writer, targets in parts)
     return train, test
+
+
+def _read_ids(name: str, values: Array) -> Array:
+    """The ids of people as text, so that 3 and 3.0 are one person."""
+    labels = to_labels(values)
+    if absent := sum(label in MISSING for label in labels):
+        raise InvalidArgument(
+            f"Column {name!r}: {absent:,} rows have no id, so it is not known whose they are. Leave them out."
+        )
+    return np.array(labels, dtype=str)
 
 
 def flatten_problems(problems: list[str]) -> list[str]:
@@ -179,15 +201,24 @@ def flatten_problems(problems: list[str]) -> list[str]:
     return [line.removeprefix("- ") for line in lines if not line.endswith(" problems:")]
 
 
-def _hold_out(examples: Examples, share: float) -> tuple[Examples, Examples]:
-    """Examples to train on and to test on; a hash of each row decides, independently of other rows."""
+def _hold_out(
+    examples: Examples, share: float, ids: Array | None
+) -> tuple[Examples, Examples, tuple[Array, Array] | None]:
+    """Examples to train on and to test on; a hash of each row decides, independently of other rows.
+
+    Of people a hash of the id decides, so all rows of a person are on one side. The ids of both sides come last.
+    """
     inputs, targets = examples
     limit = round(share * 2**64)
-    hashes = (
-        hashlib.blake2b(x.tobytes() + y.tobytes(), digest_size=8).digest() for x, y in zip(*examples, strict=True)
+    rows = (
+        (x.tobytes() + y.tobytes() for x, y in zip(*examples, strict=True))
+        if ids is None
+        else (one.encode() for one in ids.tolist())
     )
+    hashes = (hashlib.blake2b(row, digest_size=8).digest() for row in rows)
     out = np.fromiter((int.from_bytes(each, "big") < limit for each in hashes), dtype=bool, count=len(inputs))
-    return (inputs[~out], targets[~out]), (inputs[out], targets[out])
+    owners = None if ids is None else (ids[~out], ids[out])
+    return (inputs[~out], targets[~out]), (inputs[out], targets[out]), owners
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ from tacit.estimators.encoding import scale_by_bounds as scale_by_bounds
 from tacit.estimators.pipelines import find_fitted_transformers
 from tacit.guarantee import Assumption, Guarantee
 from tacit.randomness import Purpose, source_for
+from tacit.training.people import Owners
 
 ESTIMATE = "estimate"
 # The share of epsilon for an estimate of the norm.
@@ -67,6 +68,11 @@ def refuse_weights(class_weight: object, given: Mapping[str, Any]) -> None:
             "sample_weight lets one example count for many, and the noise hides one. Leave it out, even if all weights "
             "are equal."
         )
+    if "unit" in others:
+        raise InvalidArgument(
+            "unit is for PrivateClassifier and PrivateRegressor, which train by clipped gradients. This estimator "
+            "protects single rows: leave unit out if everybody has one row."
+        )
     if others:
         raise InvalidArgument(f"fit takes X and y. Got also {', '.join(others)}.")
 
@@ -100,6 +106,16 @@ def find_classes(declared: Any, y: NDArray[Any]) -> tuple[NDArray[Any], tuple[As
             "them in classes=..."
         )
     return known, () if declared is not None else (_READ_OFF,)
+
+
+def find_owners(estimator: Any, unit: Any, rows: int) -> Owners | None:
+    """Whose each row is; None if rows are protected and not people."""
+    if (unit is None) != (estimator.rows_per_unit is None):
+        raise InvalidArgument(
+            "unit and rows_per_unit go together: fit(X, y, unit=ids) holds the id of a person for each row, and "
+            "rows_per_unit=10 says how many rows of a person enter one step at most. It is public."
+        )
+    return None if unit is None else Owners.of(unit, rows)
 
 
 def scale_targets(y: Array, target_bound: float | None) -> tuple[Array, float]:

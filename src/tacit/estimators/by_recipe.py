@@ -19,6 +19,7 @@ from tacit.estimators.building_blocks import (
     charge_ledger,
     complete_guarantee,
     find_classes,
+    find_owners,
     read_seed,
 )
 from tacit.estimators.encoding import count_kinds
@@ -33,7 +34,7 @@ AUTO = "auto"
 _PIECE = 4096
 
 
-def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
+def fit_by_recipe(estimator: Any, x: Any, y: Any, unit: Any = None) -> None:
     """Choose the recipe, prepare and train. The ledger is charged before anything is returned."""
     if estimator.module is not None:
         raise InvalidArgument("A recipe has its own linear model. Leave out module or recipe.")
@@ -41,7 +42,9 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
     check_classification_targets(y)
     estimator.classes_, assumptions = find_classes(estimator.classes, y)
     numbers = np.searchsorted(estimator.classes_, y)
-    recipe, features, more = _choose_recipe(estimator, x, len(y))
+    owners = find_owners(estimator, unit, len(y))
+    count = len(y) if owners is None else len(owners.sizes)
+    recipe, features, more = _choose_recipe(estimator, x, count, of_people=owners is not None)
     begun = begin_by_recipe(
         RecipePlan.of(recipe, Budget(estimator.epsilon, estimator.delta)),
         x,
@@ -50,15 +53,20 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any) -> None:
         classes=len(estimator.classes_),
         seed=read_seed(estimator.random_state),
         shape=estimator.shape,
+        unit=unit,
+        rows_per_unit=estimator.rows_per_unit,
     )
     trained = begun.finish()
     guarantee = complete_guarantee(estimator, trained.guarantee, None, (*assumptions, *more))
-    charge_ledger(estimator.ledger, estimator.dataset, guarantee, *_list_arrays(x), numbers)
+    whose = () if owners is None else (owners.person,)
+    charge_ledger(estimator.ledger, estimator.dataset, guarantee, *_list_arrays(x), numbers, *whose)
     estimator.module_, estimator.prepared_ = trained.model, trained.prepared
     estimator.guarantee_, estimator.recipe_ = guarantee, recipe
 
 
-def _choose_recipe(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tuple[Assumption, ...]]:
+def _choose_recipe(
+    estimator: Any, x: Any, count: int, *, of_people: bool
+) -> tuple[Recipe, Any, tuple[Assumption, ...]]:
     """The recipe, its features (None for a given recipe: `x` holds features), and what is assumed."""
     if isinstance(estimator.recipe, Recipe):
         if estimator.is_handwriting or estimator.numbers is not None:
@@ -75,7 +83,7 @@ def _choose_recipe(estimator: Any, x: Any, count: int) -> tuple[Recipe, Any, tup
     columns = np.asarray(x).shape[1] if kind == "table" else 0
     numbers = columns if estimator.numbers is None else _validate.count("numbers", estimator.numbers, at_least=0)
     budget = {"epsilon": estimator.epsilon, "delta": estimator.delta}
-    recipe = auto(kind, population=population, numbers=numbers, shape=estimator.shape, **budget)
+    recipe = auto(kind, population=population, numbers=numbers, shape=estimator.shape, of_people=of_people, **budget)
     return recipe, choose_features(recipe, estimator.shape, numbers), more
 
 

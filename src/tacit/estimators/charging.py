@@ -36,7 +36,7 @@ def charge_ledger(ledger: Any, dataset: str | None, guarantee: Guarantee, *examp
     book = ledger if isinstance(ledger, Ledger) else Ledger(os.fspath(ledger))
     if dataset is None:
         raise InvalidArgument("A ledger charges data sets by name. Give dataset='patients', or leave the ledger out.")
-    about = {"method": guarantee.method, "mode": guarantee.mode, "delta": guarantee.delta}
+    about = {"method": guarantee.method, "mode": guarantee.mode, "delta": guarantee.delta, "unit": guarantee.unit}
     event = _event_for_examples(guarantee)
     account = book.account(dataset)
     if not account.allows(event):

@@ -108,6 +108,7 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
     regularisation: float | None = None
     options: Mapping[str, Any] | None = None
     population: int | None = None
+    rows_per_unit: int | None = None
     random_state: Any = None
     ledger: Any = None
     dataset: str | None = None
@@ -119,6 +120,7 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
         losses: tuple[Loss, ConvexLoss],
         outputs: int,
         assumptions: tuple[Assumption, ...],
+        unit: Any = None,
     ) -> None:
         """Train with noise on the data or on the gradients. The ledger is charged before anything is returned.
 
@@ -129,14 +131,21 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
         if self.bounds_ is not None and self.feature_bound is not None:
             raise InvalidArgument("feature_bound and scale='bounds' both scale the features. Leave one of them out.")
         x = self._scale(x)
+        owners = blocks.find_owners(self, unit, len(x))
         if self.method in list(blocks.DATA_METHODS):
+            if owners is not None:
+                raise InvalidArgument(
+                    f"method={self.method!r} puts noise on single rows, which does not protect a person with several. "
+                    "Leave out unit, or choose a gradient method."
+                )
             self._train_on_noisy_data(x, y, losses[1], model, seed, assumptions)
             return
         mechanism = self._make_mechanism()
         targets = torch.from_numpy(y) if outputs > 1 else torch.from_numpy(y).float()[:, None]
+        count = len(x) if owners is None else len(owners.sizes)
         if self.population is None:
-            assumptions = (*assumptions, blocks.assume_counted(len(x)))
-        population = _validate.count("population", len(x) if self.population is None else self.population)
+            assumptions = (*assumptions, blocks.assume_counted(count))
+        population = _validate.count("population", count if self.population is None else self.population)
         run = PrivateRun(
             model,
             losses[0],
@@ -146,6 +155,8 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
             steps=self.steps,
             budget=Budget(epsilon=self.epsilon, delta=self.delta),  # type: ignore[arg-type]
             seed=seed,
+            unit=unit,
+            rows_per_unit=self.rows_per_unit,
         )
         optimizer = torch.optim.SGD(
             model.parameters(),
@@ -154,7 +165,8 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
         )
         fit(run, optimizer)
         guarantee = blocks.complete_guarantee(self, run.guarantee(), None, assumptions)
-        guarantee = blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, targets.numpy())
+        about = () if owners is None else (owners.person,)
+        guarantee = blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, targets.numpy(), *about)
         self.module_, self.guarantee_ = model.eval(), guarantee
 
     def _make_mechanism(self) -> Any:
@@ -250,6 +262,9 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     `PrivateLogisticRegression`. `classes` are the public labels; if left out, they are read off y and assumed to be
     public. `options` are further arguments of the method's function in `tacit.methods`.
 
+    With `fit(X, y, unit=ids)`, an id for each row, and `rows_per_unit` (public), people are protected and not rows: at
+    most so many rows of a person enter a step, and their gradients are averaged. `population` then counts people.
+
     `method` names a gradient method (`tacit methods`): lots are Poisson samples of `lot_size` expected examples out of
     `population`, the public number of examples (counted, and assumed to be public, if left out). Gradients are clipped
     to `clip_norm`, and the guarantee protects one example added or removed.
@@ -278,8 +293,11 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     classes: Any = None
     class_weight: None = None
 
-    def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
-        """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
+    def fit(self, X: Any, y: Any, unit: Any = None, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
+        """Train. With `unit`, an id for each row, people are protected: see `rows_per_unit`.
+
+        Other arguments that scikit-learn may pass (sample_weight) are refused with a reason.
+        """
         blocks.refuse_weights(self.class_weight, refused)
         if self.recipe is not None:
             if self.scale is not None or self.bounds is not None:
@@ -287,7 +305,7 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
                     "scale and bounds are not for recipes, whose features have fixed ranges "
                     "(docs/explanations/recipes.md). Scale X by public numbers, and leave them out."
                 )
-            fit_by_recipe(self, X, y)
+            fit_by_recipe(self, X, y, unit)
             return self
         if self.shape is not None or self.numbers is not None or self.is_handwriting:
             raise InvalidArgument(
@@ -298,7 +316,7 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
         self.classes_, assumptions = blocks.find_classes(self.classes, y)
         outputs = len(self.classes_)
         losses = (F.cross_entropy, Multinomial(outputs))
-        self._train(x, np.searchsorted(self.classes_, y), losses, outputs, assumptions)
+        self._train(x, np.searchsorted(self.classes_, y), losses, outputs, assumptions, unit)
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
@@ -335,12 +353,15 @@ class PrivateRegressor(RegressorMixin, _Network):  # type: ignore[misc]
     learning_rate: float = 0.1
     target_bound: float | None = None
 
-    def fit(self, X: Any, y: Any, **refused: Any) -> Self:  # noqa: N803
-        """Train. Other arguments that scikit-learn may pass (sample_weight) are refused with a reason."""
+    def fit(self, X: Any, y: Any, unit: Any = None, **refused: Any) -> Self:  # noqa: N803
+        """Train. With `unit`, an id for each row, people are protected: see `rows_per_unit`.
+
+        Other arguments that scikit-learn may pass (sample_weight) are refused with a reason.
+        """
         blocks.refuse_weights(None, refused)
         x, y = read_rows(self, X, y, y_numeric=True)
         targets, _ = blocks.scale_targets(y, self.target_bound)
-        self._train(x, targets, (F.mse_loss, Squared(1.0)), 1, ())
+        self._train(x, targets, (F.mse_loss, Squared(1.0)), 1, (), unit)
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803

@@ -38,6 +38,8 @@ from tacit.types import BoundedSum
 
 Matrix = NDArray[np.float64]
 Row = NDArray[np.float32]
+# What each row counts in a sum; None if every row counts 1.
+Shares = NDArray[np.float64] | None
 
 # The power of an eigenvalue: -1/2 would make all directions equally long.
 EXPONENT = -0.25
@@ -187,10 +189,10 @@ class PrivateCentring(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     _: KW_ONLY
     random_state: int | None = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
-        """Release the mean."""
+    def fit(self, X: Any, y: Any = None, *, shares: Shares = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Release the mean. With `shares`, which add up to 1 for each person, a person moves it as an example does."""
         self.mean_, self.event_ = release_mean(
-            X, multiplier=self.multiplier, population=self.population, seed=self.random_state
+            X, multiplier=self.multiplier, population=self.population, seed=self.random_state, shares=shares
         )
         self.n_features_in_ = len(self.mean_)
         return self
@@ -231,15 +233,18 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     exponent: float = EXPONENT
     random_state: int | None = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
-        """Release the mean, then the moments; the matrices in `roots_` follow from them."""
+    def fit(self, X: Any, y: Any = None, *, shares: Shares = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Release the mean, then the moments; the matrices in `roots_` follow from them.
+
+        With `shares`, which add up to 1 for each person, a person moves both as an example does: norms are convex.
+        """
         rows = to_table(X)
         self._refuse_other_axes(rows.shape[1])
         released, first = release_mean(
-            rows, multiplier=self.multiplier, population=self.population, seed=self.random_state
+            rows, multiplier=self.multiplier, population=self.population, seed=self.random_state, shares=shares
         )
         mean = zero_if_noise(released, self.multiplier / self.population)
-        moments, second = self._release_moments(rows, mean)
+        moments, second = self._release_moments(rows, mean, shares)
         self.mean_, self.n_features_in_ = mean, rows.shape[1]
         noise = self.multiplier * math.sqrt(len(self._along())) / self.population
         self.roots_: list[Row] = [take_power(moment, self.exponent, noise) for moment in moments]
@@ -265,12 +270,15 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         norms = np.sqrt(np.einsum("ij,ij->i", found, found))
         found /= np.where(norms > 0, norms, 1)[:, None]
 
-    def _release_moments(self, rows: Row, mean: Row) -> tuple[list[Matrix], Event]:
+    def _release_moments(self, rows: Row, mean: Row, shares: Shares) -> tuple[list[Matrix], Event]:
         """Second moments along the axes, with noise, over the population; and their cost."""
         totals = {axis: np.zeros((self.axes[axis], self.axes[axis])) for axis in self._along()}
         for part in walk_pieces(rows):
             for start in range(part.start, min(part.stop, len(rows)), _PIECE):
-                tensor = self._to_tensor(centre_rows(rows[start : start + _PIECE], mean))
+                centred = centre_rows(rows[start : start + _PIECE], mean)
+                if shares is not None:
+                    centred *= np.sqrt(shares[start : start + _PIECE, None]).astype(np.float32)
+                tensor = self._to_tensor(centred)
                 for axis, total in totals.items():
                     flat = np.moveaxis(tensor, axis + 1, 0).reshape(len(total), -1)
                     total += flat @ flat.T
@@ -317,8 +325,13 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return places
 
 
-def release_mean(x: Any, *, multiplier: float, population: int, seed: int | None = None) -> tuple[Row, Event]:
-    """Release the sum of rows, each clipped to norm 1, over the population; return the mean and its cost."""
+def release_mean(
+    x: Any, *, multiplier: float, population: int, seed: int | None = None, shares: Shares = None
+) -> tuple[Row, Event]:
+    """Release the sum of rows, each clipped to norm 1, over the population; return the mean and its cost.
+
+    Each row is multiplied by its share, if there are `shares`.
+    """
     population = _validate.count("population", population)
     noise = GaussianNoise(_validate.positive("multiplier", multiplier))
     rows = to_sparse_rows(x) if sparse.issparse(x) else to_table(x)
@@ -326,7 +339,8 @@ def release_mean(x: Any, *, multiplier: float, population: int, seed: int | None
     for part in walk_pieces(rows):
         for start in range(part.start, min(part.stop, rows.shape[0]), _PIECE):
             piece = rows[start : start + _PIECE]
-            total += _clip_to_one(piece).sum(axis=0) if isinstance(piece, np.ndarray) else _sum_sparse(piece)
+            by = np.ones(piece.shape[0]) if shares is None else shares[start : start + _PIECE]
+            total += by @ _clip_to_one(piece) if isinstance(piece, np.ndarray) else _sum_sparse(piece, by)
     rng = source_for(seed).stream(Purpose.NOISE, _MEAN_STREAM)
     release = noise.release(BoundedSum({"sum": torch.from_numpy(total)}, sensitivity=1.0), rng)
     return (release.values["sum"].numpy() / population).astype(np.float32), release.event
@@ -356,11 +370,11 @@ def _clip_to_one(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     return scaled
 
 
-def _sum_sparse(rows: sparse.csr_matrix) -> NDArray[np.float64]:
-    """The sum of sparse rows, each clipped to norm 1, without those that are not finite."""
+def _sum_sparse(rows: sparse.csr_matrix, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of shares of sparse rows, each clipped to norm 1, without those that are not finite."""
     squares = square_norms(rows.astype(np.float64))
     usable = np.flatnonzero(np.isfinite(squares))
-    scales = 1 / np.maximum(np.sqrt(squares[usable]), 1)
+    scales = shares[usable] / np.maximum(np.sqrt(squares[usable]), 1)
     total: NDArray[np.float64] = rows[usable].T.astype(np.float64) @ scales
     return total
 

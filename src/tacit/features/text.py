@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.features.tables import Row, release_mean, square_norms, to_sparse_rows
+from tacit.features.tables import Row, Shares, release_mean, square_norms, to_sparse_rows
 
 PLACES = 2**16
 _WORD = re.compile(r"[a-z0-9']+")
@@ -182,11 +182,11 @@ class PrivateWordWeights(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     floor: float = 0.003
     random_state: int | None = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
-        """Release the mean; the weights follow from it."""
+    def fit(self, X: Any, y: Any = None, *, shares: Shares = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Release the mean; the weights follow from it. With `shares`, as in `PrivateCentring`."""
         floor = max(_validate.positive("floor", self.floor), 4 * self.multiplier / self.population)
         self.mean_, self.event_ = release_mean(
-            X, multiplier=self.multiplier, population=self.population, seed=self.random_state
+            X, multiplier=self.multiplier, population=self.population, seed=self.random_state, shares=shares
         )
         self.weights_: Row = np.sqrt(floor / np.maximum(self.mean_, floor)).astype(np.float32)
         self.n_features_in_ = len(self.mean_)

@@ -19,6 +19,8 @@ from tacit.ledger.course import Course, Range, add_range, merge_ranges
 from tacit.ledger.likeness import Similar, Traits, find_similar, key_traits
 from tacit.ledger.storage import Storage, storage_at
 
+# What a charge protects, unless it says so.
+_UNIT = "example"
 _EVENT = "an event such as Gaussian(multiplier=1.1).sampled(0.01) * 1000"
 
 
@@ -151,6 +153,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         run, course = new_token(), Course.of(event)
         with self.storage.write() as book:
             dataset = record_name(book, dataset, fingerprint)
+            _refuse_other_unit(book, dataset, about)
             account = Account.of(dataset, book.entries)
             is_allowed = is_released or account.allows(event)
             if is_allowed:
@@ -161,10 +164,17 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
             raise account.refusal(course)
         return run
 
-    def check(self, dataset: str | None, course: Course, fingerprint: str | None = None) -> str:
+    def check(
+        self,
+        dataset: str | None,
+        course: Course,
+        fingerprint: str | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> str:
         """The name of the data set; `BudgetExceeded` if the whole course does not fit now. Reserves nothing."""
         with self.storage.read() as book:
             name = find_name(book, dataset, fingerprint)
+            _refuse_other_unit(book, name, about)
             account = Account.of(name, book.entries)
         if not account.allows(course.cost([(0, course.steps)])):
             raise account.refusal(course)
@@ -193,6 +203,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         """
         with self.storage.write() as book:
             dataset = record_name(book, dataset, fingerprint)
+            _refuse_other_unit(book, dataset, about)
             last = book.last_of(run)
             _refuse_other_name(run, dataset, last)
             course = course if last is None else Course.from_data(last.content["course"])
@@ -306,6 +317,23 @@ def record_name(book: Book, dataset: str | None, fingerprint: str | None) -> str
         if not any(entry.kind == "data" and entry.content["fingerprint"] == mixed for entry in book.entries):
             book.append("data", name, "", {"fingerprint": mixed})
     return name
+
+
+def _refuse_other_unit(book: Book, dataset: str, about: Mapping[str, Any] | None) -> None:
+    """Refuse to add what a person's privacy cost to what that of an example cost: neither covers the other.
+
+    A person who loses one of several rows is replaced, which costs more than adding or removing an example.
+    """
+    unit = (about or {}).get("unit", _UNIT)
+    for entry in book.entries:
+        known = (
+            entry.content["about"].get("unit", _UNIT) if entry.dataset == dataset and "about" in entry.content else unit
+        )
+        if known != unit:
+            raise InvalidArgument(
+                f"Releases of {dataset!r} are charged for one {known}, and this one is about one {unit}: their costs "
+                f"cannot be added up. Give the data set another name for releases about one {unit}."
+            )
 
 
 def takeover_error(run: str, last: Entry) -> OutOfOrder:

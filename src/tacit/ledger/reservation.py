@@ -53,7 +53,7 @@ class Reservation:
 
     def check(self) -> None:
         """Raise `BudgetExceeded` if the run does not fit into the budget now."""
-        self.dataset = self.ledger.check(self.dataset, self._course, self._fingerprint)
+        self.dataset = self.ledger.check(self.dataset, self._course, self._fingerprint, self._about)
 
     def begin(self, step: int) -> None:
         """Charge the step before it is drawn. Returns once that is on the disk."""

@@ -168,8 +168,11 @@ def auto(
     delta: float,
     numbers: int = 0,
     shape: tuple[int, ...] | None = None,
+    of_people: bool = False,
 ) -> Recipe:
     """The recipe for this kind of data, population and budget.
+
+    `of_people` says that the population counts people with several rows, whose cells cannot be counted.
 
     `numbers` is how many columns of a table, the first ones, are numbers; without any there are no cells. `shape` is
     that of an image: those in three colours get patches, others scattering coefficients.
@@ -182,7 +185,7 @@ def auto(
     population = _validate.count("population", population)
     mu = float(gdp.mu(_validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)))
     numbers = _validate.count("numbers", numbers, at_least=0)
-    has_cells = kind == "table" and numbers > 0 and mu * population >= _CELLS_FROM
+    has_cells = kind == "table" and numbers > 0 and not of_people and mu * population >= _CELLS_FROM
     is_scene = kind == "image" and shape is not None and len(shape) == 3 and shape[0] == 3
     features: Features = "cells" if has_cells else "patches" if is_scene else _FEATURES[kind]
     made = _make_recipe(kind, population, mu, _choose_steps(features, mu), features=features)

@@ -38,13 +38,14 @@ from tacit.features import (
     Scattering,
 )
 from tacit.features.cells import GRIDS
-from tacit.features.tables import EXPONENT, to_table
+from tacit.features.tables import EXPONENT, Shares, to_table
 from tacit.features.text import pad_words
 from tacit.gradients.cells import MICRO_BATCH, TableScores, differentiate_table
 from tacit.guarantee import Assumption, Guarantee
 from tacit.recipes.recipe import CONSTANT, Kind, Recipe, RecipePlan
 from tacit.training.fit import fit
 from tacit.training.lots import StoredExamples
+from tacit.training.people import Owners
 from tacit.training.plan import NOTHING_FITTED_BEFORE
 from tacit.training.run import GRADIENTS_GIVEN, PrivateRun
 
@@ -158,15 +159,22 @@ def prepare(
     seed: int | None,
     *,
     shape: tuple[int, ...] | None = None,
+    shares: Shares = None,
 ) -> tuple[PreparedInputs, Any]:
-    """Release the preparation of the recipe; return it and the features of `x`.
+    """Release the preparation of the recipe; return it and the features of `x`. With `shares` it protects people.
 
     Without `features`, `x` holds them already: for images, those of images of this `shape`.
     """
     rows = x if features is None else features.fit(x).transform(x)
     made: Preparation | None = None
     if multiplier is not None:
-        made = _make_preparation(recipe, rows.shape[1], features, multiplier, seed, shape).fit(rows)
+        unfitted = _make_preparation(recipe, rows.shape[1], features, multiplier, seed, shape)
+        if isinstance(unfitted, PrivateCells):
+            if shares is not None:
+                raise InvalidArgument("Counts of cells are not bounded for a person. Use a recipe without cells.")
+            made = unfitted.fit(rows)
+        else:
+            made = unfitted.fit(rows, shares=shares)
     return PreparedInputs(recipe.kind, features, made, recipe.sharpness), rows
 
 
@@ -305,12 +313,16 @@ def begin_by_recipe(
     classes: int,
     seed: int | None,
     shape: tuple[int, ...] | None = None,
+    unit: Any = None,
+    rows_per_unit: int | None = None,
 ) -> RecipeRun:
     """Release the preparation, and return the run that makes the steps. Both are within the plan's budget.
 
-    Without `features`, `x` holds them already; for images, `shape` is then the shape of the images.
+    Without `features`, `x` holds them already; for images, `shape` is then the shape of the images. `unit` and
+    `rows_per_unit` are those of `PrivateRun`: then the preparation protects people too.
     """
-    prepared, rows = prepare(plan.recipe, x, features, plan.multipliers[0], seed, shape=shape)
+    shares = None if unit is None else Owners.of(unit, len(labels)).shares
+    prepared, rows = prepare(plan.recipe, x, features, plan.multipliers[0], seed, shape=shape, shares=shares)
     _refuse_unless_planned("The preparation", plan.before, prepared.event)
     model = prepared.model(rows.shape[1], classes)
     data, how = prepared.examples(rows, labels)
@@ -323,6 +335,8 @@ def begin_by_recipe(
         steps=plan.recipe.steps,
         budget=plan.budget,
         seed=seed,
+        unit=unit,
+        rows_per_unit=rows_per_unit,
         **how,
     )
     _refuse_unless_planned("Training", (plan.steps.total(run.steps),), run.plan.total(run.steps))

@@ -158,9 +158,11 @@ def bounds_of(settings: Facts) -> Bounds | None:
 def bounds_facts(bounds: Bounds) -> Facts:
     """What was declared public, without paths and comments."""
     columns = [_describe_column(name, column) for name, column in bounds.columns.items()]
-    columns += [{"name": name, "is_ignored": True} for name in bounds.ignored]
+    columns += [{"name": name, "is_unit" if name == bounds.unit else "is_ignored": True} for name in bounds.ignored]
     test = None if bounds.test is None else Path(bounds.test).name
     about = {"rows": bounds.rows, "held_out": bounds.held_out, "test": test, "example": bounds.example}
+    if bounds.unit is not None:
+        about |= {"people": bounds.people, "rows_per_unit": bounds.rows_per_unit}
     return {**about, "columns": columns, "file": format_bounds({**about, "columns": columns})}
 
 
@@ -188,9 +190,8 @@ def format_bounds(found: Facts) -> str:
     "age" = { low = 0.0, high = 99.5 }
     "a b" = ["no", "yes"]
     """
-    heads = [
-        f"{name} = {_quote(found[name])}" for name in ("rows", "held_out", "test", "example") if found[name] is not None
-    ]
+    names = ("rows", "people", "rows_per_unit", "held_out", "test", "example")
+    heads = [f"{name} = {_quote(found[name])}" for name in names if found.get(name) is not None]
     return "\n".join([*heads, "", "[columns]", *(_format_column(column) for column in found["columns"])])
 
 
@@ -199,7 +200,7 @@ def _format_column(column: Facts) -> str:
         return f"{_quote(column['name'])} = {_quote(column['categories'])}"
     parts = {
         "ignore": column.get("is_ignored") or None,
-        "type": "date" if column.get("is_date") else None,
+        "type": "date" if column.get("is_date") else "unit" if column.get("is_unit") else None,
         "values": column.get("categories"),
         **{name: column.get(name) for name in ("low", "high", "format")},
         "log": column.get("is_logarithmic") or None,

@@ -65,14 +65,14 @@ def round_up(value: float, digits: int) -> float:
     return float(up(value, digits))
 
 
-def neighbours(adjacency: Adjacency, group: int = 1) -> str:
+def neighbours(adjacency: Adjacency, group: int = 1, unit: str = "example") -> str:
     """The neighbouring data sets of an adjacency.
 
     >>> neighbours(Adjacency.ADD_REMOVE), neighbours(Adjacency.REPLACE_ONE, 3)
     ('add/remove one example', 'replace 3 examples')
     """
     words = str(adjacency)
-    return words if group == 1 else words.replace("one example", f"{group} examples")
+    return words.replace("example", unit) if group == 1 else words.replace("one example", f"{group} examples")
 
 
 def step_words(steps: int) -> str:

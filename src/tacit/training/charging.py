@@ -18,6 +18,7 @@ from tacit.ledger.reservation import find_ledger
 from tacit.stages.more_samplings import Remembered
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 from tacit.training.lots import Examples, PreparedExamples, TensorExamples, leaves
+from tacit.training.people import PeopleExamples
 from tacit.training.plan import Plan
 
 
@@ -41,6 +42,7 @@ class BookingPlace:
             "multiplier": plan.mechanism.noise.multiplier,
             "lot_size": plan.sampling.lot_size,
             "population": plan.sampling.population,
+            **({} if plan.rows_per_unit is None else {"unit": plan.unit, "rows_per_unit": plan.rows_per_unit}),
             "violations": [*method.violations, *([] if self.seed is None else [FIXED_SEED])],
         }
         return Reservation(
@@ -144,12 +146,17 @@ def make_course(plan: Plan, steps: int, is_repeatable: bool) -> Course:
     return Course(blocks, is_repeatable)
 
 
-def fingerprint_examples(examples: Examples) -> str | None:
-    """A fingerprint of the examples; None for a data set that would have to be fetched example by example."""
+def fingerprint_examples(examples: Examples, *more: Any) -> str | None:
+    """A fingerprint of the examples; None for a data set that would have to be fetched example by example.
+
+    Of people it covers whose each row is, which is given as one of `more` arrays.
+    """
+    if isinstance(examples, PeopleExamples):
+        return fingerprint_examples(examples.rows, examples.owners.person)
     if isinstance(examples, PreparedExamples):
-        return fingerprint_examples(examples.examples)
+        return fingerprint_examples(examples.examples, *more)
     if not isinstance(examples, TensorExamples):
         return None
     tensors = [tensor.detach().cpu() for tensor in leaves((examples.inputs, examples.targets))]
     # numpy has no bfloat16: hash its bits.
-    return fingerprint(*(one.view(torch.int16) if one.dtype is torch.bfloat16 else one for one in tensors))
+    return fingerprint(*(one.view(torch.int16) if one.dtype is torch.bfloat16 else one for one in tensors), *more)

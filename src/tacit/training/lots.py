@@ -53,12 +53,17 @@ _TARGETS = ("labels", "label", "label_ids", "start_positions", "end_positions")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Lot:
-    """The examples of one step. How many there are is private, so it is not shown."""
+    """The examples of one step. How many there are is private, so it is not shown.
+
+    If people are protected, `size` is their number, and `counts` holds the number of rows of each; rows are in the same
+    order.
+    """
 
     inputs: Any
     targets: Any
     step: int
     size: int
+    counts: Tensor | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -70,15 +75,36 @@ class Lot:
     def __repr__(self) -> str:
         return f"Lot(step={self.step})"
 
-    def pieces(self, micro_batch: int | None) -> Iterator[tuple[Any, Any]]:
-        """The lot in pieces of at most `micro_batch` examples; an empty lot has none."""
+    def pieces(self, micro_batch: int | None) -> Iterator[tuple[Any, Any, Tensor | None]]:
+        """The lot in pieces of at most `micro_batch` examples; an empty lot has none.
+
+        The rows of a person stay together, so a piece holds at least one person.
+        """
         length = micro_batch or max(self.size, 1)
+        if self.counts is not None and self.size:
+            yield from self._pieces_of_people(self.counts, micro_batch)
+            return
         if 0 < self.size <= length:
-            yield self.inputs, self.targets
+            yield self.inputs, self.targets, None
             return
         for start in range(0, self.size, length):
             part = slice(start, start + length)
-            yield _rows(self.inputs, part), _rows(self.targets, part)
+            yield _rows(self.inputs, part), _rows(self.targets, part), None
+
+    def _pieces_of_people(self, counts: Tensor, length: int | None) -> Iterator[tuple[Any, Any, Tensor]]:
+        if length is None:
+            yield self.inputs, self.targets, counts
+            return
+        sizes, ends = counts.tolist(), [0, *counts.cumsum(0).tolist()]
+        start = 0
+        while start < self.size:
+            stop, most = start + 1, sizes[start]
+            # Every person in a piece takes up as many places as the one with most rows.
+            while stop < self.size and max(most, sizes[stop]) * (stop + 1 - start) <= length:
+                most, stop = max(most, sizes[stop]), stop + 1
+            part = slice(ends[start], ends[stop])
+            yield _rows(self.inputs, part), _rows(self.targets, part), counts[start:stop]
+            start = stop
 
 
 def refuse_lot(lot: object, step: int, steps: int) -> NoReturn:
@@ -108,7 +134,7 @@ class Examples(Protocol):
     """Where examples are fetched from. With `seeds`, one a lot, transforms that draw at random draw the same again."""
 
     def __len__(self) -> int: ...
-    def fetch(self, lots: Iterator[Indices], seeds: Iterator[int] | None = None) -> Iterator[tuple[Any, Any]]: ...
+    def fetch(self, lots: Iterator[Indices], seeds: Iterator[int] | None = None) -> Iterator[tuple[Any, ...]]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -425,7 +451,7 @@ class PreparedExamples:
 
     def fetch(self, lots: Iterator[Indices], seeds: Iterator[int] | None = None) -> Iterator[tuple[Any, Any]]:
         """The examples of each lot, prepared."""
-        return ((self.prepare(inputs, targets), targets) for inputs, targets in self.examples.fetch(lots, seeds))
+        return ((self.prepare(*pair), pair[1]) for pair in self.examples.fetch(lots, seeds))
 
 
 def use_model_loss(model: nn.Module, examples: Examples) -> tuple[Examples, ModelLoss]:

@@ -52,6 +52,19 @@ _LARGE_DELTA = (
 _NO_NOISE = "some coordinate had no noise at all"
 
 
+EXAMPLE, PERSON = "example", "person"
+
+
+def assume_people(rows_per_unit: int) -> Assumption:
+    """What a guarantee about people takes for granted."""
+    return Assumption(
+        "unit_is_person",
+        "What is protected is one person with all their rows, which are those with the same id. In every step at most "
+        f"{rows_per_unit:,} rows of a person are used, drawn at random, and their gradients are averaged before they "
+        "are bounded. Population and lots count people, and 'example' in these sentences means a person.",
+    )
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Factors by which multiplier and lot size vary over the steps.
@@ -97,6 +110,9 @@ def _list_factors(name: str, factors: Factors, steps: int) -> tuple[float, ...]:
 class Plan:
     """What will be released in every step. `dimension` is the number of coordinates of each release.
 
+    With `rows_per_unit` people are protected and not examples: population and lots count people, and so many rows of a
+    person enter a step at most.
+
     `restarts` are the steps from which a resumed run drew anew what spans several steps: the lots of an
     epoch, groups, or correlated noise.
     """
@@ -108,6 +124,7 @@ class Plan:
     budget: Budget | None = None
     schedule: FixedSchedule = FixedSchedule()
     restarts: tuple[int, ...] = ()
+    rows_per_unit: int | None = None
 
     def __post_init__(self) -> None:
         if self.steps > _MOST_STEPS:
@@ -119,6 +136,11 @@ class Plan:
             raise InvalidArgument(
                 f"Lot sizes can follow a schedule with Poisson sampling only. Got {type(self.sampling).__name__}."
             )
+
+    @property
+    def unit(self) -> str:
+        """What is protected."""
+        return EXAMPLE if self.rows_per_unit is None else PERSON
 
     @property
     def delta(self) -> float:
@@ -317,6 +339,7 @@ def make_guarantee(
     doubt = "" if claim is None or method.status is not Status.PROVEN else claim.doubt
     left = Assumption("lost_steps_not_charged", _NOTHING_LEFT.format(count=spent.forgiven))
     forgiven = (left,) if spent.forgiven else ()
+    people = () if plan.rows_per_unit is None else (assume_people(plan.rows_per_unit),)
     return Guarantee(
         event,
         plan.delta,
@@ -325,7 +348,8 @@ def make_guarantee(
         status=Status.UNPROVEN if doubt else method.status,
         claim=claim,
         because=doubt or method.because,
-        assumptions=(plan.sampling.assumption, *divided, *_ASSUMPTIONS, *forgiven, *assumptions),
+        unit=plan.unit,
+        assumptions=(plan.sampling.assumption, *divided, *people, *_ASSUMPTIONS, *forgiven, *assumptions),
         unprotected=method.unprotected,
         odometer=epsilon_spent(spent.realised, plan.delta) if spent.realised else None,
         violations=(*method.violations, *violations),

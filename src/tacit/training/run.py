@@ -34,6 +34,7 @@ from tacit.gradients.checks import (
 from tacit.gradients.losses import Loss
 from tacit.gradients.models import restore_buffers
 from tacit.gradients.trace import Unclear
+from tacit.gradients.units import average_rows
 from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
 from tacit.ledger import Ledger
 from tacit.randomness import DRAWING, CurrentStep, Indices, Purpose, SeededSource, refuse_forked, source_for
@@ -66,6 +67,7 @@ from tacit.training.lots import (
     row_count,
     use_model_loss,
 )
+from tacit.training.people import people_of
 from tacit.training.plan import Plan, Schedule, Spent, make_guarantee
 from tacit.training.weights import LOTS_STAY_INSIDE, Weights
 from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, needs_wide_sums, sum_pieces
@@ -92,6 +94,10 @@ class PrivateRun:
     `micro_batch` bounds how many examples go through the model at once. `schedule` varies noise and lot size over the
     steps. `gradients` computes the gradients of a lot, one row per example; audits use it to insert canaries.
     A `ledger` is charged before the first lot is released, under the name `dataset`.
+
+    With `unit`, an id for each row of `data`, people are protected and not rows: the lots of `sampling` are lots of
+    people, and its population counts people. In each step at most `rows_per_unit` rows of a person are drawn, and their
+    gradients are averaged, then bounded once. So the guarantee is about one person with all their rows.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> data = (torch.randn(100, 3), torch.randint(2, (100,)))
@@ -124,6 +130,8 @@ class PrivateRun:
         gradients: GradientsOf = per_example_gradients,
         ledger: Ledger | None = None,
         dataset: str | None = None,
+        unit: Any = None,
+        rows_per_unit: int | None = None,
     ) -> None:
         _validate.kind("mechanism", mechanism, Mechanism, "methods.dpsgd(clip_norm=1.0)")
         _validate.kind("sampling", sampling, Sampling, "Poisson(lot_size=256, population=60_000)")
@@ -142,8 +150,8 @@ class PrivateRun:
         dimension = mechanism.sum(NoGradients(like), state).dimension
         steps = _validate.count("steps", steps)
         fixed = (schedule or Schedule()).over(steps)
-        plan = Plan(mechanism, sampling, steps, dimension, budget, fixed).calibrate()
-        settings: dict[str, Any] = {"micro_batch": micro_batch, "workers": workers, "seed": seed}
+        plan = Plan(mechanism, sampling, steps, dimension, budget, fixed, rows_per_unit=rows_per_unit).calibrate()
+        settings: dict[str, Any] = {"micro_batch": micro_batch, "workers": workers, "seed": seed, "unit": unit}
         self._begin(model, loss, data, plan, state, peers, gradients=gradients, **settings)
         is_charged = ledger is not None or dataset is not None
         self.booking = self._peers.first(
@@ -163,6 +171,7 @@ class PrivateRun:
         workers: int,
         seed: int | None,
         gradients: GradientsOf,
+        unit: Any,
     ) -> None:
         self._parameters, whole = trainable(model), peers.whole(model)
         like = self._parameters if whole is model else trainable(whole)
@@ -175,6 +184,7 @@ class PrivateRun:
             with peers.gathered():
                 self._examples, loss = use_model_loss(whole, self._examples)
         self.loss: Loss = loss
+        self._examples = people_of(self._examples, unit, plan, micro_batch)
         box = plan.mechanism.sum(NoGradients(like), state).box
         self._adds_up = box is None or box.adds_up
         self._micro_batch = None if micro_batch is None else _validate.count("micro_batch", micro_batch)
@@ -252,9 +262,10 @@ class PrivateRun:
                         "Another loop over this run has taken lots in the meantime. Start this loop again."
                     )
                 following += 1
-                inputs, targets = next(drawn)
+                inputs, targets, *counts = next(drawn)
                 self._weights.hand_out()
-                self._pending = Lot(inputs, targets, self.step, row_count(targets))
+                size = row_count(counts[0] if counts else targets)
+                self._pending = Lot(inputs, targets, self.step, size, *counts)
             yield self._pending
             if self._pending is not None:
                 raise OutOfOrder(
@@ -357,7 +368,7 @@ class PrivateRun:
         """Examine the model, also for an empty first lot: a refusal must not depend on who is in that lot."""
         inputs, targets = next(lot.pieces(self._micro_batch), (lot.inputs, lot.targets))
         if not len(lot) and len(self._examples):
-            inputs, targets = next(self._examples.fetch(iter([np.zeros(1, dtype=np.int64)]), iter([0])))
+            inputs, targets, *_ = next(self._examples.fetch(iter([np.zeros(1, dtype=np.int64)]), iter([0])))
         elif not len(lot) and not isinstance(self._examples, TensorExamples):
             return
         device = next(iter(like.values())).device
@@ -371,7 +382,7 @@ class PrivateRun:
         """The bounded sum over the pieces of the lot; zeros for parameters that they did not use."""
         device = next(iter(like.values())).device
         length, layout = self._in_pieces(lot, like)
-        if 0 < lot.size <= (length or lot.size):
+        if lot.counts is None and 0 < lot.size <= (length or lot.size):
             # One piece: small models are bound by calls.
             inputs, targets = on_device(lot.inputs, device), on_device(lot.targets, device)
             bounded = mechanism.sum(self._gradients_of(inputs, targets, like, layout), state)
@@ -380,9 +391,10 @@ class PrivateRun:
         else:
             pieces = (
                 mechanism.sum(
-                    self._gradients_of(on_device(inputs, device), on_device(targets, device), like, layout), state
+                    self._gradients_of(on_device(inputs, device), on_device(targets, device), like, layout, counts),
+                    state,
                 )
-                for inputs, targets in lot.pieces(length)
+                for inputs, targets, counts in lot.pieces(length)
             )
             bounded = sum_pieces(pieces, is_wide=self._is_wide) or mechanism.sum(NoGradients(like), state)
         if bounded.values.keys() == like.keys():
@@ -409,7 +421,13 @@ class PrivateRun:
         return length, layout
 
     def _gradients_of(
-        self, inputs: Any, targets: Any, like: Tensors, layout: Layout | None = None
+        self, inputs: Any, targets: Any, like: Tensors, layout: Layout | None = None, counts: Tensor | None = None
+    ) -> PerExampleGradients:
+        found = self._gradients_of_rows(inputs, targets, like, layout)
+        return found if counts is None else average_rows(found, counts.to(next(iter(like.values())).device), dict(like))
+
+    def _gradients_of_rows(
+        self, inputs: Any, targets: Any, like: Tensors, layout: Layout | None
     ) -> PerExampleGradients:
         if self._gradients is per_example_gradients:
             found = per_example_gradients(self._whole, self.loss, inputs, targets, parameters=dict(like), layout=layout)
@@ -527,6 +545,7 @@ class PrivateRun:
         ledger: Ledger | None = None,
         dataset: str | None = None,
         before: Event | None = None,
+        unit: Any = None,
     ) -> Self:
         """Resume a saved run; model, optimizer and scheduler get their saved states.
 
@@ -536,7 +555,8 @@ class PrivateRun:
         steps less at its end.
         `nothing_left=True` declares that nobody saw or stored any number of those steps (weights, losses, accuracies):
         then they released nothing and cost nothing. `stages` names your own classes. `ledger` says where the ledger is
-        if it has moved. If another process still continues the run, the one that steps first goes on and the other one
+        if it has moved. `unit` is given again, as `data` is.
+        If another process still continues the run, the one that steps first goes on and the other one
         is stopped. `before` is what was released from the same examples before the first step, if the budget pays for
         that too.
         """
@@ -556,7 +576,7 @@ class PrivateRun:
         plan: Plan = tree["plan"] if tree["seed"] is not None else tree["plan"].restart(len(events))
         run = cls.__new__(cls)
         state = MechanismState(tree["bound_state"], tuple(tree["post_states"]))
-        settings = {"micro_batch": tree["micro_batch"], "workers": workers, "seed": tree["seed"]}
+        settings = {"micro_batch": tree["micro_batch"], "workers": workers, "seed": tree["seed"], "unit": unit}
         run._begin(model, loss, data, plan, state, peers, gradients=gradients, **settings)
         entered = find_booking(tree, ledger, dataset, run._examples)
         debt = Debt(plan, len(events), charged, forgiven, before)

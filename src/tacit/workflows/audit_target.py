@@ -54,7 +54,7 @@ from tacit.workflows.progress import show_status, stop_on_interrupt
 from tacit.workflows.recipe import RecipeTask, make_task
 from tacit.workflows.saved import read_settings
 from tacit.workflows.scoring import loss_for
-from tacit.workflows.settings import Settings
+from tacit.workflows.settings import Settings, refuse_people
 
 # The keys of what the neighbour test and the release test found, in a guarantee.
 _NEIGHBOURS, _RELEASES = "neighbours", "releases"
@@ -191,6 +191,7 @@ def load_target(folder: Path, data_path: Path | None) -> AuditTarget:
         settings = read_settings(folder)
         tree = read_checkpoint(folder)
         data = settings.load(data_path)
+    refuse_people(data, "Audits of saved runs attack single rows")
     if settings.recipe is not None:
         return _load_recipe(folder, make_task(data, settings, data_path), tree)
     trained = partial(_load_network, settings.model, data, tree["model"])

@@ -32,7 +32,15 @@ from tacit.workflows.cluster import Mirror, is_remote
 from tacit.workflows.defaults import refuse_unless_fitting, resolve_settings
 from tacit.workflows.progress import Interrupted, show_status
 from tacit.workflows.recipe import has_recipe
-from tacit.workflows.settings import ModeName, Settings, TrainOptions, describe_data, load_data, warn_about
+from tacit.workflows.settings import (
+    ModeName,
+    Settings,
+    TrainOptions,
+    describe_data,
+    load_data,
+    refuse_people,
+    warn_about,
+)
 from tacit.workflows.train import take_options
 from tacit.workflows.workers import count_cores, run_jobs
 
@@ -76,6 +84,7 @@ def compare(
     modes: tuple[ModeName, ...] = ("rigorous", "paper") if mode == "both" else (mode,)
     with show_status("Reading data"):
         loaded, table = load_data(data, given)
+        refuse_people(loaded, "This command trains models of single rows too")
     plan = _plan(loaded, given, table, epsilons, chosen, modes, _validate.count("seeds", seeds), choices)
     folder = given.out or Path("comparisons") / loaded.name
     count = count_cores() if workers is None else _validate.count("workers", workers)

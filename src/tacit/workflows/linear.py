@@ -45,6 +45,7 @@ from tacit.workflows.settings import (
     describe_data,
     describe_model,
     describe_run,
+    refuse_people,
     resolve_population,
 )
 from tacit.workflows.text import Paragraph
@@ -89,6 +90,7 @@ def fit_linear(
     data: Data, *, method: str, mode: ModeName, epsilon: float | None, delta: float, seed: int | None
 ) -> PrivateLogisticRegression | PrivateLinearRegression:
     """The estimator, fitted on the normalised training rows. Its guarantee protects one example replaced."""
+    refuse_people(data, f"{method} makes one release of single rows")
     (inputs, targets), shared = data.train, _share(method, mode, epsilon, delta, seed)
     if data.classes is None:
         return PrivateLinearRegression(**shared, target_bound=1.0).fit(normalise_rows(inputs), targets[:, 0])
@@ -118,6 +120,7 @@ def make_module(fitted: PrivateLogisticRegression | PrivateLinearRegression) -> 
 def resolve_linear(data: Data, options: TrainOptions, table: Table | None) -> Settings:
     """The settings of a linear run; `InvalidArgument` for options that belong to training in steps."""
     method = find_method(options.method or "")
+    refuse_people(data, f"{method.name} makes one release of single rows")
     given = [name for name in options.list_given() if name in _OF_STEPS]
     if given:
         raise InvalidArgument(f"{method.name} makes one release, without lots and steps. Leave out {', '.join(given)}.")

@@ -131,6 +131,7 @@ class NetworkTraining:
                 optimizer=descent.optimizer,
                 scheduler=descent.mean,
                 gradients=gradients_for(settings),
+                unit=data.people.get("unit"),
                 ledger=None if options.ledger is None else Ledger(options.ledger),
             )
 
@@ -237,7 +238,7 @@ class NetworkTraining:
         lines = [
             *_describe_cost(settings, run),
             f"{step_words(settings.steps)} with lots of {settings.lot_size:g} expected out of {settings.population:,} "
-            f"examples (rate {rate:.4g}, {settings.steps * rate:.3g} epochs).",
+            f"{self.data.units_name} (rate {rate:.4g}, {settings.steps * rate:.3g} epochs).",
             f"{settings.model} model with {weights:,} weights, clip norm {settings.clip_norm:g}, learning rate "
             f"{settings.learning_rate:g}{describe_descent(settings)}.",
             f"Taken as public: the population of {settings.population:,} ({size}, not counted from your copy; "
@@ -307,6 +308,7 @@ def make_run(
         micro_batch=settings.micro_batch,
         gradients=gradients_for(settings),
         seed=seed,
+        **data.people,
         ledger=ledger,
         dataset=None if ledger is None else settings.ledger_name,
     )
@@ -373,7 +375,9 @@ def _describe_cost(settings: Settings, run: PrivateRun) -> list[str]:
     noise, proven = f"multiplier {near(run.multiplier)}, {source}", _certify(settings, run)
     if proven is None:
         return [f"{noise}: no finite epsilon is proven at delta {settings.delta:g}"]
-    compared = f"({neighbours(run.plan.total(run.steps).adjacency)}, PLD, {step_words(settings.steps)})"
+    compared = (
+        f"({neighbours(run.plan.total(run.steps).adjacency, unit=run.plan.unit)}, PLD, {step_words(settings.steps)})"
+    )
     return [
         f"{noise}: epsilon {proven[1]} at delta {settings.delta:g} {compared}",
         f"Certified: the true epsilon lies in [{proven[0]}, {proven[1]}].",

@@ -97,6 +97,7 @@ def resolve_recipe(data: Data, options: TrainOptions, table: Table | None) -> Se
     population = resolve_population(data, options)
     delta, epsilon = resolve_delta(options.delta, population), _validate.positive("epsilon", options.epsilon)
     public: dict[str, Any] = {"population": population, "numbers": data.numbers, "shape": _image_shape(data)}
+    public["of_people"] = data.owners is not None
     recipe = auto(_find_kind(data), epsilon=epsilon, delta=delta, **public)
     return Settings.of(
         data,
@@ -159,6 +160,7 @@ class RecipeTask:
             classes=self.data.classes or 2,
             seed=seed,
             shape=self.image_shape,
+            **self.data.people,
         )
 
     def compute_features(self, *, is_shown: bool = True) -> tuple[Any, Any]:
@@ -412,8 +414,10 @@ class RecipeTraining:
         """What is about to happen and what it will cost."""
         recipe, budget, (preparation, step) = self.task.recipe, self.task.budget, self.task.plan.multipliers
         lines = [
-            f"epsilon {round_up(budget.epsilon)} at delta {budget.delta:g} in total (add/remove one example, PLD).",
-            f"{recipe.steps:,} steps, lots of {recipe.lot_size:,.0f} expected out of {recipe.population:,} examples, "
+            f"epsilon {round_up(budget.epsilon)} at delta {budget.delta:g} in total (add/remove one "
+            f"{self.data.unit_name}, PLD).",
+            f"{recipe.steps:,} steps, lots of {recipe.lot_size:,.0f} expected out of {recipe.population:,} "
+            f"{self.data.units_name}, "
             f"multiplier {step:.4g}, clip norm {recipe.clip_norm:g}, learning rate {recipe.learning_rate:.4g}.",
         ]
         if preparation is not None:
@@ -478,8 +482,13 @@ def _book(task: RecipeTask, stopped: StoppedRun | None) -> Reservation | None:
         Ledger(settings.ledger),
         task.plan.course(is_repeatable=is_seeded),
         dataset=settings.ledger_name,
-        fingerprint=fingerprint(*task.data.train),
-        about={"method": "dpsgd", "recipe": "auto", "violations": [FIXED_SEED] if is_seeded else []},
+        fingerprint=fingerprint(*task.data.identified),
+        about={
+            "method": "dpsgd",
+            "recipe": "auto",
+            "unit": task.data.unit_name,
+            "violations": [FIXED_SEED] if is_seeded else [],
+        },
         run=None if stopped is None else stopped.booked_as,
     )
     if stopped is None:

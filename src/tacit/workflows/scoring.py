@@ -20,6 +20,7 @@ from tacit.randomness import Purpose, source_for
 from tacit.reports.scores import DEVIATIONS, Score, accuracy_of, error_of, is_right, predict_outputs
 from tacit.stages.noise import GaussianNoise
 from tacit.training.folder import RunFolder
+from tacit.training.people import Owners
 from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
 from tacit.types import BoundedSum, Release
@@ -181,7 +182,17 @@ def _bound_terms(data: Data) -> float:
 
 
 def _find_terms(model: nn.Module, data: Data) -> Tensor:
-    """Two numbers per row, whose sums make the score."""
+    """Two numbers per row, whose sums make the score; of people the mean over the rows of each, which is no longer."""
+    terms = _find_row_terms(model, data)
+    if data.owners is None or not len(terms):
+        return terms
+    owners = Owners.of(data.owners[1], len(terms))
+    total = torch.zeros(len(owners.sizes), 2, dtype=terms.dtype)
+    return total.index_add_(0, torch.from_numpy(owners.person), terms * torch.from_numpy(owners.shares)[:, None])
+
+
+def _find_row_terms(model: nn.Module, data: Data) -> Tensor:
+    """Two numbers per row, of which the second is what is missing to the first."""
     if not len(data.test[1]):
         # Not every network takes a batch of none.
         return torch.zeros(0, 2, dtype=torch.float64)

@@ -285,6 +285,15 @@ def _refuse_unless_named(name: str, *, has_table_options: bool) -> None:
         )
 
 
+def refuse_people(data: Data, why: str) -> None:
+    """Raise `InvalidArgument` for data whose unit is a person, where only rows are protected."""
+    if data.owners is not None:
+        raise InvalidArgument(
+            f"{why}, which does not protect a person with several. Use `tacit train` with a recipe or a gradient "
+            "method, or remove the column of type unit from the bounds if everybody has one row."
+        )
+
+
 def is_linear_method(name: str | None) -> bool:
     """Whether this method trains linear models by one release."""
     return name is not None and find_method(name).kind == "linear"
@@ -326,7 +335,7 @@ def describe_data(data: Data, salt: str | None) -> dict[str, Any]:
         "classes": data.classes,
         "shape": list(data.shape),
         "test": "held out" if data.is_test_private else "public",
-        "fingerprint": None if salt is None else salted_fingerprint(salt, *data.train),
+        "fingerprint": None if salt is None else salted_fingerprint(salt, *data.identified),
     }
 
 

@@ -71,6 +71,7 @@ class StoppedRun:
         # The size of pieces is that of the saved run.
         how.pop("micro_batch", None)
         before = prepared.event
+        how["unit"] = task.data.people.get("unit")
         run = PrivateRun.resume(self.folder.path, model, LOSS, data=data, optimizer=optimizer, before=before, **how)
         if booking is not None:
             _resume_booking(booking, task, run)

@@ -45,6 +45,7 @@ from tacit.workflows.settings import (
     describe_model,
     describe_run,
     load_data,
+    refuse_people,
     warn_about,
 )
 from tacit.workflows.text import Paragraph, join_paragraphs
@@ -97,6 +98,7 @@ def tune(
         refuse_unless_free(given.out)
         with show_status("Reading data"):
             loaded, table = load_data(data, given)
+            refuse_people(loaded, "This command trains models of single rows too")
         with show_status("Accounting"):
             search = Trials.plan(loaded, given, table, varied, (trials, shape))
         warn_about(loaded, search.base)
