@@ -14,7 +14,10 @@ Mode = Literal["rigorous", "paper"]
 def train(
     data: Annotated[
         str | None,
-        typer.Argument(help=f"Your own table, such as patients.csv; or {', '.join(SHIPPED)}.", show_default=False),
+        typer.Argument(
+            help=f"Your own table, such as patients.csv, or folder of images; or {', '.join(SHIPPED)}.",
+            show_default=False,
+        ),
     ] = None,
     data_path: options.DataPath = None,
     target: options.Target = None,
@@ -77,6 +80,7 @@ def train(
     tacit train mnist --epsilon 3 --model tempered
     tacit train mnist --data-path ~/mnist --multiplier 1.1 --epochs 15
     tacit train patients.csv --target outcome --bounds bounds.toml --epsilon 1
+    tacit train photos/ --epsilon 1 --population 5000
     tacit train wine --epsilon 1 --ledger wine.ledger
     tacit train adult --epsilon 1 --method objective_perturbation
     tacit train digits --epsilon 3 --method directional --set objective=l2

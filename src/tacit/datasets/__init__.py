@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tacit.datasets._columns import Array, Category, Date, Number, encode, scale_to_unit
     from tacit.datasets._data import Data, Form, Texts, split_rows
     from tacit.datasets._files import find_data_folder, is_kept, is_table, load, load_words, read_from
+    from tacit.datasets._image_folder import load_images
     from tacit.datasets._own import load_table
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "is_table",
     "list_names",
     "load",
+    "load_images",
     "load_table",
     "load_words",
     "read_from",
@@ -170,6 +172,7 @@ if not TYPE_CHECKING:
         **dict.fromkeys(("EXAMPLE", "Bounds"), "_bounds"),
         **dict.fromkeys(("Array", "Category", "Date", "Number", "encode", "scale_to_unit"), "_columns"),
         **dict.fromkeys(("find_data_folder", "is_kept", "is_table", "load", "load_words", "read_from"), "_files"),
+        "load_images": "_image_folder",
         "load_table": "_own",
     }
 

@@ -243,6 +243,8 @@ def _list_data_arguments(settings: Facts, with_paths: bool) -> list[str]:
     if table is not None:
         place = table["path"] if with_paths else Path(table["path"]).name
         return [place, "--target", table["target"], "--bounds", "bounds.toml"]
+    if settings.get("side") is not None:
+        return [path if with_paths and path else settings["data"]]
     return [settings["data"], *(["--data-path", path if with_paths else "DATA"] if path else [])]
 
 
@@ -277,6 +279,8 @@ def explain_command(settings: Facts, metrics: Facts, *, is_proven: bool) -> list
         said.append("It draws fresh noise, so the numbers differ slightly; the guarantee is the same.")
     if settings.get("table") is not None:
         said.append("You need the table; bounds.toml declares what is public about it:")
+    elif settings.get("side") is not None:
+        said.append(f"{settings['data']} is your folder of images.")
     elif settings.get("data_path"):
         said.append("DATA is your copy of the data.")
     if ":" in (settings.get("model") or ""):

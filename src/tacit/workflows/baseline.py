@@ -56,7 +56,7 @@ def keep_baseline(folder: Path, data_path: Path | None) -> None:
     """Train a model without privacy beside the run in the folder, unless it is there or the data are not public."""
     settings = read_settings(folder)
     run_folder = RunFolder(folder)
-    if run_folder.baseline.is_file() or settings.table is not None:
+    if run_folder.baseline.is_file() or settings.table is not None or settings.side is not None:
         return
     found = _train_recipe(folder, data_path) if settings.recipe is not None else _train_network(settings, data_path)
     write_atomic(run_folder.baseline, json.dumps(found, indent=1).encode(), is_private=False)

@@ -45,6 +45,7 @@ def _check_settings(settings: Settings) -> Settings:
         _validate.positive(name, or_default(getattr(settings, name), 1.0))
     for name in ("momentum", "averaging"):
         check_share(name, getattr(settings, name))
+    _validate.count("side", or_default(settings.side, 1))
     for name in ("population", "steps", "views"):
         _validate.count(name, getattr(settings, name))
     _validate.open_unit("delta", settings.delta)

@@ -18,7 +18,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from tacit import _validate
-from tacit.datasets import FORMATS, Bounds, Data, is_table, list_names, load_table
+from tacit.datasets import FORMATS, Bounds, Data, is_table, list_names, load_images, load_table
 from tacit.datasets import load as load_named
 from tacit.datasets._data import TextForm, form_of
 from tacit.errors import CannotResume, Caution, InvalidArgument
@@ -37,11 +37,14 @@ _SECRET = ("seed", "data_path", "ledger", "salt", "table", "dataset")
 _USUAL: tuple[dict[str, Any], ...] = (
     {"choices": {}},
     {"recipe": None},
+    {"side": None},
     {"momentum": 0.0, "views": 1, "averaging": 0.0},
 )
 SETTINGS_VERSION = 1
 ModeName = Literal["rigorous", "paper"]
 ARRAYS = "arrays"
+# The key of a user's own images in what is saved to read them again.
+FOLDER = "images"
 # A user's own table or arrays: what to save so that they can be read again.
 Table = dict[str, str]
 # What a model.safetensors says besides its weights: the form of raw rows, and how the network is made again.
@@ -106,7 +109,7 @@ class Settings:
     `table`: path, target and bounds of the user's own table. `salt` is secret: with it, the owner can show which data
     the fingerprint in the report belongs to. `choices`: the options of the method that `--set` gave. `recipe`:
     everything that the automatic recipe chose; None for a run without a recipe. `dataset` is the name in the ledger, if
-    it is another than that of the data.
+    it is another than that of the data. `side`: the user's own images, in the folder `data_path`, are scaled to it.
     """
 
     data: str
@@ -134,14 +137,18 @@ class Settings:
     averaging: float = 0.0
     recipe: dict[str, Any] | None = None
     dataset: str | None = None
+    side: int | None = None
 
     @staticmethod
     def of(data: Data, options: TrainOptions, table: Table | None, **resolved: Any) -> Settings:
         """The settings that every kind of run takes from its options, and those that this kind has `resolved`."""
         population = resolve_population(data, options)
+        is_folder = table is not None and FOLDER in table
+        data_path = Path(table[FOLDER]) if is_folder and table is not None else options.data_path
         shared: dict[str, Any] = {
             "data": data.name,
-            "data_path": None if options.data_path is None else str(options.data_path.absolute()),
+            "data_path": None if data_path is None else str(data_path.absolute()),
+            "side": data.shape[-1] if is_folder else None,
             "delta": resolve_delta(options.delta, population),
             "population": population,
             "is_declared": options.population is not None or table is not None,
@@ -149,7 +156,7 @@ class Settings:
             "multiplier": options.multiplier,
             "seed": None if options.seed is None else _validate.count("seed", options.seed, at_least=0),
             "ledger": None if options.ledger is None else storage_at(options.ledger).saved_place,
-            "table": table,
+            "table": None if is_folder else table,
             "salt": new_salt(),
             "dataset": options.dataset,
         }
@@ -192,6 +199,8 @@ class Settings:
             raise InvalidArgument("A run on files reads them again when it is resumed. Leave out `data`.")
         if self.data == ARRAYS:
             return _take_arrays(source, TrainOptions(population=self.population, classes=classes))
+        if self.side is not None:
+            return load_images(data_path or self.data_path or "", population=self.population, side=self.side)
         if self.table is None:
             return load_named(self.data, data_path or self.data_path)
         bounds = Bounds.parse(self.table["bounds"], self.table["folder"])
@@ -208,6 +217,10 @@ def load_data(source: Any, options: TrainOptions, *, hold_out: bool = True) -> t
     """
     if isinstance(source, Data):
         return source, None
+    if isinstance(source, (str, Path)) and Path(source).expanduser().is_dir() and str(source) not in list_names():
+        population = None if options.population is None else _validate.count("population", options.population)
+        folder = Path(source).expanduser().absolute()
+        return load_images(folder, population=population), {FOLDER: str(folder)}
     if isinstance(source, (str, Path)):
         return _load_named(str(source), options, hold_out)
     if source is None:

@@ -132,7 +132,7 @@ def _begin(source: Any, options: TrainOptions, recipe: str | None) -> NetworkTra
         except BudgetExceeded as refused:
             raise _explain_over_budget(refused, data, options, kind) from None
         warn_about(data, training.settings)
-        if table is not None and training.settings.ledger is not None:
+        if table is not None and "bounds" in table and training.settings.ledger is not None:
             settings = training.settings
             warn_if_similar(options.ledger or "", settings.ledger_name, data, table["bounds"])
         return training
