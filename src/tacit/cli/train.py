@@ -30,6 +30,12 @@ def train(
             "alone); or none.",
         ),
     ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Features of images by a network trained on public ones: efficientnet_lite0."
+        ),
+    ] = None,
     method: Annotated[
         str | None, typer.Option(metavar="NAME", help="dpsgd (the default) or another one of `tacit methods`.")
     ] = None,
@@ -103,6 +109,7 @@ def train(
     trained = run(
         data,
         recipe=recipe,
+        features=features,
         resume=resume,
         announce=None if json else say,
         data_path=data_path,

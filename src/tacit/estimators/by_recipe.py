@@ -23,11 +23,12 @@ from tacit.estimators.building_blocks import (
     read_seed,
 )
 from tacit.estimators.encoding import count_kinds
+from tacit.features.encoders import LITE, EncodedImages
 from tacit.features.tables import to_sparse_rows
 from tacit.guarantee import Assumption
-from tacit.recipes.recipe import Recipe, RecipePlan, auto
+from tacit.recipes.recipe import Features, Recipe, RecipePlan, auto
 from tacit.recipes.regression import train_regression
-from tacit.recipes.run import PreparedInputs, begin_by_recipe, choose_features, recognise_kind
+from tacit.recipes.run import PreparedInputs, begin_by_recipe, choose_features, encode_images, recognise_kind
 
 AUTO = "auto"
 # Examples that are scored at once.
@@ -83,7 +84,15 @@ def _choose_recipe(
     columns = np.asarray(x).shape[1] if kind == "table" else 0
     numbers = columns if estimator.numbers is None else _validate.count("numbers", estimator.numbers, at_least=0)
     budget = {"epsilon": estimator.epsilon, "delta": estimator.delta}
-    recipe = auto(kind, population=population, numbers=numbers, shape=estimator.shape, of_people=of_people, **budget)
+    public: dict[str, Any] = {"population": population, "numbers": numbers, "of_people": of_people, **budget}
+    if estimator.features is not None and estimator.shape is not None:
+        given = estimator.features
+        encoder = given if isinstance(given, EncodedImages) else encode_images(given, estimator.shape)
+        named: Features = "efficientnet_lite0" if encoder.network == LITE else "encoder"
+        return auto(kind, shape=estimator.shape, features=named, **public), encoder, more
+    if estimator.features is not None:
+        raise InvalidArgument("features are for images, which need their shape, such as shape=(3, 32, 32).")
+    recipe = auto(kind, shape=estimator.shape, **public)
     return recipe, choose_features(recipe, estimator.shape, numbers), more
 
 

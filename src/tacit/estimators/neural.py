@@ -279,7 +279,8 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     (docs/explanations/recipes.md). Images are declared by their `shape`, and set upright first if `is_handwriting` (ink
     on a background of 0). Texts are recognised, and everything else is a table, whose first `numbers` columns (all, by
     default) are in [-1, 1]. The recipe replaces `method`, `steps`, `lot_size`, `clip_norm`, `learning_rate`, `momentum`
-    and `feature_bound`. A `tacit.recipes.Recipe` is for features of norm 1.
+    and `feature_bound`. A `tacit.recipes.Recipe` is for features of norm 1. `features` of images may come from a
+    network that was trained on public images: "efficientnet_lite0", a torch module, or `tacit.features.EncodedImages`.
 
     After `fit`: `module_`, `classes_`, `bounds_` and `guarantee_`; with noise on the data also `data_norm_`; with a
     recipe `prepared_` and `recipe_`, and no `bounds_`. `random_state`, `ledger` and `dataset` are those of
@@ -292,6 +293,7 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     numbers: int | None = None
     classes: Any = None
     class_weight: None = None
+    features: Any = None
 
     def fit(self, X: Any, y: Any, unit: Any = None, **refused: Any) -> Self:  # noqa: N803 - scikit-learn's name
         """Train. With `unit`, an id for each row, people are protected: see `rows_per_unit`.
@@ -307,9 +309,10 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
                 )
             fit_by_recipe(self, X, y, unit)
             return self
-        if self.shape is not None or self.numbers is not None or self.is_handwriting:
+        if self.shape is not None or self.numbers is not None or self.is_handwriting or self.features is not None:
             raise InvalidArgument(
-                "shape, is_handwriting and numbers tell a recipe what a row is. Give recipe='auto', or leave them out."
+                "shape, is_handwriting, numbers and features tell a recipe what a row is. Give recipe='auto', or leave "
+                "them out."
             )
         x, y = read_rows(self, X, y)
         check_classification_targets(y)

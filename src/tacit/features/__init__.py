@@ -5,12 +5,14 @@ for whitening also second moments, and for cells also counts; `event_` holds the
 """
 
 from tacit.features.cells import KnotsAndCells, PrivateCells
+from tacit.features.encoders import EncodedImages
 from tacit.features.patches import Patches
 from tacit.features.scattering import Scattering
 from tacit.features.tables import Knots, PrivateCentring, PrivateWhitening
 from tacit.features.text import HashedWords, PrivateWordWeights
 
 __all__ = [
+    "EncodedImages",
     "HashedWords",
     "Knots",
     "KnotsAndCells",

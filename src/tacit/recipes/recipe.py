@@ -29,7 +29,9 @@ from tacit.training.charging import make_course
 from tacit.training.plan import Plan
 
 Kind = Literal["handwriting", "image", "table", "text"]
-Features = Literal["cells", "knots", "patches", "scattering", "words"]
+Features = Literal["cells", "efficientnet_lite0", "encoder", "knots", "patches", "scattering", "words"]
+# Features by networks that were trained on public images: one that is known by name, or one that is given.
+ENCODERS: tuple[Features, ...] = ("efficientnet_lite0", "encoder")
 Preparation = Literal["none", "centring", "whitening", "whitening and counts", "word weights"]
 
 # The standard deviation of the noise that has accumulated in a weight by the end, for features of norm 1.
@@ -169,8 +171,11 @@ def auto(
     numbers: int = 0,
     shape: tuple[int, ...] | None = None,
     of_people: bool = False,
+    features: Features | None = None,
 ) -> Recipe:
     """The recipe for this kind of data, population and budget.
+
+    `features` may name a network that was trained on public images; other features follow from the kind.
 
     `of_people` says that the population counts people with several rows, whose cells cannot be counted.
 
@@ -187,8 +192,12 @@ def auto(
     numbers = _validate.count("numbers", numbers, at_least=0)
     has_cells = kind == "table" and numbers > 0 and not of_people and mu * population >= _CELLS_FROM
     is_scene = kind == "image" and shape is not None and len(shape) == 3 and shape[0] == 3
-    features: Features = "cells" if has_cells else "patches" if is_scene else _FEATURES[kind]
-    made = _make_recipe(kind, population, mu, _choose_steps(features, mu), features=features)
+    if features is not None and (features not in ENCODERS or kind not in ("image", "handwriting")):
+        raise InvalidArgument(
+            f"features must be one of {', '.join(map(repr, ENCODERS))}, for images. Got {features!r} for {kind} data."
+        )
+    chosen: Features = features or ("cells" if has_cells else "patches" if is_scene else _FEATURES[kind])
+    made = _make_recipe(kind, population, mu, _choose_steps(chosen, mu), features=chosen)
     return replace(made, numbers=numbers if has_cells else 0)
 
 
@@ -200,13 +209,14 @@ def _choose_steps(features: Features, mu: float) -> int:
 
 def _make_recipe(kind: Kind, population: int, mu: float, steps: int, *, features: Features) -> Recipe:
     has_cells = features == "cells"
+    preparation: Preparation = "centring" if features in ENCODERS else _PREPARATIONS[kind]
     clip_norm, gathered = (CELLS_CLIP_NORM, CELLS_GATHERED) if has_cells else (CLIP_NORMS[kind], GATHERED[kind])
     wanted = max(_MULTIPLIER * mu * population / math.sqrt(steps), _LEAST_LOT)
     if has_cells and population <= _CELLS_IN_FULL:
         wanted = population
     return Recipe(
         kind=kind,
-        preparation="whitening and counts" if has_cells else _PREPARATIONS[kind],
+        preparation="whitening and counts" if has_cells else preparation,
         share=_CELLS_SHARE if has_cells else _SHARES[kind],
         steps=steps,
         lot_size=min(float(round(wanted)), float(population)),

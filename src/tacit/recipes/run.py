@@ -38,11 +38,12 @@ from tacit.features import (
     Scattering,
 )
 from tacit.features.cells import GRIDS
+from tacit.features.encoders import EncodedImages, public_encoder
 from tacit.features.tables import EXPONENT, Shares, to_table
 from tacit.features.text import pad_words
 from tacit.gradients.cells import MICRO_BATCH, TableScores, differentiate_table
 from tacit.guarantee import Assumption, Guarantee
-from tacit.recipes.recipe import CONSTANT, Kind, Recipe, RecipePlan
+from tacit.recipes.recipe import CONSTANT, ENCODERS, Kind, Recipe, RecipePlan
 from tacit.training.fit import fit
 from tacit.training.lots import StoredExamples
 from tacit.training.people import Owners
@@ -77,13 +78,15 @@ _COST = "preparation_event"
 class PreparedInputs:
     """Public features and the released preparation: together a function of one example at a time.
 
-    `sharpness` is the factor of scores before they become probabilities.
+    `sharpness` is the factor of scores before they become probabilities. `encoder` names the network, trained on public
+    images, that made the features; None if there is none.
     """
 
     kind: Kind
     features: Any
     preparation: Preparation | None
     sharpness: float = 1.0
+    encoder: str | None = None
 
     @property
     def event(self) -> Event | None:
@@ -175,7 +178,13 @@ def prepare(
             made = unfitted.fit(rows)
         else:
             made = unfitted.fit(rows, shares=shares)
-    return PreparedInputs(recipe.kind, features, made, recipe.sharpness), rows
+    return PreparedInputs(recipe.kind, features, made, recipe.sharpness, _name_encoder(recipe, features)), rows
+
+
+def _name_encoder(recipe: Recipe, features: Any) -> str | None:
+    return (
+        features.name if isinstance(features, EncodedImages) else recipe.layout if recipe.layout in ENCODERS else None
+    )
 
 
 def list_released(preparation: Preparation | None) -> dict[str, Tensor]:
@@ -201,14 +210,14 @@ def restore_prepared(
     `event` is the cost that was emitted then. Files of earlier versions do not hold it; the recipe's is used for them.
     """
     if multiplier is None:
-        return PreparedInputs(recipe.kind, features, None, recipe.sharpness)
+        return PreparedInputs(recipe.kind, features, None, recipe.sharpness, _name_encoder(recipe, features))
     made: Any = _make_preparation(recipe, len(arrays["mean"]), features, multiplier, None, None)
     for name in sorted(arrays, key=lambda each: (len(each), each)):
         several, _, place = name.partition(" ")
         setattr(made, f"{several}_", [*getattr(made, f"{several}_", []), arrays[name]] if place else arrays[name])
     made.n_features_in_ = len(arrays["mean"]) + (made.per_row if isinstance(made, PrivateCells) else 0)
     made.event_ = recipe.preparation_event(multiplier) if event is None else event
-    return PreparedInputs(recipe.kind, features, made, recipe.sharpness)
+    return PreparedInputs(recipe.kind, features, made, recipe.sharpness, _name_encoder(recipe, features))
 
 
 def _make_preparation(
@@ -244,12 +253,21 @@ def choose_features(recipe: Recipe, shape: tuple[int, ...] | None, numbers: int)
             return Knots(numbers)
         case "cells":
             return KnotsAndCells(recipe.numbers)
+    if recipe.layout == "encoder":
+        raise InvalidArgument("The features of this recipe are those of a network of your own. Compute them with it.")
     if shape is None:
         raise InvalidArgument("Images need their shape, such as shape=(28, 28) or shape=(3, 32, 32).")
     is_scene = recipe.kind == "image" and len(shape) == 3 and shape[0] == 3
+    if recipe.layout in ENCODERS:
+        return encode_images(recipe.layout, shape)
     if recipe.layout == "patches":
         return Patches(tuple(shape), is_mirrored=is_scene)
     return Scattering(tuple(shape), is_mirrored=is_scene, is_upright=recipe.kind == "handwriting")
+
+
+def encode_images(network: Any, shape: tuple[int, ...]) -> EncodedImages:
+    """Features by a network, of images that are scaled as `tacit.datasets` does: colours from -1, grey from 0 to 1."""
+    return EncodedImages(network, shape=tuple(shape), black=-1.0 if len(shape) == 3 and shape[0] == 3 else 0.0)
 
 
 def recognise_kind(x: Any, shape: tuple[int, ...] | None, *, is_handwriting: bool = False) -> Kind:
@@ -292,6 +310,9 @@ class RecipeRun:
     def guarantee(self) -> Guarantee:
         """The guarantee of the preparation and all steps so far, from the events that they emitted."""
         proven = self.run.guarantee()
+        if self.prepared.encoder is not None:
+            said = (*proven.assumptions, public_encoder(self.prepared.encoder))
+            proven = replace(proven, assumptions=said)
         if self.prepared.event is None:
             return proven
         assumed = tuple(

@@ -227,6 +227,8 @@ def command_of(settings: Facts, *, with_paths: bool = False) -> str:
     words = ["tacit", "train", *_list_data_arguments(settings, with_paths)]
     if settings.get("recipe"):
         words += ["--recipe", "auto"]
+        if settings["recipe"].get("features") == "efficientnet_lite0":
+            words += ["--features", "efficientnet_lite0"]
     for name in _list_options(settings):
         value = settings.get(name)
         if value is not None:

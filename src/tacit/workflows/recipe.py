@@ -63,7 +63,7 @@ from tacit.workflows.stopped import BOOKED_AS, PREPARATION_EVENT, StoppedRun, st
 from tacit.workflows.text import Paragraph
 
 # Features are computed for so many rows at a time, between two updates of the progress bar.
-_PIECE = 1_600
+_PIECE = 1_500
 _BETWEEN_DROPS = 32
 # What a preparation releases, where that is more than a mean.
 _RELEASED = {"whitening": "mean and second moments", "whitening and counts": "mean, second moments and counts of cells"}
@@ -97,7 +97,7 @@ def resolve_recipe(data: Data, options: TrainOptions, table: Table | None) -> Se
     population = resolve_population(data, options)
     delta, epsilon = resolve_delta(options.delta, population), _validate.positive("epsilon", options.epsilon)
     public: dict[str, Any] = {"population": population, "numbers": data.numbers, "shape": _image_shape(data)}
-    public["of_people"] = data.owners is not None
+    public |= {"of_people": data.owners is not None, "features": options.features}
     recipe = auto(_find_kind(data), epsilon=epsilon, delta=delta, **public)
     return Settings.of(
         data,

@@ -45,6 +45,8 @@ ModeName = Literal["rigorous", "paper"]
 ARRAYS = "arrays"
 # The key of a user's own images in what is saved to read them again.
 FOLDER = "images"
+# Pixels a side of the user's own images: for features by filters, and for networks that were trained on public images.
+_SIDE, _SIDE_FOR_NETWORKS = 32, 160
 # A user's own table or arrays: what to save so that they can be read again.
 Table = dict[str, str]
 # What a model.safetensors says besides its weights: the form of raw rows, and how the network is made again.
@@ -93,6 +95,7 @@ class TrainOptions:
     classes: int | None = None
     dataset: str | None = None
     memory: str | None = None
+    features: str | None = None
 
     def list_given(self) -> list[str]:
         """The options that were given, as the command line spells them."""
@@ -220,7 +223,8 @@ def load_data(source: Any, options: TrainOptions, *, hold_out: bool = True) -> t
     if isinstance(source, (str, Path)) and Path(source).expanduser().is_dir() and str(source) not in list_names():
         population = None if options.population is None else _validate.count("population", options.population)
         folder = Path(source).expanduser().absolute()
-        return load_images(folder, population=population), {FOLDER: str(folder)}
+        side = _SIDE if options.features is None else _SIDE_FOR_NETWORKS
+        return load_images(folder, population=population, side=side), {FOLDER: str(folder)}
     if isinstance(source, (str, Path)):
         return _load_named(str(source), options, hold_out)
     if source is None:

@@ -145,6 +145,11 @@ def _wants_recipe(asked: str | None, options: TrainOptions, data: Data, *, is_sc
     a recipe is asked for together with something that it chooses.
     """
     given = [option for option in options.list_given() if option in _CHOSEN_BY_RECIPE]
+    if options.features is not None and (given or asked == "none" or options.epsilon is None):
+        raise InvalidArgument(
+            "--features is for the automatic recipe, which needs --epsilon and chooses the rest. Leave out "
+            f"{', '.join(given) or '--recipe none'}."
+        )
     if asked is None:
         return has_recipe(data) and not given and is_scaled and options.epsilon is not None
     if asked == "none":
