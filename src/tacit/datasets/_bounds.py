@@ -20,6 +20,8 @@ If people have several rows each, name the column that says whose a row is. Then
     rows_per_unit = 10                             # the rows of a person that enter one step at most
     [columns]
     patient = { type = "unit" }
+
+A column of texts is declared as `review = { type = "text" }`; beside it only the target is used.
 """
 
 from __future__ import annotations
@@ -54,8 +56,9 @@ _DATES = re.compile(r"(^|[_\W])(date|dob|day|birthday|timestamp|datetime)($|[_\W
 class Bounds:
     """The declared columns with their bounds or values, the public number of rows, and which rows are for testing.
 
-    `ignored` columns are not used. `unit`, one of them, says whose a row is; without it, rows are protected. `text` and
-    `folder` are the TOML text and where it was read from: a saved run keeps them, to be resumed with them.
+    `ignored` columns are not used. `unit`, one of them, says whose a row is; without it, rows are protected. If there
+    is a `text_column`, texts are learnt from. `text` and `folder` are the TOML text and where it was read from: a saved
+    run keeps them, to be resumed with them.
     """
 
     columns: CodeBook
@@ -67,6 +70,7 @@ class Bounds:
     folder: str = "."
     ignored: tuple[str, ...] = ()
     unit: str | None = None
+    text_column: str | None = None
     people: int | None = None
     rows_per_unit: int | None = None
 
@@ -103,11 +107,16 @@ class Bounds:
         columns = dict[str, Column]()
         undeclared = [name for name, declared in listed.items() if _is_undeclared(declared)]
         problems += _describe_undeclared(undeclared)
+        texts = [name for name, declared in listed.items() if declared == {"type": "text"}]
+        if len(texts) > 1:
+            problems.append(
+                f"Columns {', '.join(map(repr, texts))} are all texts. Join them to one, and ignore the others."
+            )
         units = [name for name, declared in listed.items() if declared == {"type": "unit"}]
         ignored = tuple(name for name, declared in listed.items() if declared == {"ignore": True} or name in units)
         problems += _describe_units(units, values)
         for name, declared in listed.items():
-            if name in ignored or name in undeclared:
+            if name in (*ignored, *undeclared, *texts):
                 continue
             try:
                 columns[name] = _parse_column(name, declared)
@@ -118,7 +127,15 @@ class Bounds:
         except InvalidArgument as error:
             problems.append(str(error))
         refuse_problems(problems)
-        return Bounds(columns, **about, text=text, folder=folder, ignored=ignored, unit=units[0] if units else None)
+        return Bounds(
+            columns,
+            **about,
+            text=text,
+            folder=folder,
+            ignored=ignored,
+            unit=next(iter(units), None),
+            text_column=next(iter(texts), None),
+        )
 
     def features(self, target: str) -> CodeBook:
         """All columns but the target."""
@@ -138,7 +155,7 @@ class Bounds:
             what = "a date" if isinstance(column, Date) else 'declared with missing = "indicator"'
             raise InvalidArgument(f"The target {target!r} is {what}: declare a number or a category without gaps.")
         features = {name: column for name, column in self.columns.items() if name != target}
-        if not features:
+        if not features and self.text_column is None:
             raise InvalidArgument(f"No column is left to predict {target!r} from. Declare one more.")
         return features
 

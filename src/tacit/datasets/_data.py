@@ -259,8 +259,9 @@ class Data:
     that images show ink on a background of 0. `load` sets `source` and `defaults`. `form` says what an example looks
     like before it is scaled, and what targets mean; None if that is not known. `digests` holds a hash of each row of
     the user's own table, to recognise the table again; it is as private as the rows.
-    `owners` holds the id of a person for each row to train on and to test on, if people are protected and not rows;
-    then `population` counts people, and at most `rows_per_unit` rows of each enter a step.
+    `words` holds the user's own texts to train on and to test on, as words. `owners` holds the id of a person for each
+    row to train on and to test on, if people are protected and not rows; then `population` counts people, and at most
+    `rows_per_unit` rows of each enter a step.
     """
 
     name: str
@@ -282,6 +283,7 @@ class Data:
     form: Form | None = field(default=None, repr=False)
     digests: tuple[str, ...] = field(default=(), repr=False)
     owners: tuple[Array, Array] | None = field(default=None, repr=False)
+    words: tuple[list[list[str]], list[list[str]]] | None = field(default=None, repr=False)
     rows_per_unit: int | None = field(default=None, repr=False)
 
     @property

@@ -40,6 +40,7 @@ from tacit.datasets._data import (
     hash_rows,
 )
 from tacit.datasets._files import explain_errors
+from tacit.datasets._own_texts import load_texts
 from tacit.datasets._read import RawTable, name_source, read_pieces, read_table
 from tacit.errors import InvalidArgument
 
@@ -71,7 +72,12 @@ def load_table(
     """
     file = name_source(table)
     declared = bounds if isinstance(bounds, Bounds) else Bounds.read(bounds)
-    features, size = declared.features(target), _choose_population(declared, population)
+    size = _choose_population(declared, population)
+    if declared.text_column is not None:
+        texts = load_texts(table, declared, target, size)
+        texts.warn_if_size_differs(is_declared=True)
+        return texts
+    features = declared.features(target)
     share = declared.held_out if declared.test_file is None else None
     digests: tuple[str, ...] = ()
     owners: tuple[Array, Array] | None = None

@@ -159,6 +159,7 @@ def bounds_facts(bounds: Bounds) -> Facts:
     """What was declared public, without paths and comments."""
     columns = [_describe_column(name, column) for name, column in bounds.columns.items()]
     columns += [{"name": name, "is_unit" if name == bounds.unit else "is_ignored": True} for name in bounds.ignored]
+    columns += [{"name": bounds.text_column, "is_text": True}] if bounds.text_column else []
     test = None if bounds.test is None else Path(bounds.test).name
     about = {"rows": bounds.rows, "held_out": bounds.held_out, "test": test, "example": bounds.example}
     if bounds.unit is not None:
@@ -200,7 +201,9 @@ def _format_column(column: Facts) -> str:
         return f"{_quote(column['name'])} = {_quote(column['categories'])}"
     parts = {
         "ignore": column.get("is_ignored") or None,
-        "type": "date" if column.get("is_date") else "unit" if column.get("is_unit") else None,
+        "type": "date"
+        if column.get("is_date")
+        else next((kind for kind in ("unit", "text") if column.get(f"is_{kind}")), None),
         "values": column.get("categories"),
         **{name: column.get(name) for name in ("low", "high", "format")},
         "log": column.get("is_logarithmic") or None,

@@ -61,6 +61,10 @@ def defaults_for(data: Data, model: str | None = None) -> TrainingDefaults:
 
 def resolve_settings(data: Data, options: TrainOptions, table: Table | None = None) -> Settings:
     """Fill in what was not given from the defaults of the data set; `InvalidArgument` for values out of range."""
+    if data.words is not None:
+        raise InvalidArgument(
+            "Texts of your own are trained on by the automatic recipe: give --epsilon, and leave out what it chooses."
+        )
     defaults = defaults_for(data, options.model)
     method, mode = _find_gradient_method(options.method), options.mode or "rigorous"
     population = resolve_population(data, options)
