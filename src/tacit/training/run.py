@@ -366,7 +366,7 @@ class PrivateRun:
 
     def _examine(self, lot: Lot, like: Tensors) -> None:
         """Examine the model, also for an empty first lot: a refusal must not depend on who is in that lot."""
-        inputs, targets = next(lot.pieces(self._micro_batch), (lot.inputs, lot.targets))
+        inputs, targets, _ = next(lot.pieces(self._micro_batch), (lot.inputs, lot.targets, None))
         if not len(lot) and len(self._examples):
             inputs, targets, *_ = next(self._examples.fetch(iter([np.zeros(1, dtype=np.int64)]), iter([0])))
         elif not len(lot) and not isinstance(self._examples, TensorExamples):
