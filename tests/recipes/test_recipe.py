@@ -25,7 +25,8 @@ def test_preparation_and_steps_together_keep_the_budget(kind, epsilon):
 
 
 def test_a_recipe_is_a_function_of_public_facts():
-    assert list(inspect.signature(auto).parameters) == ["kind", "population", "epsilon", "delta", "numbers", "shape"]
+    public = ["kind", "population", "epsilon", "delta", "numbers", "shape", "of_people", "features"]
+    assert list(inspect.signature(auto).parameters) == public
 
 
 @pytest.mark.parametrize("kind", KINDS)
