@@ -108,7 +108,7 @@ def test_a_run_on_a_data_set_by_name_is_not_resumed_on_other_data():
         (ARRAYS, {"classes": 3}, "population"),
         (ARRAYS, {"population": 150}, "classes"),
         ((ARRAYS[0], ARRAYS[1][:9]), {"population": 150, "classes": 3}, "shapes"),
-        (load_iris(as_frame=True).frame, {}, "--target and --bounds"),
+        (load_iris(as_frame=True).frame, {}, "target= and bounds="),
         (None, {}, "Which data"),
         ("irsi", {}, "Did you mean iris"),
     ],
