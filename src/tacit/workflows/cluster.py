@@ -75,7 +75,7 @@ def _connect_ray(address: str) -> Iterator[None]:
         import ray
         from ray.util.joblib import register_ray
     except ImportError as error:
-        raise InvalidArgument("A cluster of Ray needs its package. Run: pip install 'tacit[ray]'.") from error
+        raise InvalidArgument("A cluster of Ray needs its package. Run: pip install ray.") from error
     try:
         ray.init(address)
     except ConnectionError as error:
