@@ -20,7 +20,7 @@ from results import deliver, environment, show_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import broken_runs as runs
+from support import broken_runs as runs
 
 from tacit.audit import AuditReport, Verdict
 
