@@ -33,6 +33,7 @@ _SHORT = 64
 _FEW, _IN_NUMPY = 100_000, (torch.float32, torch.float64)
 # The least normal number of a type: asking torch takes as long as a small sum.
 _TINY = {kind: torch.finfo(kind).tiny for kind in (torch.float16, torch.bfloat16, *_IN_NUMPY)}
+_ONES = {torch.float32: np.ones(_SHORT, np.float32), torch.float64: np.ones(_SHORT)}
 # Scaled norms that need the parts one by one form them for this many examples at a time.
 _FORMED = 32
 # Terms that cancel leave rounding errors as large as theirs, in the sum and in the norm. So no norm is taken below this
@@ -245,7 +246,7 @@ def square_rows(rows: Tensor) -> Tensor:
     if _is_small(rows):
         numbers = rows.numpy()
         if numbers.flags.forc:
-            return torch.from_numpy((numbers * numbers) @ _make_ones(rows.shape[1], rows.dtype, rows.device).numpy())
+            return torch.from_numpy((numbers * numbers) @ _ONES[rows.dtype][: rows.shape[1]])
         # Rows that are parts of longer ones, as after a concatenation, are not copied.
         return torch.from_numpy(np.einsum("ij,ij->i", numbers, numbers))
     return rows.square() @ _make_ones(rows.shape[1], rows.dtype, rows.device)
