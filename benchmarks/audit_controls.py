@@ -21,7 +21,6 @@ from results import deliver, environment, show_table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from support import broken_runs as runs
-
 from tacit.audit import AuditReport, Verdict
 
 _CANARIES = "1,000 gradient canaries, 300 steps at rate 0.02"
