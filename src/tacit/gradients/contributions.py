@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _SHORT = 64
 _FEW, _IN_NUMPY = 100_000, (torch.float32, torch.float64)
 # The least normal number of a type: asking torch takes as long as a small sum.
 _TINY = {kind: torch.finfo(kind).tiny for kind in (torch.float16, torch.bfloat16, *_IN_NUMPY)}
-_ONES = {torch.float32: np.ones(_SHORT, np.float32), torch.float64: np.ones(_SHORT)}
+_ONES: dict[torch.dtype, NDArray[Any]] = {torch.float32: np.ones(_SHORT, np.float32), torch.float64: np.ones(_SHORT)}
 # Scaled norms that need the parts one by one form them for this many examples at a time.
 _FORMED = 32
 # Terms that cancel leave rounding errors as large as theirs, in the sum and in the norm. So no norm is taken below this
