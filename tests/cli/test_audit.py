@@ -12,6 +12,7 @@ import torch
 
 from tacit.audit.evidence import LowerBound
 from tacit.audit.fixtures import gradient, nasr, xiang
+from tacit.audit.releases import ReleaseTest
 from tacit.features import Knots
 from tacit.guarantee import Guarantee
 from tacit.stages.noise import GaussianNoise
@@ -67,8 +68,20 @@ def test_json_holds_the_same_and_shadow_models_add_a_score(run_cli, run, tmp_pat
 
 
 @pytest.mark.slow
+def test_noise_that_is_forgotten_fails_the_release_test_and_is_written_down(run_cli, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(GaussianNoise, "add", lambda self, bounded, rng: dict(bounded.values))
+    done = run_cli("audit first --canaries 1000 --seed 3")
+    assert done.code == 1
+    assert done.out.startswith("Release test: failed")
+    guarantee = Guarantee.from_json((tmp_path / "first" / "guarantee.json").read_text())
+    assert "To be resolved: Release test" in str(guarantee)
+
+
+@pytest.mark.slow
 def test_an_attack_that_contradicts_a_proof_ends_with_1_and_is_written_down(run_cli, run, tmp_path, monkeypatch):
     monkeypatch.setattr(GaussianNoise, "add", lambda self, bounded, rng: dict(bounded.values))
+    # As if the release test had not seen that noise is forgotten, so that the attack is made.
+    monkeypatch.setattr(ReleaseTest, "passed", True)
     done = run_cli("audit first --canaries 1000 --seed 3 --plot worse.png")
     assert done.code == 1
     assert "contradicts what is proven" in done.out
@@ -238,6 +251,9 @@ def test_a_run_by_recipe_is_audited_like_any_other(run_cli, by_recipe, tmp_path)
 @pytest.mark.slow
 def test_noise_that_is_forgotten_is_found_in_a_run_by_recipe(run_cli, by_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(GaussianNoise, "add", lambda self, bounded, rng: dict(bounded.values))
+    assert run_cli("audit by-recipe --canaries 120 --steps 1 --seed 1").out.startswith("Release test: failed")
+    # As if the release test had not seen it, so that the attack is made.
+    monkeypatch.setattr(ReleaseTest, "passed", True)
     done = run_cli("audit by-recipe --canaries 120 --steps 1 --seed 1 --json")
     assert done.code == 1, done.err
     assert json.loads(done.out)["audit"]["verdict"] == "contradicts what is proven"

@@ -26,6 +26,8 @@ PRINTS = {
 }
 
 
+# MLflow asks SQLAlchemy for a way of loading that is to go.
+@pytest.mark.filterwarnings("ignore:.*noload:DeprecationWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("program", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_as_a_program(program, tmp_path, monkeypatch, capsys):

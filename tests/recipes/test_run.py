@@ -115,7 +115,7 @@ def test_handwriting_is_declared_and_set_upright():
     assert model.score(x, y) > 0.8
     with pytest.raises(InvalidArgument, match="need their shape"):
         PrivateClassifier(recipe="auto", is_handwriting=True).fit(x, y)
-    with pytest.raises(InvalidArgument, match="is_handwriting and numbers tell a recipe"):
+    with pytest.raises(InvalidArgument, match="is_handwriting, numbers and features tell a recipe"):
         PrivateClassifier(is_handwriting=True).fit(x, y)
 
 

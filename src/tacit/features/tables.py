@@ -270,7 +270,7 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         norms = np.sqrt(np.einsum("ij,ij->i", found, found))
         found /= np.where(norms > 0, norms, 1)[:, None]
 
-    def _release_moments(self, rows: Row, mean: Row, shares: Shares) -> tuple[list[Matrix], Event]:
+    def _release_moments(self, rows: Row, mean: Row, shares: Shares = None) -> tuple[list[Matrix], Event]:
         """Second moments along the axes, with noise, over the population; and their cost."""
         totals = {axis: np.zeros((self.axes[axis], self.axes[axis])) for axis in self._along()}
         for part in walk_pieces(rows):

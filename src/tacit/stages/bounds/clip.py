@@ -22,6 +22,8 @@ COUNT = "<count of unclipped examples>"
 _MOST_FACTOR = 2.0**40
 # Shorter gradients count as this long, because their squares vanish in single precision.
 _LEAST = 1e-18
+# A larger clip norm does not fit into single precision, and clips nothing either.
+_MOST = torch.finfo(torch.float32).max
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ def clip_weights(norms: Tensor, norm: float) -> Tensor:
     # An infinite norm gives 0 by itself; NaN is replaced.
     if norms.is_cpu and norms.dtype in (torch.float32, torch.float64):
         # Numpy's calls cost half of torch's, which matters for few numbers. Shorter gradients give norm / norm.
+        norm = min(norm, _MOST)
         weights = norm / np.maximum(norms.numpy(), max(norm, _LEAST))
         if math.isnan(weights.dot(weights)):
             weights[np.isnan(weights)] = 0.0
