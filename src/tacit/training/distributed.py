@@ -65,10 +65,11 @@ class Peers:
     twin: Twin | None = None
 
     @staticmethod
-    def of(model: nn.Module) -> Peers:
+    def of(model: object) -> Peers:
         """The processes that share a run on this model, whose weights may lie in shards on them."""
         peers = Peers.find()
-        if all(type(each).__name__ != "DTensor" for each in getattr(model, "parameters", tuple)()):
+        # What is no model is refused by whoever asks for its parameters.
+        if not isinstance(model, nn.Module) or all(type(each).__name__ != "DTensor" for each in model.parameters()):
             return peers
         # Loading the tensors of several devices takes a second, which other runs save.
         from tacit.training.sharded import Twin
