@@ -16,12 +16,21 @@ READERS = {
 }
 
 
-def test_nothing_in_the_package_reads_a_pickle():
+def is_tensors_only(node):
+    """Whether this is torch.load(..., weights_only=True), which reads tensors and executes nothing."""
+    return isinstance(node, ast.Call) and any(
+        each.arg == "weights_only" and ast.unparse(each.value) == "True" for each in node.keywords
+    )
+
+
+def test_nothing_in_the_package_executes_a_pickle():
     found = []
     for path in (ROOT / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        harmless = [node.func for node in nodes if is_tensors_only(node)]
+        for node in nodes:
             reads = isinstance(node, ast.Attribute) and ast.unparse(node.value) in READERS.get(node.attr, ())
-            if reads:
+            if reads and node not in harmless:
                 found.append(f"{path.name}:{node.lineno}")
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
                 found.append(f"{path.name}:{node.value.lineno}")
