@@ -6,6 +6,7 @@ import pytest
 
 import tacit
 from tacit.audit import Verdict
+from tacit.audit.releases import ReleaseTest
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.stages.noise import GaussianNoise
@@ -39,6 +40,12 @@ def test_a_run_whose_noise_was_forgotten_is_refuted(monkeypatch):
     # Canaries do not hide each other: there are more weights than canaries.
     run = tacit.train("digits", epsilon=1, steps=5, lot_size=300, seed=0)
     monkeypatch.setattr(GaussianNoise, "add", lambda self, bounded, rng: dict(bounded.values))
+    audit = tacit.audit_run(run.folder, canaries=200, seed=1)
+    assert audit.is_refuted
+    assert not audit.releases.passed
+    assert audit.report is None
+    # As if the release test had not seen it, so that the attack is made.
+    monkeypatch.setattr(ReleaseTest, "passed", True)
     audit = tacit.audit_run(run.folder, canaries=200, seed=1)
     assert audit.is_refuted
     assert audit.report.finding.bound.epsilon > audit.report.proven
