@@ -194,7 +194,7 @@ def test_an_option_of_another_kind_is_refused_by_name(method, option, mode):
         ({"momentum": 2}, "momentum must be a number from 0 to 1"),
         ({"module": torch.nn.Linear(7, 2)}, f"module must take rows of {X.shape[1]} features"),
         pytest.param({"module": lambda: None}, "module must be a function of two numbers", id="a function of nothing"),
-        ({"shape": (2, 2)}, "shape, is_handwriting and numbers tell a recipe what a row is"),
+        ({"shape": (2, 2)}, "shape, is_handwriting, numbers and features tell a recipe what a row is"),
     ],
     ids=str,
 )

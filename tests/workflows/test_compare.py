@@ -213,7 +213,7 @@ def test_the_report_is_a_page_beside_the_results(compared):
 def test_the_same_call_trains_nothing_twice(compared, monkeypatch):
     trained = []
 
-    def run_here(jobs, data, options, folder, workers):
+    def run_here(jobs, data, options, folder, *_):
         trained.extend(job for job in (job.missing(folder) for job in jobs) if job.seeds)
         return True
 
