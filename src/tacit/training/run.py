@@ -184,7 +184,8 @@ class PrivateRun:
             with peers.gathered():
                 self._examples, loss = use_model_loss(whole, self._examples)
         self.loss: Loss = loss
-        self._examples = people_of(self._examples, unit, plan, micro_batch)
+        if unit is not None or plan.rows_per_unit is not None:
+            self._examples = people_of(self._examples, unit, plan, micro_batch)
         box = plan.mechanism.sum(NoGradients(like), state).box
         self._adds_up = box is None or box.adds_up
         self._micro_batch = None if micro_batch is None else _validate.count("micro_batch", micro_batch)
