@@ -127,8 +127,9 @@ def multiplier_for(
     mu = float(gdp.mu(epsilon, delta))
     if rate == 1 and by == "pld":
         return math.sqrt(steps) / mu * (1 + 1e-11)
-    # The central limit theorem, solved for the multiplier.
-    guess = 1 / math.sqrt(math.log1p((mu / rate) ** 2 / steps))
+    # Many steps contribute to the loss, or, at low rates, one lot with the example: each guess alone is too small.
+    by_many = 1 / math.sqrt(math.log1p((mu / rate) ** 2 / steps))
+    guess = max(by_many, _multiplier_for_one_lot(epsilon, delta, rate, steps))
     return calibrate(
         lambda multiplier: Gaussian(multiplier, adjacency).sampled(rate) * steps,
         epsilon=epsilon,
@@ -137,6 +138,17 @@ def multiplier_for(
         by=by,
         allow_asymptotic=allow_asymptotic,
     )
+
+
+def _multiplier_for_one_lot(epsilon: float, delta: float, rate: float, steps: int) -> float:
+    """The multiplier with which the deltas of the single steps at `epsilon` add up to `delta`, by bisection."""
+    threshold = epsilon - math.log(rate) + math.log(-math.expm1(-epsilon) + rate * math.exp(-epsilon))
+    low, high = math.log(_LEAST_MULTIPLIER), math.log(_MOST_MULTIPLIER)
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        is_enough = steps * rate * float(gdp.delta(threshold, math.exp(-middle))) <= delta
+        low, high = (low, middle) if is_enough else (middle, high)
+    return math.exp(high)
 
 
 def steps_for(

@@ -212,14 +212,15 @@ def _transform_rest(weight: Floats, loss: Floats, spacing: float, count: int) ->
         power *= scaled / order
         moments.append(float(power.sum()))
     # e^{iy} - 1 = -y^2/2 + y^4/24 - ... + i (y - y^3/6 + ...)
-    real, imaginary = np.zeros(count), np.zeros(count)
-    for order in range(16, 0, -1):
-        sign = (1.0, 1.0, -1.0, -1.0)[order % 4]
-        if order % 2:
-            imaginary += sign * moments[order - 1] * k**order
-        else:
-            real += sign * moments[order - 1] * k**order
-    values = real + 1j * imaginary
+    square, values = k * k, np.zeros(count, dtype=np.complex128)
+    real, imaginary = values.real, values.imag
+    for order in range(16, 0, -2):
+        sign = 1.0 if order % 4 == 0 else -1.0
+        real += sign * moments[order - 1]
+        real *= square
+        imaginary *= square
+        imaginary -= sign * moments[order - 2]
+    imaginary *= k
     if large > 0:
         values += _transform(weight[~small], loss[~small], spacing, count) - large
     return values, ROUNDING * (large + float(np.abs(power).sum()) + abs(moments[0]) + abs(moments[1]))
@@ -256,7 +257,8 @@ def log1p(z: Complexes) -> Complexes:
     """log(1 + z), accurate for small complex z."""
     near = np.abs(z) < 0.5
     real = 0.5 * np.log1p(np.where(near, z.real * (2 + z.real) + z.imag**2, 0.0))
-    return np.where(near, real + 1j * np.arctan2(z.imag, 1 + z.real), np.log(1 + z + 1e-300))
+    found = real + 1j * np.arctan2(z.imag, 1 + z.real)
+    return found if near.all() else np.where(near, found, np.log(1 + z + 1e-300))
 
 
 def _turns(angle: Floats, count: int) -> Complexes:
