@@ -5,8 +5,8 @@
     python benchmarks/mutants.py --write         # only write the table of what is known
 
 tests/support/mutants.toml lists the bugs. Each is planted alone in a copy of the repository. Then the type checker
-reads that file, the tests that are named with the bug run until one fails, and a user trains and audits
-(tests/support/mutant_trials.py). The first row is the code as it is, which nothing may blame.
+reads that file, the tests that are named with the bug run until one fails (which must pass without the bug), and a
+user trains and audits (tests/support/mutant_trials.py). The first row is the code as it is, which nothing may blame.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,13 @@ def try_mutant(mutant: Mutant, root: Path, part: str) -> Any:
     if mutant.file:
         target.write_text(mutant.planted(original))
     try:
-        return PARTS[part](root, mutant)
+        found = PARTS[part](root, mutant)
     finally:
         if mutant.file:
             target.write_text(original)
+    if part == "tests" and found and _run_pytest(root, [found])[0]:
+        raise SystemExit(f"{mutant.name}: {found} fails without the bug too.")
+    return found
 
 
 def _run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -86,13 +90,18 @@ def _check_types(root: Path, mutant: Mutant) -> str | None:
 
 
 def _run_tests(root: Path, mutant: Mutant) -> str | None:
-    if not mutant.tests:
-        return None
-    done = _run(root, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *mutant.tests)
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    if done.returncode not in (0, 1) and not failed:
-        raise SystemExit(f"{mutant.name}: the tests did not run.\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return failed[0].split(" - ")[0].split()[1].split("[")[0] if failed else None
+    failed, said = _run_pytest(root, mutant.tests) if mutant.tests else ([], "")
+    if said and not failed:
+        raise SystemExit(f"{mutant.name}: the tests did not run.\n{said}")
+    return failed[0] if failed else None
+
+
+def _run_pytest(root: Path, tests: Sequence[str]) -> tuple[list[str], str]:
+    """The tests that fail, at most one; and what pytest said unless all passed."""
+    done = _run(root, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests)
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    failed = [line.partition(" ")[2].split(" - ")[0] for line in lines]
+    return failed, f"{done.stdout[-2000:]}{done.stderr[-2000:]}" if done.returncode else ""
 
 
 def _try(root: Path, mutant: Mutant) -> dict[str, str | None]:
@@ -135,7 +144,7 @@ def row(mutant: Mutant, found: dict[str, Any]) -> list[str]:
         mutant.name,
         mutant.breaks,
         found.get("types", _NOT_RUN) or "passes",
-        "pass" if test is None else test if test == _NOT_RUN else f"`{test.removeprefix('tests/')}`",
+        "pass" if test is None else test if test == _NOT_RUN else f"`{test.split('[')[0].removeprefix('tests/')}`",
         short.replace("Releases are not as accounted for, so the proof does not apply: ", ""),
     ]
 
