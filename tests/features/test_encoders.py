@@ -58,6 +58,30 @@ def test_features_of_an_image_depend_on_that_image_alone():
     assert encoder.transform(images(0)).shape == (0, rows.shape[1])
 
 
+def test_a_stopped_extraction_loses_its_current_piece_only(tmp_path, monkeypatch):
+    network = Counting()
+    encoder = EncodedImages(network, shape=(3, 8, 8), resolution=32, black=-1.0, cache=tmp_path).fit()
+    monkeypatch.setattr("tacit.features.encoders._IN_FILE", 20)
+    ordinary = network.forward
+
+    def stop(pixels):
+        if network.calls == 5:
+            raise KeyboardInterrupt
+        return ordinary(pixels)
+
+    monkeypatch.setattr(network, "forward", stop)
+    with pytest.raises(KeyboardInterrupt):
+        encoder.transform(images())
+    # Ten images at once: two whole files of 20, and half of the third.
+    assert len(list(tmp_path.iterdir())) == 2
+    network.calls = 100
+    pixels = images()
+    pixels.setflags(write=False)
+    rows = encoder.transform(pixels)
+    assert network.calls == 102
+    assert rows.shape == (60, 8)
+
+
 def test_a_guarantee_says_that_the_data_of_the_encoder_are_not_protected():
     x, y = images(), np.arange(60) % 2
     encoder = EncodedImages(Counting(), shape=(3, 8, 8), resolution=32, black=-1.0, cache=False)

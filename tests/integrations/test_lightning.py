@@ -2,6 +2,10 @@
 
 import logging
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import lightning
 import pytest
@@ -22,6 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 SIZE = 24
+SCRIPT = Path(__file__).parents[1] / "support" / "lightning_ranks.py"
 
 
 class Classifier(lightning.LightningModule):
@@ -279,3 +284,52 @@ def test_a_backward_pass_of_the_users_own_is_stopped(tmp_path):
 def test_training_without_a_known_number_of_steps_is_refused(tmp_path):
     with pytest.raises(InvalidArgument, match="The number of steps must be known"):
         train(tmp_path, trainer={"max_steps": -1, "max_epochs": -1})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What the same script leaves, by the number of processes that Lightning starts."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1])}
+    folders = {count: tmp_path_factory.mktemp(f"ranks{count}") for count in (1, 2)}
+    for count, folder in folders.items():
+        command = [sys.executable, str(SCRIPT), str(count), str(folder)]
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert ended.returncode == 0, ended.stderr
+    return folders
+
+
+@pytest.mark.parametrize("name", ["exact-False-6", "exact-True-6", "noisy-6"])
+def test_two_processes_make_the_steps_of_one(trained, name):
+    alone = torch.load(trained[1] / f"{name}-0.pt")
+    first, second = (torch.load(trained[2] / f"{name}-{rank}.pt") for rank in (0, 1))
+    assert torch.equal(first["weights"], second["weights"])
+    torch.testing.assert_close(first["weights"], alone["weights"], rtol=0, atol=1e-6)
+    assert first["step"] == second["step"] == 6
+    # Validation is split over the processes, and its mean is the same.
+    torch.testing.assert_close(first["val_loss"], alone["val_loss"])
+    assert first["guarantee"] == second["guarantee"]
+    assert "Each of 2 processes held the same examples" in first["guarantee"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_in_processes_resumes_to_the_same_weights(trained, processes):
+    whole, resumed = (torch.load(trained[processes] / f"{name}-6-0.pt") for name in ("noisy", "parts"))
+    assert torch.equal(whole["weights"], resumed["weights"])
+    assert torch.load(trained[processes] / "parts-3-0.pt")["step"] == 3
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_backward_pass_of_ones_own_in_processes_is_stopped(trained, processes):
+    assert "gradients without noise" in (trained[processes] / "leaks.txt").read_text()
+
+
+def test_other_ways_to_use_several_devices_are_refused():
+    with pytest.raises(InvalidArgument, match="Use strategy='ddp'"):
+        make_callback().setup(_OnTwo(), Classifier(), "fit")
+
+
+class _OnTwo:
+    """A Trainer on two devices by another strategy, which cannot be started without them."""
+
+    world_size, accumulate_grad_batches, gradient_clip_val, precision, overfit_batches = 2, 1, None, "32-true", 0
+    strategy = lightning.pytorch.strategies.FSDPStrategy.__new__(lightning.pytorch.strategies.FSDPStrategy)

@@ -22,16 +22,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import distributed
 from torch.nn.functional import cross_entropy
 
 import tacit
 from tacit.accounting import Gaussian, Repeated, curve
 from tacit.budget import Budget
+from tacit.errors import TacitError
 from tacit.guarantee import Guarantee
 from tacit.ledger import Ledger
 from tacit.ledger import ledger as ledger_module
@@ -48,16 +51,19 @@ KINDS = ((None, False), (7, False), (None, True), (7, True))
 
 @dataclass(frozen=True)
 class Case:
-    """One run: with or without a seed, on sampled lots or on all examples."""
+    """One run: with or without a seed, on sampled lots or on all examples, in one process or several."""
 
     folder: Path
     seed: int | None
     is_sampled: bool
     elsewhere: Path | None = None
+    # Of a ledger on PostgreSQL.
+    address: str | None = None
+    processes: int = 1
 
     @property
-    def ledger(self) -> Path:
-        return (self.elsewhere or self.folder) / "data.ledger"
+    def ledger(self) -> Path | str:
+        return self.address or (self.elsewhere or self.folder) / "data.ledger"
 
     @property
     def witness(self) -> Path:
@@ -82,7 +88,7 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3))
 
 
-def go(case: Case, ready: int | None = None) -> None:
+def go(case: Case, ready: int | None = None, rank: int = 0) -> None:
     """Begin the run, or go on with it, and finish it. `ready` is closed when the first lot is about to be drawn."""
     network = model()
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
@@ -110,7 +116,8 @@ def go(case: Case, ready: int | None = None) -> None:
             if run.step % SAVE_EVERY == 0:
                 run.save(case.saves, optimizer)
     run.save(case.saves, optimizer)
-    save_file(network.state_dict(), case.folder / "finished.safetensors")
+    if not rank:
+        save_file(network.state_dict(), case.folder / "finished.safetensors")
 
 
 @contextmanager
@@ -131,6 +138,8 @@ def witnessed(case: Case, run: tacit.PrivateRun) -> Iterator[None]:
         os.close(handle)
 
 
+# The exit code of a process that stopped because another one of its run was killed.
+LEFT_ALONE = 3
 CALLS = ("fsync", "replace", "link", "unlink", "write")
 
 
@@ -155,15 +164,43 @@ def trapped(call: int) -> None:
         setattr(os, name, armed(getattr(os, name)))
 
 
-def child(case: Case, call: int | None, ready: int | None = None) -> None:
+def child(case: Case, call: int | None, ready: int | None = None, rank: int = 0, meeting: Path | None = None) -> None:
     try:
+        if meeting is not None:
+            wait = timedelta(seconds=60)
+            store = f"file://{meeting}"
+            distributed.init_process_group("gloo", store, rank=rank, world_size=case.processes, timeout=wait)
         if call is not None:
             trapped(call)
-        go(case, ready)
+        go(case, ready, rank)
+    except TacitError:
+        # What the others say when one of them is gone.
+        os._exit(LEFT_ALONE if case.processes > 1 else 1)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
+
+
+def start(case: Case, call: int | None = None, victim: int = 0, ready: int | None = None) -> list[int]:
+    """Fork the processes of the run; the victim has the trap and says when it is ready. Their numbers."""
+    meeting = case.folder / f"meeting {time.monotonic_ns()}" if case.processes > 1 else None
+    numbers = []
+    for rank in range(case.processes):
+        process = os.fork()
+        if process == 0:
+            is_victim = rank == victim
+            if ready is not None and not is_victim:
+                os.close(ready)
+            child(case, call if is_victim else None, ready if is_victim else None, rank, meeting)
+        numbers.append(process)
+    return numbers
+
+
+def finish(case: Case) -> bool:
+    """Let the run go on to its end."""
+    codes = [os.waitpid(process, 0)[1] for process in start(case)]
+    return not any(codes)
 
 
 @dataclass
@@ -178,34 +215,31 @@ class Tally:
 def killed(case: Case, chance: random.Random, tally: Tally) -> bool:
     """Start the run and kill it at a random moment; False if it finished first."""
     at_call, call, seconds = chance.random() < 0.5, chance.randrange(1, 100), chance.uniform(0.0, 0.4)
+    victim = chance.randrange(case.processes)
     waited, ready = os.pipe()
-    process = os.fork()
-    if process == 0:
-        child(case, call if at_call else None, ready)
+    numbers = start(case, call if at_call else None, victim, ready)
     os.close(ready)
     if not at_call:
         if chance.random() < 0.8:
             # Until the process has closed its end, or died.
             os.read(waited, 1)
         time.sleep(seconds)
-        os.kill(process, signal.SIGKILL)
+        os.kill(numbers[victim], signal.SIGKILL)
     os.close(waited)
-    _, status = os.waitpid(process, 0)
-    if os.WIFSIGNALED(status):
+    codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in numbers]
+    is_killed = codes[victim] == -signal.SIGKILL
+    others = [code for rank, code in enumerate(codes) if not (is_killed and rank == victim)]
+    assert set(others) <= ({0, LEFT_ALONE} if is_killed else {0}), f"the run broke off: {case}, {codes}"
+    if is_killed:
         tally.kills["at a call that changes a file" if at_call else "at a random time"] += 1
-        return True
-    assert os.WEXITSTATUS(status) == 0, f"the run broke off: {case}"
-    return False
+    return is_killed
 
 
 def check(case: Case) -> None:
     """The ledger is whole and holds at least what was released."""
-    ledger = Ledger(case.ledger) if case.ledger.exists() else None
+    ledger = Ledger(case.ledger)
     drawn = case.releases()
     released = len(drawn) if case.seed is not None else drawn.total()
-    if ledger is None:
-        assert not released
-        return
     ledger.verify()
     charges = ledger.account("data").charges
     assert len(charges) == (1 if released else len(charges)) <= 1, charges
@@ -236,13 +270,24 @@ def check_end(case: Case, kills: int, expected: Callable[[bool], dict[str, torch
         assert abs(one - other) <= 1e-9 * other, f"guarantee {one}, ledger {other}: {case}"
 
 
-def survive(kills: int, seed: int, folder: Path, kinds: Sequence[tuple[int | None, bool]] = KINDS) -> Tally:
-    """Kill so many times, spread over as many runs as that takes, of these kinds in turn."""
+def survive(
+    kills: int,
+    seed: int,
+    folder: Path,
+    kinds: Sequence[tuple[int | None, bool]] = KINDS,
+    address: Callable[[], str | None] = lambda: None,
+    processes: int = 1,
+) -> Tally:
+    """Kill so many times, spread over as many runs as that takes, of these kinds in turn.
+
+    `address` makes the place of another ledger that is not a file.
+    """
     chance, tally = random.Random(seed), Tally()
-    expected = cache(partial(reference, folder))
+    expected = cache(partial(reference, folder, processes=processes))
     while tally.kills.total() < kills:
         number = tally.finished.total()
-        case = Case(folder / str(number), *kinds[number % len(kinds)])
+        kind = kinds[(number + seed) % len(kinds)]
+        case = Case(folder / str(number), *kind, address=address(), processes=processes)
         case.folder.mkdir()
         Ledger(case.ledger).set_budget("data", Budget(curve(case.step * ALLOWED).epsilon(1e-6), 1e-6))
         here, most = 0, chance.randrange(1, 8)
@@ -250,10 +295,7 @@ def survive(kills: int, seed: int, folder: Path, kinds: Sequence[tuple[int | Non
             here += 1
             check(case)
         if not (case.folder / "finished.safetensors").exists():
-            process = os.fork()
-            if process == 0:
-                child(case, None)
-            assert os.waitpid(process, 0)[1] == 0, f"the run did not finish: {case}"
+            assert finish(case), f"the run did not finish: {case}"
         check(case)
         check_end(case, here, expected)
         drawn = case.releases()
@@ -309,11 +351,11 @@ def spend_for_ever(ledger: Ledger, witness: Path) -> None:
         os.write(handle, f"{ledger.spend('data', STEP)}\n".encode())
 
 
-def reference(folder: Path, is_sampled: bool) -> dict[str, torch.Tensor]:
+def reference(folder: Path, is_sampled: bool, processes: int = 1) -> dict[str, torch.Tensor]:
     """The weights of a seeded run that nobody killed."""
-    case = Case(folder / f"reference {is_sampled}", 7, is_sampled)
+    case = Case(folder / f"reference {is_sampled}", 7, is_sampled, processes=processes)
     case.folder.mkdir()
-    go(case)
+    assert finish(case), "the run that nobody killed did not finish"
     return load_file(case.folder / "finished.safetensors")
 
 

@@ -186,7 +186,7 @@ class Line:
         angle = self.spacing * epsilon
         fine = np.exp(-1j * (angle * np.arange(stride)))
         coarse = np.exp(-1j * (angle * stride * np.arange(last // stride + 1)))
-        turns = (coarse[:, None] * fine).reshape(-1)
+        turns: NDArray[np.complex128] = (coarse[:, None] * fine).reshape(-1)
         return turns[: last + 1] if len(self.places) == last + 1 else turns[self.places]
 
     def aliases(self, epsilon: float) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -45,13 +45,21 @@ class LossAtoms:
 
     def tilted(self, c: float) -> Tilted:
         """The masses under P times e^{c loss}, normalised."""
-        keep = self.p > 0
-        exponent = np.log(self.p[keep]) + c * self.loss[keep]
-        top = float(exponent.max())
-        weight = np.exp(exponent - top)
+        loss, log_p = self._finite
+        weight = c * loss
+        weight += log_p
+        top = float(weight.max())
+        weight -= top
+        np.exp(weight, out=weight)
         total = float(weight.sum())
-        log_total = np.array([top + math.log(total)])
-        return Tilted((weight / total)[None], self.loss[keep][None], log_total, np.zeros(1))
+        weight /= total
+        return Tilted(weight[None], loss[None], np.array([top + math.log(total)]), np.zeros(1))
+
+    @cached_property
+    def _finite(self) -> tuple[Floats, Floats]:
+        """The losses that have mass under P, and the logarithm of that mass."""
+        keep = self.p > 0
+        return self.loss[keep], np.log(self.p[keep])
 
     def cut(self, threshold: float) -> tuple[LossAtoms | None, LossAtoms | None]:
         """The finite losses up to the threshold, and those above it; None if there are none."""

@@ -13,6 +13,8 @@ _WEIGHTS = "Weights are limited by clip_norm, steps and learning_rate; with nois
 _NOISE = "The noise follows from epsilon and delta. Leave it out."
 _SAME = {
     "eps": "It is called epsilon.",
+    "target_epsilon": "It is called epsilon.",
+    "target_delta": "It is called delta.",
     "noise_multiplier": _NOISE,
     "sigma": _NOISE,
     "accountant": "Fits are added up by ledger=..., with dataset=...",

@@ -215,7 +215,7 @@ class EncodedImages(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _compute(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """The network's rows, scaled to norm 1."""
         colours = self.shape[0] if len(self.shape) == 3 else 1
-        images = torch.from_numpy(pixels).view(len(pixels), colours, *self.shape[-2:])
+        images = torch.from_numpy(np.require(pixels, requirements="W")).view(len(pixels), colours, *self.shape[-2:])
         first = next(iter(self.network_.parameters()), images)
         found = []
         with torch.no_grad():

@@ -15,6 +15,7 @@ import lightning
 import numpy as np
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset, default_collate
@@ -53,7 +54,11 @@ class PrivateTraining(lightning.Callback):  # type: ignore[misc]
     private, so it is dropped; `epsilon` is logged instead where a `budget` says for which delta.
     An epoch has population over lot size steps. `steps` is by default max_steps of the Trainer, or max_epochs times
     the steps of an epoch. Checkpoints refer to a folder in `default_root_dir` with the private run, and
-    `fit(..., ckpt_path=...)` goes on with it. What would skip the mechanism is refused. One device only.
+    `fit(..., ckpt_path=...)` goes on with it. What would skip the mechanism is refused.
+
+    With strategy "ddp" on several devices, every process sums its part of each lot, and the first one draws the noise
+    for all. Lightning's own averaging of gradients is taken out. Every process must hold the same examples in the same
+    order; `PrivateRun` compares them.
     """
 
     def __init__(
@@ -112,6 +117,8 @@ class PrivateTraining(lightning.Callback):  # type: ignore[misc]
         else:
             self.run = PrivateRun.resume(self._saved, model, _take_losses, data=self._data, **self._ledger)
         self._lots = iter(self.run)
+        # In place of DistributedDataParallel, which would add up gradients over the devices without noise.
+        trainer.strategy.model = pl_module
         pl_module.automatic_optimization = False
         pl_module.training_step = self._step_manually if self._is_manual else self._step
         if self._is_manual:
@@ -366,7 +373,11 @@ def _count_steps(trainer: Any, per_epoch: int) -> int:
 def _refuse_trainer(trainer: Any) -> None:
     """Raise `InvalidArgument` with all settings of the Trainer that would skip the mechanism."""
     why = [
-        (trainer.world_size > 1, "several devices: each would add up gradients without noise. Use devices=1."),
+        (
+            trainer.world_size > 1 and type(trainer.strategy) is not DDPStrategy,
+            f"several devices with {type(trainer.strategy).__name__}: it adds up gradients without noise, and that "
+            "cannot be prevented. Use strategy='ddp'.",
+        ),
         (
             trainer.accumulate_grad_batches != 1,
             "accumulate_grad_batches: every step releases one noisy gradient. Raise sampling.lot_size, and give "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, get_args
 
+from tacit._other_names import refuse_other_names
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
 from tacit.methods.registry import Entry
@@ -42,6 +43,7 @@ _REALISED = (
 )
 
 
+@refuse_other_names
 def dpsgd(
     clip_norm: float = 1.0,
     multiplier: float | None = None,

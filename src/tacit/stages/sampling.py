@@ -13,12 +13,14 @@ from typing import Protocol
 import numpy as np
 
 from tacit import _validate
+from tacit._other_names import refuse_other_names
 from tacit.accounting.events import Adjacency, Event, Gaussian, Repeated, add_up
 from tacit.errors import InvalidArgument, NotAccountable
 from tacit.guarantee import Assumption
 from tacit.randomness import Indices, Stream
 
 
+@refuse_other_names
 @dataclass(frozen=True)
 class Poisson:
     """Every example enters a lot independently, with probability lot_size / population.

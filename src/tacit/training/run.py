@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tacit import _validate
+from tacit._other_names import refuse_other_names
 from tacit.accounting.events import Event
 from tacit.budget import Budget
 from tacit.errors import Caution, InvalidArgument, OutOfOrder
@@ -82,6 +83,7 @@ GRADIENTS_GIVEN = Assumption(
 )
 
 
+@refuse_other_names
 class PrivateRun:
     """A training run that releases only noisy sums of bounded gradients and counts their privacy cost.
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from torch import nn
 
 import tacit
+from tacit._other_names import explain_other_name
 from tacit.accounting import Event
 from tacit.datasets import Data
 from tacit.errors import BudgetExceeded, CannotResume, Caution, InvalidArgument
@@ -87,8 +88,8 @@ def take_options(options: dict[str, Any]) -> TrainOptions:
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else f" Options are {', '.join(known)}."
-            raise InvalidArgument(f"There is no option {name!r}.{hint}")
+            hint = f"Did you mean {close[0]!r}?" if close else f"Options are {', '.join(known)}."
+            raise InvalidArgument(f"There is no option {name!r}. {explain_other_name(name, known) or hint}")
     paths = {name: Path(options[name]) for name in ("out", "data_path", "bounds") if options.get(name) is not None}
     chosen = {"set": tuple(options["set"])} if options.get("set") is not None else {}
     return TrainOptions(**{**options, **paths, **chosen})
