@@ -35,6 +35,7 @@ _MOVED = {
     "tacit.stages.noise.families:Sech": "tacit.stages.noise.sech:Sech",
     "tacit.stages.noise.families:StudentT": "tacit.stages.noise.student_t:StudentT",
     "tacit.stages.noise.families:VarianceGamma": "tacit.stages.noise.laplace:VarianceGamma",
+    "tacit.stages.noise.inverse_banded": "tacit.stages.noise.buffered",
     "tacit.stages.noise.pruned": "tacit.stages.noise.published",
     "tacit.stages.noise.realised": "tacit.stages.noise.published",
     "tacit.stages.post.ks": "tacit.stages.post",

@@ -29,8 +29,7 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
+        _validate.check_fields(self, positive="epsilon", open_unit="delta")
 
     def allows(self, event: Event) -> bool:
         """Whether the event is certified to stay within the budget; `NotProven` if it has no proof."""

@@ -49,7 +49,7 @@ class _Scaled:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _validate.positive("scale", self.scale))
+        _validate.check_fields(self, positive="scale")
 
     @property
     def typical_scale(self) -> float:
@@ -105,8 +105,7 @@ class StudentTDensity:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dof", _validate.positive("dof", self.dof))
-        object.__setattr__(self, "scale", _validate.positive("scale", self.scale))
+        _validate.check_fields(self, positive=("dof", "scale"))
 
     @property
     def typical_scale(self) -> float:

@@ -149,8 +149,7 @@ class EpsilonDelta(Event):
     adjacency: Adjacency = Adjacency.ADD_REMOVE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.non_negative("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _validate.unit("delta", self.delta))
+        _validate.check_fields(self, non_negative="epsilon", unit="delta")
 
 
 @final

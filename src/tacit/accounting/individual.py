@@ -72,8 +72,7 @@ class GaussianFilter:
     shrink: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mu", _validate.positive("mu", self.mu))
-        object.__setattr__(self, "std", _validate.positive("std", self.std))
+        _validate.check_fields(self, positive=("mu", "std"))
 
     @property
     def budget(self) -> float:
@@ -130,11 +129,8 @@ class RenyiFilter:
     clip_norm: float
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "std", "clip_norm"):
-            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
-        object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
+        _validate.check_fields(self, positive=("epsilon", "std", "clip_norm"), open_unit="delta", rate="rate")
         object.__setattr__(self, "order", _validate.count("order", self.order, at_least=2))
-        object.__setattr__(self, "rate", _validate.rate("rate", self.rate))
         if self.budget <= 0:
             raise NotAchievable(
                 f"At order {self.order} nothing is left of epsilon {self.epsilon:g} at delta {self.delta:g}. Take a "

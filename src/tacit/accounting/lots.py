@@ -70,8 +70,7 @@ class Allocated(LotEvent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "lots", _validate.count("lots", self.lots))
-        object.__setattr__(self, "steps", _validate.count("steps", self.steps))
+        _validate.check_fields(self, count=("lots", "steps"))
         if self.steps > self.lots:
             raise InvalidArgument(f"An epoch of {self.lots} lots has at most as many steps. Got steps {self.steps}.")
 
@@ -95,9 +94,7 @@ class Truncated(LotEvent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "rate", _validate.rate("rate", self.rate))
-        object.__setattr__(self, "most", _validate.count("most", self.most))
-        object.__setattr__(self, "population", _validate.count("population", self.population))
+        _validate.check_fields(self, rate="rate", count=("most", "population"))
 
     @property
     def largest_mu(self) -> float:
@@ -134,7 +131,7 @@ class FixedSize(LotEvent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "rate", _validate.rate("rate", self.rate))
+        _validate.check_fields(self, rate="rate")
 
     @property
     def stated_for(self) -> Adjacency:
@@ -171,7 +168,7 @@ class Correlated(AroundEvent):
     is_amplified: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bands", _validate.count("bands", self.bands))
+        _validate.check_fields(self, count="bands")
 
 
 def separate_steps(event: Event, apart: int) -> Event:

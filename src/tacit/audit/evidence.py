@@ -47,8 +47,7 @@ class LowerBound:
     def __post_init__(self) -> None:
         epsilon = _validate.non_negative("epsilon", self.epsilon, infinite=True)
         object.__setattr__(self, "epsilon", epsilon)
-        object.__setattr__(self, "delta", _validate.open_unit("delta", self.delta))
-        object.__setattr__(self, "confidence", _validate.rate("confidence", self.confidence))
+        _validate.check_fields(self, open_unit="delta", rate="confidence")
 
     @classmethod
     def of_gap(cls, gap: float, delta: float) -> Self:

@@ -27,8 +27,7 @@ class Block:
     length: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "times", _validate.count("times", self.times))
-        object.__setattr__(self, "length", _validate.count("length", self.length))
+        _validate.check_fields(self, count=("times", "length"))
 
 
 @dataclass(frozen=True)

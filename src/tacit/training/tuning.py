@@ -71,8 +71,7 @@ class LogUniform:
     high: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "low", _validate.positive("low", self.low))
-        object.__setattr__(self, "high", _validate.positive("high", self.high))
+        _validate.check_fields(self, positive=("low", "high"))
         if self.high < self.low:
             raise InvalidArgument(f"A range goes from low to high. Got {self.low:g} to {self.high:g}.")
 

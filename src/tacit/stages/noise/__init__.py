@@ -1,9 +1,8 @@
 """Noise: the only way from private to public. `laws` says how to add a noise law."""
 
 from tacit.stages.noise.banded import BandedNoise
-from tacit.stages.noise.buffered import BufferedNoise, TreeNoise
+from tacit.stages.noise.buffered import BufferedNoise, InverseBandedNoise, TreeNoise
 from tacit.stages.noise.gaussian import GaussianNoise, Normal
-from tacit.stages.noise.inverse_banded import InverseBandedNoise
 from tacit.stages.noise.laplace import Laplace, VarianceGamma
 from tacit.stages.noise.laws import Family, find_family, list_families, register_family
 from tacit.stages.noise.product import BoxNoise

@@ -9,7 +9,6 @@ a run with a seed, which is not for release, computes them again from its first 
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from tacit.accounting.factors import band_coefficients
 from tacit.accounting.lots import Correlated
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
-from tacit.stages.noise.gaussian import GRID_BITS
+from tacit.stages.noise.gaussian import find_grid, require_multiplier
 from tacit.types import BoundedSum, Tensors
 
 
@@ -44,9 +43,7 @@ class BandedNoise:
     steps: int = field(default=4096, kw_only=True)
 
     def __post_init__(self) -> None:
-        _validate.check_fields(self, positive="multiplier")
-        object.__setattr__(self, "bands", _validate.count("bands", self.bands))
-        object.__setattr__(self, "steps", _validate.count("steps", self.steps))
+        _validate.check_fields(self, positive="multiplier", count=("bands", "steps"))
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -58,20 +55,13 @@ class BandedNoise:
         band = rng.recall("band", Band)
         return add_to_grid(
             bounded,
-            self._require_multiplier() * bounded.sensitivity,
+            require_multiplier(self) * bounded.sensitivity,
             lambda is_wide: band.draw(self.coefficients, bounded.dimension, rng, is_wide=is_wide),
         )
 
     def event(self, dimension: int) -> Correlated:
         """One Gaussian release, for examples whose lots are at least `bands` steps apart."""
-        return _event(self._require_multiplier(), self.bands)
-
-    def _require_multiplier(self) -> float:
-        if self.multiplier is None:
-            raise InvalidArgument(
-                "This noise has no multiplier yet. Give one, or give PrivateRun a budget to derive it from."
-            )
-        return self.multiplier
+        return _event(require_multiplier(self), self.bands)
 
 
 def add_to_grid(bounded: BoundedSum, std: float, draw: Callable[[bool], NDArray[Any]]) -> Tensors:
@@ -79,14 +69,9 @@ def add_to_grid(bounded: BoundedSum, std: float, draw: Callable[[bool], NDArray[
 
     `draw` is told whether double precision is needed.
     """
-    if not 1e-30 < std < 1e30:
-        raise InvalidArgument(
-            f"The noise would have a standard deviation of {std:g}, out of the range of single precision. Choose a "
-            "clip norm nearer to 1, and scale the learning rate accordingly."
-        )
+    grid = find_grid(std)
     is_wide = torch.float64 in [value.dtype for value in bounded.values.values()]
     noise = draw(is_wide)
-    grid = 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)
     kind = torch.float64 if is_wide else torch.float32
     noisy, start = {}, 0
     for name, value in bounded.values.items():

@@ -19,12 +19,12 @@ from tacit.accounting.events import Gaussian
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
 from tacit.stages.noise.laws import register_family
-from tacit.types import BoundedSum, Release, Tensors
+from tacit.types import BoundedSum, Noise, Release, Tensors
 
 # Released numbers are multiples of a power of two between 2^-7 and 2^-6 of the noise's standard deviation. A finer grid
 # would show that numbers in single precision are not evenly spread: at 2^-12, how likely a cell is would err by 0.1 %,
 # which over millions of coordinates adds up to more than the noise is meant to hide. Rounding adds 0.002 % of variance.
-GRID_BITS = 6
+_GRID_BITS = 6
 # Single precision holds noise of these standard deviations, and the grid under it.
 _LEAST, _MOST = 1e-30, 1e30
 _NOTHING = np.empty(0)
@@ -55,17 +55,12 @@ class GaussianNoise:
 
     def mean_in_place(self, bounded: BoundedSum, rng: Stream, lot_size: float) -> Tensors:
         """The sum with noise over the public lot size. Overwrites the sum, because large models are bound by memory."""
-        std = self._require_multiplier() * bounded.sensitivity
-        if not _LEAST < std < _MOST:
-            raise InvalidArgument(
-                f"The noise would have a standard deviation of {std:g}, out of the range of single precision. Choose a "
-                "clip norm nearer to 1, and scale the learning rate accordingly."
-            )
+        std = require_multiplier(self) * bounded.sensitivity
+        grid = find_grid(std)
         values = bounded.values
         if not values:
             return {}
         # The grid is a power of two, so values in units of it are rounded only by `rint` below.
-        grid = 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)
         is_wide = torch.float64 in [value.dtype for value in values.values()]
         kind = torch.float64 if is_wide else torch.float32
         noisy = {name: _plain(value, kind) for name, value in values.items()}
@@ -80,14 +75,26 @@ class GaussianNoise:
 
     def event(self, dimension: int) -> Gaussian:
         """One Gaussian release, for every dimension."""
-        return _event(self._require_multiplier())
+        return _event(require_multiplier(self))
 
-    def _require_multiplier(self) -> float:
-        if self.multiplier is None:
-            raise InvalidArgument(
-                "This noise has no multiplier yet. Give one, or give PrivateRun a budget to derive it from."
-            )
-        return self.multiplier
+
+def require_multiplier(noise: Noise) -> float:
+    """The multiplier, which must have been given or found."""
+    if noise.multiplier is None:
+        raise InvalidArgument(
+            "This noise has no multiplier yet. Give one, or give PrivateRun a budget to derive it from."
+        )
+    return noise.multiplier
+
+
+def find_grid(std: float) -> float:
+    """The unit of the public grid for noise of this standard deviation, which must be in the range of `_LEAST`."""
+    if not _LEAST < std < _MOST:
+        raise InvalidArgument(
+            f"The noise would have a standard deviation of {std:g}, out of the range of single precision. Choose a "
+            "clip norm nearer to 1, and scale the learning rate accordingly."
+        )
+    return 2.0 ** (math.floor(math.log2(std)) - _GRID_BITS)
 
 
 def _plain(value: Tensor, kind: torch.dtype) -> Tensor:

@@ -15,7 +15,7 @@ from tacit.accounting.events import Composed, Event, Gaussian, ProductNoise
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
 from tacit.stages.flat import flatten, unflatten
-from tacit.stages.noise.gaussian import Normal
+from tacit.stages.noise.gaussian import Normal, require_multiplier
 from tacit.stages.noise.laws import Family
 from tacit.types import BoundedSum, Box, Tensors
 
@@ -51,7 +51,7 @@ class BoxNoise:
         values = list(bounded.values.values())
         if not values:
             return {}
-        size = self._require_multiplier() * bounded.sensitivity
+        size = require_multiplier(self) * bounded.sensitivity
         grid = 2.0 ** (math.floor(math.log2(size)) - _GRID_BITS)
         # In double precision and in units of the grid, a power of two, nothing is rounded but where it should be.
         noise = torch.from_numpy(self.family.draw(rng, bounded.dimension)).mul_(size / grid).to(values[0].device)
@@ -62,14 +62,7 @@ class BoxNoise:
 
     def event(self, dimension: int) -> Event:
         """One release in which an example moves every coordinate as far as the box allows: the worst case."""
-        return _event(self.family, self.box, self._require_multiplier(), dimension)
-
-    def _require_multiplier(self) -> float:
-        if self.multiplier is None:
-            raise InvalidArgument(
-                "This noise has no multiplier yet. Give one, or give PrivateRun a budget to derive it from."
-            )
-        return self.multiplier
+        return _event(self.family, self.box, require_multiplier(self), dimension)
 
 
 @lru_cache(maxsize=64)

@@ -22,7 +22,7 @@ from tacit.accounting.events import EpsilonDelta, Event, Gaussian, Unproven
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
 from tacit.stages.flat import mark_largest
-from tacit.stages.noise.gaussian import GaussianNoise
+from tacit.stages.noise.gaussian import GaussianNoise, require_multiplier
 from tacit.types import BoundedSum, Tensors
 
 # Under these names a sum or a release carries more than parameters, whose names have only dots, letters and digits.
@@ -156,7 +156,9 @@ class NoisyMean:
         wide = any(value.dtype == torch.float64 for value in bounded.values.values())
         length = math.sqrt(sum(float(value.double().square().sum()) for value in bounded.values.values()))
         factor = 1 / max(1.0, length / self.clip_norm)
-        flat = torch.from_numpy(rng.normal(bounded.dimension, wide=wide)).mul_(self._multiplier() * self.clip_norm)
+        flat = torch.from_numpy(rng.normal(bounded.dimension, wide=wide)).mul_(
+            require_multiplier(self) * self.clip_norm
+        )
         noisy, start = {}, 0
         for name, value in bounded.values.items():
             piece = flat[start : start + value.numel()].view(value.shape).to(value.device)
@@ -166,15 +168,7 @@ class NoisyMean:
 
     def event(self, dimension: int) -> Gaussian:
         """A Gaussian release of half the multiplier, because the sensitivity is twice the clip norm."""
-        return Gaussian(self._multiplier() / 2)
-
-    def _multiplier(self) -> float:
-        if self.multiplier is None:
-            raise InvalidArgument(
-                "The noise of w has no multiplier yet. The paper's rule derives it from a budget: "
-                "PrivateRun(..., budget=Budget(epsilon=1, delta=1e-5))."
-            )
-        return self.multiplier
+        return Gaussian(require_multiplier(self) / 2)
 
 
 def noise_shape(weights: Tensors) -> dict[str, Tensor]:

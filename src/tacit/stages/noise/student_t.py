@@ -25,7 +25,7 @@ class StudentT:
     name: ClassVar[str] = "student_t"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dof", _validate.positive("dof", self.dof))
+        _validate.check_fields(self, positive="dof")
 
     @property
     def label(self) -> str:
