@@ -79,9 +79,8 @@ def fit(module, name, steps, *, multiplier=1e-9, lot_size=SIZE, ckpt_path=None):
     torch.save(found | {"val_loss": trainer.callback_metrics["val_loss"]}, FOLDER / f"{name}-{steps}-{rank}.pt")
 
 
-PROCESSES, FOLDER = int(sys.argv[1]), Path(sys.argv[2])
-
 if __name__ == "__main__":
+    PROCESSES, FOLDER = int(sys.argv[1]), Path(sys.argv[2])
     for manual in (False, True):
         fit(Classifier(manual=manual), f"exact-{manual}", STEPS)
     fit(Classifier(), "noisy", STEPS, multiplier=5.0, lot_size=8)

@@ -1,7 +1,7 @@
 """Trace a command: which files of the package its calls enter, and how often a call goes up a layer.
 
 Importing is not walking: module and class bodies, everything called while a module is imported, and methods that
-`dataclasses` generates are left out.
+`dataclasses` generates are left out. So are decorators that pass every valid call on.
 """
 
 import inspect
@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(tacit.__file__).parent
 # The file name of the frames that import a module.
 _IMPORTS = "<frozen importlib._bootstrap>"
+# Holds a decorator that checks the names of arguments and passes the call on.
+_DECORATORS = "_other_names.py"
 
 
 @dataclass
@@ -90,7 +92,8 @@ class _Tracer:
         """The path inside the package; None for other files. Generated methods have the file name <string>."""
         if path not in self._files:
             is_inside = Path(path).is_relative_to(PACKAGE)
-            self._files[path] = Path(path).relative_to(PACKAGE).as_posix() if is_inside else None
+            name = Path(path).relative_to(PACKAGE).as_posix() if is_inside else None
+            self._files[path] = None if name == _DECORATORS else name
         return self._files[path]
 
     def _find_caller(self, frame: FrameType) -> str | None:
