@@ -26,13 +26,12 @@ A column of texts is declared as `review = { type = "text" }`; beside it only th
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import os
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -41,7 +40,17 @@ from typing import Any
 import numpy as np
 
 from tacit import _validate
-from tacit.datasets._columns import Category, CodeBook, Column, Date, Number, refuse_problems, to_labels
+from tacit.datasets._columns import (
+    Category,
+    CodeBook,
+    Column,
+    Date,
+    Number,
+    collect_problem,
+    refuse_problems,
+    suggest,
+    to_labels,
+)
 from tacit.errors import InvalidArgument
 
 EXAMPLE = 'rows = 1000, then [columns], age = { low = 0, high = 100 }, smoker = ["no", "yes"]'
@@ -97,7 +106,10 @@ class Bounds:
             values = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise InvalidArgument(f"This is not a TOML file: {error}. Write it like this: {EXAMPLE}.") from error
-        problems = [_describe_key(key, value) for key, value in values.items() if key not in _KEYS]
+        problems = []
+        for key in [each for each in values if each not in _KEYS]:
+            misplaced = " Columns go below [columns]." if isinstance(values[key], dict | list) else ""
+            problems.append(f"There is no {key!r} here.{misplaced}{suggest(key, _KEYS)} Known are {', '.join(_KEYS)}.")
         listed = values.get("columns")
         if not isinstance(listed, dict) or len(listed) < 2:
             problems.append(
@@ -105,8 +117,18 @@ class Bounds:
             )
             listed = {}
         columns = dict[str, Column]()
-        undeclared = [name for name, declared in listed.items() if _is_undeclared(declared)]
-        problems += _describe_undeclared(undeclared)
+        undeclared = [
+            name
+            for name, declared in listed.items()
+            if TODO in (declared, *(declared.values() if isinstance(declared, dict) else ()))
+        ]
+        if undeclared:
+            are = "Column {} is" if len(undeclared) == 1 else "Columns {} are"
+            problems.append(
+                f"{are.format(', '.join(map(repr, undeclared)))} still to be declared: each as {{ low = 0, high = 100 "
+                '}, as a list of all its values, as { type = "date", low = 2015-01-01, high = 2025-12-31 } or as '
+                "{ ignore = true }."
+            )
         texts = [name for name, declared in listed.items() if declared == {"type": "text"}]
         if len(texts) > 1:
             problems.append(
@@ -118,14 +140,10 @@ class Bounds:
         for name, declared in listed.items():
             if name in (*ignored, *undeclared, *texts):
                 continue
-            try:
+            with collect_problem(problems):
                 columns[name] = _parse_column(name, declared)
-            except InvalidArgument as error:
-                problems.append(str(error))
-        try:
+        with collect_problem(problems):
             about = _parse_about(values)
-        except InvalidArgument as error:
-            problems.append(str(error))
         refuse_problems(problems)
         return Bounds(
             columns,
@@ -165,12 +183,6 @@ class Bounds:
         return None if self.test is None else Path(self.folder) / self.test
 
 
-def suggest(name: str, known: Collection[str]) -> str:
-    """The known name that is closest, as a question; empty if none is close."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {close[0]}?" if close else ""
-
-
 def _describe_units(units: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     """What is wrong with a column of people, or with what is declared beside it."""
     if len(units) > 1:
@@ -183,11 +195,6 @@ def _describe_units(units: Sequence[str], values: Mapping[str, Any]) -> list[str
     if not units and (given := [name for name in ("people", "rows_per_unit") if name in values]):
         return [f'{" and ".join(given)} needs a column that says whose a row is: patient = {{ type = "unit" }}.']
     return []
-
-
-def _describe_key(key: str, value: Any) -> str:
-    misplaced = " Columns go below [columns]." if isinstance(value, (dict, list)) else ""
-    return f"There is no {key!r} here.{misplaced}{suggest(key, _KEYS)} Known are {', '.join(_KEYS)}."
 
 
 def _parse_about(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,21 +219,6 @@ def _parse_held_out(values: Mapping[str, Any]) -> float:
     if share > 0 and "test" in values:
         raise InvalidArgument("Both test and held_out are declared. Leave out held_out to train on every row.")
     return share
-
-
-def _is_undeclared(declared: Any) -> bool:
-    return TODO in (declared, *(declared.values() if isinstance(declared, dict) else ()))
-
-
-def _describe_undeclared(names: Sequence[str]) -> list[str]:
-    """The problem of columns that a template leaves to be declared; empty without any."""
-    if not names:
-        return []
-    columns = f"Column {names[0]!r} is" if len(names) == 1 else f"Columns {', '.join(map(repr, names))} are"
-    return [
-        f"{columns} still to be declared: each as {{ low = 0, high = 100 }}, as a list of all its values, as "
-        '{ type = "date", low = 2015-01-01, high = 2025-12-31 } or as { ignore = true }.'
-    ]
 
 
 def _parse_column(name: str, declared: Any) -> Column:

@@ -8,8 +8,10 @@ data sets encode it as 0.
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
@@ -83,11 +85,8 @@ class Date:
 
     @cached_property
     def _days(self) -> Number:
-        ends = [None if text is None else _parse_day(text, None) for text in (self.low, self.high, self.fill)]
-        low, high, fill = ends
-        assert low is not None
-        assert high is not None
-        return Number(low, high, False, self.missing, fill)
+        fill = None if self.fill is None else _parse_day(self.fill, None)
+        return Number(_parse_day(self.low, None), _parse_day(self.high, None), False, self.missing, fill)
 
     def encode(self, values: Array) -> Array:
         """[rows, 1], within [-1, 1]."""
@@ -182,10 +181,8 @@ def encode(table: Mapping[str, Array], book: CodeBook) -> Array:
     ordered += [name for name, column in book.items() if isinstance(column, Category)]
     parts, problems = list[Array](), list[str]()
     for name in ordered:
-        try:
+        with collect_problem(problems):
             parts.append(encode_column(name, table[name], book[name]))
-        except InvalidArgument as error:
-            problems.append(str(error))
     refuse_problems(problems)
     marked = [(table[name], column) for name, column in book.items() if column.missing == "indicator"]
     parts += [column.is_missing(values).astype(np.float32)[:, np.newaxis] for values, column in marked]
@@ -205,6 +202,15 @@ def encode_column(name: str, values: Array, column: Column) -> Array:
         raise InvalidArgument(f"Column {name!r}: {error}") from error
 
 
+@contextmanager
+def collect_problem(problems: list[str]) -> Iterator[None]:
+    """If something in this block is refused, put the reason on the list and go on after the block."""
+    try:
+        yield
+    except InvalidArgument as error:
+        problems.append(str(error))
+
+
 def refuse_problems(problems: Sequence[str]) -> None:
     """Raise `InvalidArgument` with all these problems, unless there is none."""
     if len(problems) == 1:
@@ -219,6 +225,12 @@ def describe_missing(count: int) -> str:
         f"{count_rows(count)} no value. Leave {'it' if count == 1 else 'them'} out, or declare "
         'missing = "indicator" and a fill.'
     )
+
+
+def suggest(name: str, known: Collection[str]) -> str:
+    """The known name that is closest, as a question; empty if none is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def count_rows(count: int) -> str:
@@ -236,8 +248,7 @@ def scale_to_unit(values: Array, low: Array | float, high: Array | float) -> Arr
     """
     low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     share = (np.clip(values, low, high) - low) / (high - low)
-    scaled: Array = np.nan_to_num(2 * share - 1, nan=0.0).astype(np.float32)
-    return scaled
+    return np.asarray(np.nan_to_num(2 * share - 1, nan=0.0), dtype=np.float32)
 
 
 def to_columns(rows: Sequence[Sequence[str]], names: Sequence[str]) -> dict[str, Array]:

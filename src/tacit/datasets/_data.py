@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from tacit.datasets._columns import (
     CodeBook,
     Column,
     Number,
+    collect_problem,
     column_from_json,
     column_to_json,
     count_rows,
@@ -92,8 +93,7 @@ class ArrayForm:
         if self.low is None or self.high is None:
             return numbers.astype(np.float32)
         shares = np.clip((numbers - self.low) / (self.high - self.low), 0, 1)
-        scaled: Array = (self.start + (1 - self.start) * shares).astype(np.float32)
-        return scaled
+        return np.asarray(self.start + (1 - self.start) * shares, dtype=np.float32)
 
     def _is_other(self, given: tuple[int, ...]) -> bool:
         """Whether this is neither one row of numbers nor an image without the axis of its single colour."""
@@ -146,8 +146,12 @@ class Form:
 
     def to_json(self) -> dict[str, Any]:
         """The form as JSON values; `from_json` gives back an equal one."""
+        inputs = {each.name: getattr(self.inputs, each.name) for each in fields(self.inputs)}
+        if isinstance(self.inputs, TableForm):
+            inputs["columns"] = {name: column_to_json(column) for name, column in self.inputs.columns.items()}
+        kind = next(name for name, form in _KINDS.items() if isinstance(self.inputs, form))
         return {
-            "inputs": _write_inputs(self.inputs),
+            "inputs": {"kind": kind, **inputs},
             "target": self.target,
             "classes": None if self.classes is None else list(self.classes),
             "range": None if self.range is None else column_to_json(self.range),
@@ -164,19 +168,8 @@ class Form:
         )
 
 
-def _write_inputs(inputs: Inputs) -> dict[str, Any]:
-    """The form of inputs as JSON values."""
-    kind = next(name for name, form in _KINDS.items() if isinstance(inputs, form))
-    values = {each.name: getattr(inputs, each.name) for each in fields(inputs)}
-    if isinstance(inputs, TableForm):
-        values["columns"] = {name: column_to_json(column) for name, column in inputs.columns.items()}
-    return {"kind": kind, **values}
-
-
 def _read_inputs(written: Mapping[str, Any]) -> Inputs:
-    values: dict[str, Any] = {}
-    for name, value in written.items():
-        values[name] = tuple(value) if isinstance(value, list) else value
+    values: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in written.items()}
     kind = values.pop("kind", None)
     if kind not in _KINDS:
         raise ValueError(f"inputs of an unknown kind: {kind!r}")
@@ -191,14 +184,10 @@ def encode_inputs(table: Mapping[str, Array], features: CodeBook) -> tuple[Array
     flat = {name: column for name, column in features.items() if name not in arrays}
     problems, parts = list[str](), list[Array]()
     for name, values in arrays.items():
-        try:
+        with collect_problem(problems):
             parts.append(_scale_array(name, values, features))
-        except InvalidArgument as error:
-            problems.append(str(error))
-    try:
+    with collect_problem(problems):
         parts += [encode(table, flat)] if flat else []
-    except InvalidArgument as error:
-        problems.append(str(error))
     refuse_problems(problems)
     inputs = np.concatenate(parts, axis=1)
     is_alone = len(arrays) == 1 and not flat
@@ -235,15 +224,12 @@ def encode_targets(name: str, values: Array, column: Column) -> Array:
 
 def hash_rows(table: Mapping[str, Array]) -> tuple[str, ...]:
     """A hash of each row's values, whatever the order of the columns. It is as private as the rows."""
-    columns = [_to_texts(table[name]) for name in sorted(table)]
+    columns = [
+        to_labels(values) if values.ndim == 1 else [np.ascontiguousarray(each).tobytes().hex() for each in values]
+        for _, values in sorted(table.items())
+    ]
     rows = ("\x1f".join(row).encode("utf-8", "surrogatepass") for row in zip(*columns, strict=True))
     return tuple(hashlib.blake2b(row, digest_size=16).hexdigest() for row in rows)
-
-
-def _to_texts(values: Array) -> list[str]:
-    if values.ndim == 1:
-        return to_labels(values)
-    return [np.ascontiguousarray(each).tobytes().hex() for each in values]
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,14 +357,20 @@ def is_test_row(rows: int) -> Array:
     """
     # Multiples of the golden ratio spread evenly.
     places = np.arange(rows, dtype=np.uint64)
-    chosen: Array = (places * np.uint64(2_654_435_769)) % np.uint64(2**32) < np.uint64(2**32 // 5)
-    return chosen
+    return (places * np.uint64(2_654_435_769)) % np.uint64(2**32) < np.uint64(2**32 // 5)
 
 
 def split_rows(inputs: Array, targets: Array) -> tuple[Examples, Examples]:
     """Examples to train on and to test on, from a table that is published in one piece."""
     is_test = is_test_row(len(inputs))
     return (inputs[~is_test], targets[~is_test]), (inputs[is_test], targets[is_test])
+
+
+def choose_held_out(rows: Iterable[bytes], share: float) -> Array:
+    """Which rows of a user's own data are for testing: a hash of each decides, independently of other rows."""
+    hashes = (hashlib.blake2b(row, digest_size=8).digest() for row in rows)
+    limit = round(share * 2**64)
+    return np.fromiter((int.from_bytes(each, "big") < limit for each in hashes), dtype=bool)
 
 
 def count_training_rows(rows: int) -> int:

@@ -33,9 +33,10 @@ def fetch(name: str, source: Source, into: Path, searched: str) -> None:
         # Whatever goes wrong with the network, the remedy is the same.
         except Exception as error:
             reason = _explain(error, remote.url)
+            files, addresses = ((getattr(each, key) for each in source.remotes) for key in ("file", "url"))
             raise DataMissing(
                 f"{name} is not on this machine, and could not be downloaded ({reason}). {searched} "
-                f"{_describe_source(source, into)}",
+                f"Put {', '.join(files)} into {into} (from {' '.join(addresses)}); {source.page} describes the data.",
                 f"Or give the path of your copy: --data-path PATH on the command line, load({name!r}, path) in Python, "
                 f"or {VARIABLE} for the folder that holds copies, each in a subfolder with its name.",
             ) from error
@@ -86,12 +87,6 @@ def _check_inside(arrived: Path, remote: Remote) -> None:
         raise ValueError(f"its SHA-256 is {found} instead of {remote.sha256}")
 
 
-def _describe_source(source: Source, into: Path) -> str:
-    files = ", ".join(remote.file for remote in source.remotes)
-    addresses = " ".join(remote.url for remote in source.remotes)
-    return f"Put {files} into {into} (from {addresses}); {source.page} describes the data."
-
-
 def _explain(error: Exception, url: str) -> str:
     """What went wrong, in a few words."""
     import requests
@@ -125,20 +120,12 @@ class _Bar:
 
     def __init__(self, bar: Any, file: str) -> None:
         self._bar, self._task = bar, bar.add_task(file, total=None)
-
-    @property
-    def total(self) -> float | None:
-        """How many bytes there are."""
-        total: float | None = self._bar.tasks[0].total
-        return total
-
-    @total.setter
-    def total(self, total: float) -> None:
-        self._bar.update(self._task, total=total or None)
+        # How many bytes there are; 0 if that is not known.
+        self.total = 0.0
 
     def update(self, amount: float) -> None:
         """Add so many bytes."""
-        self._bar.advance(self._task, amount)
+        self._bar.update(self._task, total=self.total or None, advance=amount)
 
     def reset(self) -> None:
         """Count from 0 again."""

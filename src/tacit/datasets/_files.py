@@ -6,7 +6,6 @@ Nothing in a file is executed.
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import io
 import os
@@ -18,13 +17,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 import numpy as np
 from platformdirs import user_cache_path
 
 from tacit.datasets import SHIPPED, VARIABLE, DataSet, find_registered, list_names
-from tacit.datasets._columns import Array
+from tacit.datasets._columns import Array, suggest
 from tacit.datasets._data import Data, Texts
 from tacit.errors import InvalidArgument
 
@@ -133,8 +132,7 @@ def _load(dataset: DataSet, where: Path | None) -> Data:
 def find_dataset(name: str) -> DataSet | None:
     """The data set of this name; None if there is none."""
     if name in SHIPPED:
-        shipped: DataSet = import_module(f"{__package__}.{name.replace('-', '_')}").DATASET
-        return shipped
+        return cast(DataSet, import_module(f"{__package__}.{name.replace('-', '_')}").DATASET)
     return find_registered(name)
 
 
@@ -154,9 +152,8 @@ def _find_edition(name: str, where: Path | None) -> DataSet:
 
 
 def _explain_unknown(name: str) -> InvalidArgument:
-    close = difflib.get_close_matches(name, list_names(), n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    return InvalidArgument(f"There is no data set {name!r}. Known are {', '.join(list_names())}.{hint}")
+    known = list_names()
+    return InvalidArgument(f"There is no data set {name!r}. Known are {', '.join(known)}.{suggest(name, known)}")
 
 
 def _read_first(dataset: DataSet, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ | None:
@@ -296,23 +293,16 @@ def find_parts(
 
 def _search_archives(archives: Sequence[Path], names: Sequence[str]) -> dict[str, File] | None:
     """All these files, plain or gzipped, from the first archive that has them."""
-    for archive in archives:
-        if archive.is_file() and is_archive(archive.name):
-            found = _search_archive(archive, names)
-            if found is not None:
-                return found
-    return None
-
-
-def _search_archive(archive: Path, names: Sequence[str]) -> dict[str, File] | None:
-    called, found = {form: name for name in names for form in list_forms(name)}, dict[str, File]()
-    with explain_errors(archive, f"an archive with {', '.join(names)}"):
-        for path, data in list_members(archive, called):
-            form = Path(path).name
-            found.setdefault(called[form], File(archive, _unpack(form, data)))
-            if len(found) == len(names):
-                # The rest of the archive, even if damaged, does not matter.
-                return found
+    called = {form: name for name in names for form in list_forms(name)}
+    for archive in (each for each in archives if each.is_file() and is_archive(each.name)):
+        found = dict[str, File]()
+        with explain_errors(archive, f"an archive with {', '.join(names)}"):
+            for path, data in list_members(archive, called):
+                form = Path(path).name
+                found.setdefault(called[form], File(archive, _unpack(form, data)))
+                if len(found) == len(names):
+                    # The rest of the archive, even if damaged, does not matter.
+                    return found
     return None
 
 

@@ -7,7 +7,6 @@ is held out, independently of other images.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 
 from tacit import _validate
 from tacit.datasets._columns import Array, refuse_problems
-from tacit.datasets._data import ArrayForm, Data, Form
+from tacit.datasets._data import ArrayForm, Data, Form, choose_held_out
 from tacit.datasets._images import scale_colour
 from tacit.errors import InvalidArgument
 
@@ -42,7 +41,12 @@ def load_images(folder: str | os.PathLike[str], *, population: int | None, side:
             "The public number of images is missing. It is not counted, as the count would reveal whether an image is "
             "there. Give --population, the number of images to train on, roughly: four fifths of all."
         )
-    files = [(path, number) for number, name in enumerate(classes) for path in _list_images(place / name)]
+    files = [
+        (path, number)
+        for number, name in enumerate(classes)
+        for path in sorted((place / name).rglob("*"))
+        if path.suffix.lower() in _ENDINGS and path.is_file()
+    ]
     images, problems = np.zeros((len(files), side, side, 3), np.uint8), list[str]()
     for row, (path, _) in zip(images, files, strict=True):
         try:
@@ -51,7 +55,7 @@ def load_images(folder: str | os.PathLike[str], *, population: int | None, side:
             problems.append(f"{path} cannot be read as an image: {error}. Save it again, or remove it.")
     refuse_problems(problems[:_SHOWN])
     labels = np.array([number for _, number in files], dtype=np.int64)
-    out = np.array([_is_held_out(row) for row in images], dtype=bool)
+    out = choose_held_out((row.tobytes() for row in images), _HELD_OUT)
     inputs = scale_colour(images.transpose(0, 3, 1, 2))
     return Data(
         place.resolve().name,
@@ -67,16 +71,6 @@ def load_images(folder: str | os.PathLike[str], *, population: int | None, side:
     )
 
 
-def _list_images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in _ENDINGS and path.is_file())
-
-
 def _read(path: Path, side: int) -> Array:
     with Image.open(path) as image:
-        scaled: Array = np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC), np.uint8)
-        return scaled
-
-
-def _is_held_out(pixels: Array) -> bool:
-    digest = hashlib.blake2b(pixels.tobytes(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < round(_HELD_OUT * 2**64)
+        return np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC), np.uint8)

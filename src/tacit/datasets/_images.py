@@ -89,7 +89,7 @@ def _parse_idx(file: File) -> Array:
 
 def scale_colour(images: Array) -> Array:
     """Pixels from 0..255 to [-1, 1]."""
-    scaled: Array = np.ascontiguousarray(images, dtype=np.float32)
+    scaled = np.ascontiguousarray(images, dtype=np.float32)
     scaled /= np.float32(127.5)
     scaled -= np.float32(1)
     return scaled

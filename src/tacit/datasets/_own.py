@@ -6,7 +6,6 @@ each row decides how they are split. Raw rows are read as a model's form says. E
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,15 +15,17 @@ from typing import Any
 import numpy as np
 
 from tacit._rows import RowWriter, read_size
-from tacit.datasets._bounds import EXAMPLE, Bounds, suggest
+from tacit.datasets._bounds import EXAMPLE, Bounds
 from tacit.datasets._columns import (
     MISSING,
     Array,
     Category,
     CodeBook,
     Number,
+    collect_problem,
     count_numbers,
     refuse_problems,
+    suggest,
     to_labels,
 )
 from tacit.datasets._data import (
@@ -35,6 +36,7 @@ from tacit.datasets._data import (
     IndexForm,
     TableForm,
     TextForm,
+    choose_held_out,
     encode_inputs,
     encode_targets,
     hash_rows,
@@ -157,15 +159,11 @@ def _encode_examples(
     there = {name: column for name, column in features.items() if name in table.columns}
     if table.columns and not len(table):
         raise ValueError("there are no rows")
-    try:
+    with collect_problem(problems):
         inputs, shape = encode_inputs(table.columns, there) if there else (np.zeros((0, 0)), ())
-    except InvalidArgument as error:
-        problems.append(str(error))
-    try:
+    with collect_problem(problems):
         if target in table.columns:
             targets = encode_targets(target, table.columns[target], declared.columns[target])
-    except InvalidArgument as error:
-        problems.append(str(error))
     refuse_problems(flatten_problems(problems))
     return (inputs, targets), shape
 
@@ -215,14 +213,8 @@ def _hold_out(
     Of people a hash of the id decides, so all rows of a person are on one side. The ids of both sides come last.
     """
     inputs, targets = examples
-    limit = round(share * 2**64)
-    rows = (
-        (x.tobytes() + y.tobytes() for x, y in zip(*examples, strict=True))
-        if ids is None
-        else (one.encode() for one in ids.tolist())
-    )
-    hashes = (hashlib.blake2b(row, digest_size=8).digest() for row in rows)
-    out = np.fromiter((int.from_bytes(each, "big") < limit for each in hashes), dtype=bool, count=len(inputs))
+    rows = (x.tobytes() + y.tobytes() for x, y in zip(*examples, strict=True))
+    out = choose_held_out(rows if ids is None else (one.encode() for one in ids.tolist()), share)
     owners = None if ids is None else (ids[~out], ids[out])
     return (inputs[~out], targets[~out]), (inputs[out], targets[out]), owners
 
@@ -270,10 +262,8 @@ def _read_columns(source: Any, inputs: TableForm | IndexForm, form: Form) -> Raw
     ]
     if not len(table):
         problems.append("There are no rows.")
-    try:
+    with collect_problem(problems):
         encoded = _encode_present(inputs, table, absent)
-    except InvalidArgument as error:
-        problems.append(str(error))
     refuse_problems(flatten_problems(problems))
     ids = {name: to_labels(table.columns[name]) for name in inputs.ignored if name in table.columns}
     return RawRows(encoded, ids, _note_target(form.target, table.names))
@@ -309,7 +299,9 @@ def _note_target(target: str | None, names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _read_arrays(source: Any, inputs: ArrayForm, target: str | None) -> RawRows:
     if not _is_table(source):
-        return RawRows(inputs.encode(_at_least_2d(np.asarray(source))))
+        if np.ndim(source) < 2:
+            raise InvalidArgument(f"There must be one row per example. Got shape {np.shape(source)}.")
+        return RawRows(inputs.encode(np.asarray(source)))
     table = read_table(source)
     columns = [values for name, values in table.columns.items() if name != target]
     if len(columns) == 1 and columns[0].ndim > 1:
@@ -318,12 +310,6 @@ def _read_arrays(source: Any, inputs: ArrayForm, target: str | None) -> RawRows:
     if wrong:
         raise InvalidArgument(f"It must hold one array of inputs. Got {', '.join(table.names)}.")
     return RawRows(inputs.encode(np.stack(columns, axis=1)), notes=_note_target(target, table.names))
-
-
-def _at_least_2d(arrays: Array) -> Array:
-    if arrays.ndim < 2:
-        raise InvalidArgument(f"There must be one row per example. Got shape {arrays.shape}.")
-    return arrays
 
 
 def _read_texts(source: Any, form: Form) -> RawRows:

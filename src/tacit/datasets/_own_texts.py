@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tacit.datasets._bounds import Bounds, suggest
-from tacit.datasets._columns import MISSING, Array, Category, count_rows, refuse_problems
-from tacit.datasets._data import Data, Form, TextForm, encode_targets, hash_rows
+from tacit.datasets._bounds import Bounds
+from tacit.datasets._columns import MISSING, Array, Category, count_rows, refuse_problems, suggest
+from tacit.datasets._data import Data, Form, TextForm, choose_held_out, encode_targets, hash_rows
 from tacit.datasets._files import explain_errors
 from tacit.datasets._read import name_source, read_table
 from tacit.errors import InvalidArgument
@@ -39,7 +37,8 @@ def load_texts(table: Any, declared: Bounds, target: str, population: int) -> Da
         test_words, test_labels, _, _ = _read(declared.test_file, declared, target)
         kept, out = np.ones(len(words), dtype=bool), np.zeros(len(words), dtype=bool)
     else:
-        out = _hold_out(words if ids is None else ids.tolist(), declared.held_out)
+        units: list[Any] = words if ids is None else ids.tolist()
+        out = choose_held_out((repr(each).encode() for each in units), declared.held_out)
         kept = ~out
         test_words, test_labels = [words[row] for row in np.flatnonzero(out)], labels[out]
     train_words = [words[row] for row in np.flatnonzero(kept)]
@@ -80,12 +79,6 @@ def _read(source: Any, declared: Bounds, target: str) -> tuple[list[list[str]], 
         labels = encode_targets(target, table.columns[target], declared.columns[target])
         ids = None if declared.unit is None else np.array([str(one) for one in table.columns[declared.unit].tolist()])
     return [_WORD.findall(text.lower()) for text in texts], labels, ids, hash_rows(table.columns)
-
-
-def _hold_out(rows: Sequence[Any], share: float) -> Array:
-    limit = round(share * 2**64)
-    hashes = (hashlib.blake2b(repr(row).encode(), digest_size=8).digest() for row in rows)
-    return np.fromiter((int.from_bytes(each, "big") < limit for each in hashes), dtype=bool, count=len(rows))
 
 
 def _number(texts: list[list[str]]) -> Array:

@@ -48,19 +48,17 @@ def read_table(source: Any, wanted: Collection[str] | None = None) -> RawTable:
     that is no table; call it within `explain_errors`.
     """
     file = name_source(source)
-    if is_arrow(source):
-        table = _join_pieces(list(read_pieces(source, wanted)))
-    elif isinstance(file, str):
-        table = _take_frame(source, wanted)
-    elif not file.is_file():
+    if is_arrow(source) or (isinstance(file, Path) and file.suffix.lower() == ".parquet"):
+        first, *others = read_pieces(source, wanted)
+        pieces = {name: [values, *(one.columns[name] for one in others)] for name, values in first.columns.items()}
+        return RawTable(first.names, {name: np.concatenate(parts) for name, parts in pieces.items()})
+    if isinstance(file, str):
+        names = _refuse_twins(str(name) for name in source)
+        kept = {str(name): _to_array(source[name]) for name in source if wanted is None or str(name) in wanted}
+        return RawTable(names, kept)
+    if not file.is_file():
         raise InvalidArgument(f"There is no table {file}.")
-    elif file.suffix.lower() == ".npz":
-        table = _read_npz(file, wanted)
-    elif file.suffix.lower() == ".parquet":
-        table = _read_parquet(file, wanted)
-    else:
-        table = _read_text(file, wanted)
-    return table
+    return (_read_npz if file.suffix.lower() == ".npz" else _read_text)(file, wanted)
 
 
 def read_header(source: Any) -> tuple[str, ...]:
@@ -73,8 +71,10 @@ def read_header(source: Any) -> tuple[str, ...]:
     with explain_errors(file, "a table", "Save it again."):
         if not file.is_file():
             raise InvalidArgument(f"There is no table {file}.")
-        is_packed = file.suffix.lower() in (".npz", ".parquet")
-        names = read_table(file, ()).names if is_packed else _parse_header(file)
+        if file.suffix.lower() == ".parquet":
+            names = _open_batches(file, ())[0]
+        else:
+            names = read_table(file, ()).names if file.suffix.lower() == ".npz" else _parse_header(file)
         _refuse_twins(names)
     _refuse_values(file, names)
     return names
@@ -131,12 +131,6 @@ def _refuse_twins(names: Iterable[str]) -> tuple[str, ...]:
 def _find_delimiter(file: Path, text: bytes) -> str:
     head = text.split(b"\n", 1)[0].decode("utf-8-sig")
     return "\t" if file.name.lower().endswith(_TABBED) else max(_DELIMITERS, key=head.count)
-
-
-def _take_frame(frame: Any, wanted: Collection[str] | None) -> RawTable:
-    names = _refuse_twins(str(name) for name in frame)
-    chosen = {str(name): _to_array(frame[name]) for name in frame if wanted is None or str(name) in wanted}
-    return RawTable(names, chosen)
 
 
 def _to_array(values: Any) -> Array:
@@ -243,21 +237,13 @@ def _from_arrow(column: Any) -> Array:
     if isinstance(column, pyarrow.ChunkedArray):
         column = column.combine_chunks()
     if column.null_count == 0 and (types.is_integer(column.type) or types.is_floating(column.type)):
-        numbers: Array = column.to_numpy(zero_copy_only=False)
-        return numbers
+        return np.asarray(column.to_numpy(zero_copy_only=False))
     if types.is_string(column.type) or types.is_large_string(column.type):
         column = column.dictionary_encode()
     if not types.is_dictionary(column.type):
         return _to_array(column.to_pylist())
     values = np.array([*column.dictionary.to_pylist(), None], dtype=object)
-    places: Array = values[column.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)]
-    return places
-
-
-def _join_pieces(pieces: list[RawTable]) -> RawTable:
-    first = pieces[0]
-    joined = {name: np.concatenate([piece.columns[name] for piece in pieces]) for name in first.columns}
-    return RawTable(first.names, joined)
+    return np.asarray(values[column.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)])
 
 
 def _load_parquet(file: Path) -> Any:
@@ -268,11 +254,3 @@ def _load_parquet(file: Path) -> Any:
             f"Reading {file} needs pyarrow, which is not installed. Run: pip install pyarrow; or save the table as CSV."
         ) from error
     return parquet
-
-
-def _read_parquet(file: Path, wanted: Collection[str] | None) -> RawTable:
-    parquet = _load_parquet(file)
-    names = _refuse_twins(parquet.read_schema(file).names)
-    chosen = list(_choose(names, wanted))
-    table = parquet.read_table(file, columns=chosen) if chosen else None
-    return RawTable(names, {name: _to_array(table[name].to_pylist()) for name in chosen} if table is not None else {})

@@ -117,6 +117,9 @@ class SklearnTable:
         else:
             targets = targets.astype(np.int64)
         train, test = split_rows(scale_to_unit(values, np.array(self.low), np.array(self.high)), targets)
+        ends = zip(table.feature_names, self.low, self.high, strict=True)
+        inputs = TableForm({name: Number(low, high) for name, low, high in ends})
+        classes = None if self.classes is None else tuple(map(str, table.target_names))
         return Data(
             self.name,
             train,
@@ -126,11 +129,5 @@ class SklearnTable:
             scaling="every feature goes from a declared range to [-1, 1]",
             unit=self.unit,
             numbers=len(self.low),
-            form=self._make_form(list(table.feature_names), table.get("target_names", ())),
+            form=Form(inputs, "target", classes, Number(0.0, self.unit) if classes is None else None),
         )
-
-    def _make_form(self, names: list[str], classes: Any) -> Form:
-        book = {name: Number(low, high) for name, low, high in zip(names, self.low, self.high, strict=True)}
-        if self.classes is None:
-            return Form(TableForm(book), "target", None, Number(0.0, self.unit))
-        return Form(TableForm(book), "target", tuple(str(name) for name in classes))

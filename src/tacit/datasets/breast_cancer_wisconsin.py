@@ -7,17 +7,11 @@ from tacit.datasets._columns import Array, Number, to_columns
 from tacit.datasets._files import parse_rows
 from tacit.datasets._tables import PublishedTable
 
-_GRADES = [
-    "clump-thickness",
-    "size-uniformity",
-    "shape-uniformity",
-    "adhesion",
-    "epithelial-size",
-    "bare-nuclei",
-    "bland-chromatin",
-    "nucleoli",
-    "mitoses",
-]
+_NAMES = (
+    "clump-thickness size-uniformity shape-uniformity adhesion epithelial-size bare-nuclei bland-chromatin nucleoli "
+    "mitoses"
+)
+_GRADES = _NAMES.split()
 
 
 def _to_columns(text: bytes) -> dict[str, Array]:

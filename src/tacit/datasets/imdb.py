@@ -37,6 +37,7 @@ def _read(where: Path) -> Data | None:
     if found is None:
         return None
     train, test = ((_pad(reviews), labels) for reviews, labels in found)
+    columns = tuple(f"word{place}" for place in range(1, LENGTH + 1))
     return Data(
         "imdb",
         train,
@@ -47,9 +48,7 @@ def _read(where: Path) -> Data | None:
         vocabulary=(WORDS,),
         example="review",
         is_text=True,
-        form=Form(
-            IndexForm(tuple(f"word{place}" for place in range(1, LENGTH + 1)), (WORDS,) * LENGTH), None, _CLASSES
-        ),
+        form=Form(IndexForm(columns, (WORDS,) * LENGTH), None, _CLASSES),
     )
 
 

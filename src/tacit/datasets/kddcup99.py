@@ -20,6 +20,11 @@ _PUBLISHED_SIZE = 494_021
 _SHARE, _FLAG = Number(0, 1), Number(0, 1)
 _FEW, _SOME = Number(0, 10, logarithmic=True), Number(0, 1_000, logarithmic=True)
 _BYTES = Number(0, 1e9, logarithmic=True)
+_RATES = "serror_rate srv_serror_rate rerror_rate srv_rerror_rate same_srv_rate diff_srv_rate srv_diff_host_rate"
+_HOST_RATES = (
+    "dst_host_same_srv_rate dst_host_diff_srv_rate dst_host_same_src_port_rate dst_host_srv_diff_host_rate "
+    "dst_host_serror_rate dst_host_srv_serror_rate dst_host_rerror_rate dst_host_srv_rerror_rate"
+)
 _BOOK: CodeBook = {
     "duration": Number(0, 60_000, logarithmic=True),
     "protocol_type": Category.of("icmp tcp udp"),
@@ -31,43 +36,22 @@ _BOOK: CodeBook = {
         "tim_i time urh_i urp_i uucp uucp_path vmnet whois"
     ),
     "flag": Category.of("OTH REJ RSTO RSTOS0 RSTR S0 S1 S2 S3 SF SH"),
-    "src_bytes": _BYTES,
-    "dst_bytes": _BYTES,
+    **dict.fromkeys(("src_bytes", "dst_bytes"), _BYTES),
     "land": _FLAG,
-    "wrong_fragment": _FEW,
-    "urgent": _FEW,
+    **dict.fromkeys(("wrong_fragment", "urgent"), _FEW),
     "hot": _SOME,
     "num_failed_logins": _FEW,
     "logged_in": _FLAG,
     "num_compromised": _SOME,
     "root_shell": _FLAG,
     "su_attempted": _FEW,
-    "num_root": _SOME,
-    "num_file_creations": _SOME,
-    "num_shells": _FEW,
-    "num_access_files": _FEW,
-    "num_outbound_cmds": _FEW,
-    "is_host_login": _FLAG,
-    "is_guest_login": _FLAG,
-    "count": Number(0, 511),
-    "srv_count": Number(0, 511),
-    "serror_rate": _SHARE,
-    "srv_serror_rate": _SHARE,
-    "rerror_rate": _SHARE,
-    "srv_rerror_rate": _SHARE,
-    "same_srv_rate": _SHARE,
-    "diff_srv_rate": _SHARE,
-    "srv_diff_host_rate": _SHARE,
-    "dst_host_count": Number(0, 255),
-    "dst_host_srv_count": Number(0, 255),
-    "dst_host_same_srv_rate": _SHARE,
-    "dst_host_diff_srv_rate": _SHARE,
-    "dst_host_same_src_port_rate": _SHARE,
-    "dst_host_srv_diff_host_rate": _SHARE,
-    "dst_host_serror_rate": _SHARE,
-    "dst_host_srv_serror_rate": _SHARE,
-    "dst_host_rerror_rate": _SHARE,
-    "dst_host_srv_rerror_rate": _SHARE,
+    **dict.fromkeys(("num_root", "num_file_creations"), _SOME),
+    **dict.fromkeys(("num_shells", "num_access_files", "num_outbound_cmds"), _FEW),
+    **dict.fromkeys(("is_host_login", "is_guest_login"), _FLAG),
+    **dict.fromkeys(("count", "srv_count"), Number(0, 511)),
+    **dict.fromkeys(_RATES.split(), _SHARE),
+    **dict.fromkeys(("dst_host_count", "dst_host_srv_count"), Number(0, 255)),
+    **dict.fromkeys(_HOST_RATES.split(), _SHARE),
 }
 
 

@@ -103,9 +103,7 @@ def _parse(text: bytes, separator: str) -> Array:
     """[ratings, 4]: person, film, stars, time. A first line with names, as some copies have, is left out."""
     lines = text.decode("latin-1").strip().splitlines()
     rows = lines if lines[0][:1].isdigit() else lines[1:]
-    fields = [re.split(rf"{separator}|\t", row.strip())[:4] for row in rows]
-    table: Array = np.array(fields, dtype=np.float64)
-    return table
+    return np.array([re.split(rf"{separator}|\t", row.strip())[:4] for row in rows], dtype=np.float64)
 
 
 DATASET = Edition(

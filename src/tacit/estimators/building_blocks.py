@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from inspect import signature
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit._validate import Array
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event
-from tacit.erm import Loss
 from tacit.erm.noise import k_norm
 from tacit.errors import AdjacencyMismatch, InvalidArgument
 from tacit.estimators.charging import charge_ledger as charge_ledger
@@ -171,13 +170,6 @@ def estimate_norm(rows: Array, epsilon: float, seed: int | None) -> tuple[float,
     return norm, EpsilonDelta(epsilon, 0.0, Adjacency.REPLACE_ONE)
 
 
-def clip_rows(rows: Array, norm: float) -> Array:
-    """Scale rows that are longer down to the norm."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    clipped: Array = rows * (norm / np.maximum(lengths, norm))
-    return clipped
-
-
 def assume_clipped(data_norm: object, norm: float) -> Assumption:
     """The assumption about the norm to which rows were clipped, with where it comes from."""
     source = "which was declared and not looked up"
@@ -214,6 +206,14 @@ def complete_guarantee(
     return replace(guarantee, event=event, assumptions=(*kept, *assumptions, *about_x, ONE_FIT))
 
 
+def close_fit(
+    estimator: Any, guarantee: Guarantee, estimate: Event | None, assumptions: tuple[Assumption, ...], *examples: Any
+) -> Guarantee:
+    """Complete the guarantee of a fit and charge the ledger with it, before anything of the fit is returned."""
+    guarantee = complete_guarantee(estimator, guarantee, estimate, assumptions)
+    return charge_ledger(estimator.ledger, estimator.dataset, guarantee, *examples)
+
+
 def list_assumptions(estimator: Any) -> tuple[Assumption, ...]:
     """The assumptions of a fit about X. Call it within `fit`, as it looks for running pipelines.
 
@@ -237,8 +237,7 @@ def find_method(name: object) -> Callable[..., Any]:
     if name not in LINEAR_METHODS:
         raise InvalidArgument(f"method must be one of {', '.join(map(repr, LINEAR_METHODS))}. Got {name!r}.")
     home = f"{name}_perturbation"
-    method: Callable[..., Any] = getattr(import_module(f"tacit.methods.{home}"), home)
-    return method
+    return cast("Callable[..., Any]", getattr(import_module(f"tacit.methods.{home}"), home))
 
 
 def check_options(given: Any, method: Callable[..., Any]) -> dict[str, Any]:
@@ -254,29 +253,3 @@ def check_options(given: Any, method: Callable[..., Any]) -> dict[str, Any]:
             f"settings are arguments of the estimator. Got {given!r}."
         )
     return dict(given)
-
-
-def call_method(
-    estimator: Any,
-    x: Any,
-    y: Any,
-    loss: Loss,
-    *,
-    method: str,
-    regularisation: float,
-    epsilon: float,
-    data_norm: float,
-    **more: Any,
-) -> Any:
-    """Run the method on the data; `more` are arguments that not all methods have."""
-    return find_method(method)(
-        x,
-        y,
-        loss=loss,
-        regularisation=regularisation,
-        epsilon=epsilon,
-        delta=estimator.delta,
-        data_norm=data_norm,
-        mode=estimator.mode,
-        **more,
-    )

@@ -12,23 +12,24 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 
 from tacit import _validate
+from tacit._validate import Array
 from tacit.budget import Budget
 from tacit.errors import InvalidArgument
-from tacit.estimators.building_blocks import (
-    assume_counted,
-    charge_ledger,
-    complete_guarantee,
-    find_classes,
-    find_owners,
-    read_seed,
-)
+from tacit.estimators.building_blocks import assume_counted, close_fit, find_classes, find_owners, read_seed
 from tacit.estimators.encoding import count_kinds
 from tacit.features.encoders import LITE, EncodedImages
 from tacit.features.tables import to_sparse_rows
 from tacit.guarantee import Assumption
 from tacit.recipes.recipe import Features, Recipe, RecipePlan, auto
 from tacit.recipes.regression import train_regression
-from tacit.recipes.run import PreparedInputs, begin_by_recipe, choose_features, encode_images, recognise_kind
+from tacit.recipes.run import (
+    PreparedInputs,
+    RecipeRun,
+    begin_by_recipe,
+    choose_features,
+    encode_images,
+    recognise_kind,
+)
 
 AUTO = "auto"
 # Examples that are scored at once.
@@ -57,12 +58,17 @@ def fit_by_recipe(estimator: Any, x: Any, y: Any, unit: Any = None) -> None:
         unit=unit,
         rows_per_unit=estimator.rows_per_unit,
     )
-    trained = begun.finish()
-    guarantee = complete_guarantee(estimator, trained.guarantee, None, (*assumptions, *more))
     whose = () if owners is None else (owners.person,)
-    charge_ledger(estimator.ledger, estimator.dataset, guarantee, *_list_arrays(x), numbers, *whose)
-    estimator.module_, estimator.prepared_ = trained.model, trained.prepared
-    estimator.guarantee_, estimator.recipe_ = guarantee, recipe
+    _finish(estimator, begun, recipe, (*assumptions, *more), *_list_arrays(x), numbers, *whose)
+
+
+def _finish(
+    estimator: Any, begun: RecipeRun, recipe: Recipe, assumptions: tuple[Assumption, ...], *examples: Any
+) -> None:
+    """Make the steps, charge the ledger, and only then set what was fitted."""
+    trained = begun.finish()
+    estimator.guarantee_ = close_fit(estimator, trained.guarantee, None, assumptions, *examples)
+    estimator.module_, estimator.prepared_, estimator.recipe_ = trained.model, trained.prepared, recipe
 
 
 def _choose_recipe(
@@ -100,18 +106,15 @@ def fit_linear(estimator: Any, x: Any, y: NDArray[Any], assumptions: tuple[Assum
     """`fit` of a linear classifier by the recipe of tables, on rows that were scaled and encoded by declared bounds."""
     numbers, _ = count_kinds(estimator.bounds_)
     recipe = auto("table", population=len(y), epsilon=estimator.epsilon, delta=estimator.delta, numbers=numbers)
-    trained = begin_by_recipe(
+    begun = begin_by_recipe(
         RecipePlan.of(recipe, Budget(estimator.epsilon, estimator.delta)),
         x,
         y.astype(np.int64),
         features=choose_features(recipe, None, numbers),
         classes=len(estimator.classes_),
         seed=read_seed(estimator.random_state),
-    ).finish()
-    guarantee = complete_guarantee(estimator, trained.guarantee, None, (*assumptions, assume_counted(len(y))))
-    guarantee = charge_ledger(estimator.ledger, estimator.dataset, guarantee, x, y)
-    estimator.module_, estimator.prepared_, estimator.recipe_ = trained.model, trained.prepared, recipe
-    estimator.guarantee_ = guarantee
+    )
+    _finish(estimator, begun, recipe, (*assumptions, assume_counted(len(y))), x, y)
 
 
 def fit_regression(estimator: Any, x: Any, y: NDArray[np.float64], assumptions: tuple[Assumption, ...]) -> None:
@@ -123,26 +126,25 @@ def fit_regression(estimator: Any, x: Any, y: NDArray[np.float64], assumptions: 
         budget=Budget(estimator.epsilon, estimator.delta),
         seed=read_seed(estimator.random_state),
     )
-    guarantee = complete_guarantee(estimator, trained.guarantee, None, (*assumptions, assume_counted(len(y))))
-    estimator.guarantee_ = charge_ledger(estimator.ledger, estimator.dataset, guarantee, x, y)
+    assumptions = (*assumptions, assume_counted(len(y)))
+    estimator.guarantee_ = close_fit(estimator, trained.guarantee, None, assumptions, x, y)
     estimator.regression_ = trained
 
 
-def score_linear(estimator: Any, rows: Any) -> NDArray[np.float64]:
+def score_linear(estimator: Any, rows: Any) -> Array:
     """One score per class for every row; for two classes, the score of the second; of a regression, the prediction."""
     if hasattr(estimator, "regression_"):
-        return cast("NDArray[np.float64]", estimator.regression_.predict(rows))
+        return cast(Array, estimator.regression_.predict(rows))
     scores = score_by_recipe(estimator.prepared_, estimator.module_, rows)
     return scores[:, 1:] - scores[:, :1] if scores.shape[1] == 2 else scores
 
 
-def score_by_recipe(prepared: PreparedInputs, model: torch.nn.Module, x: Any) -> NDArray[np.float64]:
+def score_by_recipe(prepared: PreparedInputs, model: torch.nn.Module, x: Any) -> Array:
     """One score per class for every example, whose softmax is the probabilities."""
     x = _to_rows(x)
     with torch.no_grad():
         pieces = [model(prepared.tensor(x[start : start + _PIECE])) for start in range(0, _count(x), _PIECE)]
-    scores: NDArray[np.float64] = prepared.sharpness * torch.cat(pieces).double().numpy()
-    return scores
+    return prepared.sharpness * torch.cat(pieces).double().numpy()
 
 
 def _to_rows(x: Any) -> Any:

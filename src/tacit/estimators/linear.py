@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from tacit.errors import InvalidArgument
 from tacit.estimators import building_blocks as blocks
 from tacit.estimators.encoding import read_new_rows, read_rows
 from tacit.estimators.other_names import FOR_LINEAR, NamesOfOthers
-from tacit.guarantee import Assumption, Guarantee
+from tacit.guarantee import Assumption
 
 AUTO, RECIPE = "auto", "recipe"
 _REPLACES, _ADDS = "replace_one", "add_remove"
@@ -109,24 +109,24 @@ class _Linear(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
             self.method_ = RECIPE
             return
         seed = blocks.read_seed(self.random_state)
-        options = {
-            **self._choose_options(method, loss),
-            **blocks.check_options(self.options, blocks.find_method(method)),
-        }
+        run = blocks.find_method(method)
+        options = {**self._choose_options(method, loss), **blocks.check_options(self.options, run)}
         epsilon = _validate.positive("epsilon", self.epsilon)
         norm, left, estimate = blocks.choose_norm(self.data_norm, x, epsilon, seed, self.bounds_)
-        x, joint = blocks.clip_rows(x, norm), self._joint_norm(method, norm)
+        x = x * (norm / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), norm))
+        # Methods that clip a row with its 1 for the intercept need a larger norm.
+        is_apart = method in ("input", "data") or (method == "influence" and self.mode == "paper")
+        has_one = not is_apart and _validate.flag("fit_intercept", self.fit_intercept)
+        joint = math.hypot(norm, 1.0) if has_one else norm
         strength = self.regularisation
         if strength is None:
             strength = choose_strength(method, x.shape, joint, left, self.delta)
-        settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": joint, "seed": seed}
-        result = blocks.call_method(
-            self, x, y, loss, method=method, **settings, intercept=self.fit_intercept, **options
-        )
+        settings = {"regularisation": strength, "epsilon": left, "delta": self.delta, "data_norm": joint}
+        how = {"mode": self.mode, "seed": seed, "intercept": self.fit_intercept, **options}
+        result = run(x, y, loss=loss, **settings, **how)
         assumptions = (blocks.assume_clipped(self.data_norm, norm), *assumptions)
-        guarantee: Guarantee = blocks.complete_guarantee(self, result.guarantee, estimate, assumptions)
-        guarantee = blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, y)
-        self.coef_, self.intercept_, self.guarantee_ = result.coef, result.intercept, guarantee
+        self.guarantee_ = blocks.close_fit(self, result.guarantee, estimate, assumptions, x, y)
+        self.coef_, self.intercept_ = result.coef, result.intercept
         self.data_norm_, self._loss, self.method_ = norm, loss, method
         self.regularisation_ = strength if result.regularisation is None else result.regularisation
 
@@ -157,11 +157,6 @@ class _Linear(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
             )
         return method
 
-    def _joint_norm(self, method: str, norm: float) -> float:
-        """The norm for the method: those that clip a row with its 1 for the intercept need a larger one."""
-        is_apart = method in ("input", "data") or (method == "influence" and self.mode == "paper")
-        return norm if is_apart or not _validate.flag("fit_intercept", self.fit_intercept) else math.hypot(norm, 1.0)
-
     def _choose_options(self, method: str, loss: Loss) -> dict[str, Any]:
         """Options of the method that follow from this delta and loss: without a delta, noise that is not Gaussian."""
         pure = self.delta is None
@@ -177,10 +172,8 @@ class _Linear(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows = read_new_rows(self, x)
         if self.method_ == RECIPE:
-            found: Array = import_module("tacit.estimators.by_recipe").score_linear(self, rows)
-            return found
-        scores: Array = rows @ self.coef_.T + self.intercept_
-        return scores
+            return cast(Array, import_module("tacit.estimators.by_recipe").score_linear(self, rows))
+        return cast(Array, rows @ self.coef_.T + self.intercept_)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -211,9 +204,7 @@ class _LinearClassifier(ClassifierMixin, _Linear, ABC):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """The most likely class of each row."""
         scores = self._score_rows(X)
-        chosen = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[chosen]
-        return labels
+        return self.classes_.take((scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -267,8 +258,7 @@ class PrivateLogisticRegression(_LinearClassifier):
         """The logarithm of `predict_proba`, also where a probability is too small for a float."""
         scores = self._score_rows(X)
         whole = np.column_stack([np.zeros(len(scores)), scores]) if scores.shape[1] == 1 else scores
-        log_probability: Array = log_softmax(whole, axis=1)
-        return log_probability
+        return cast(Array, log_softmax(whole, axis=1))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

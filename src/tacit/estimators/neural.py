@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from tacit.estimators.by_recipe import fit_by_recipe, score_by_recipe
 from tacit.estimators.encoding import read_new_rows, read_rows
 from tacit.estimators.other_names import FOR_NETWORKS, NamesOfOthers
 from tacit.gradients.losses import Loss
-from tacit.guarantee import Assumption, Guarantee
+from tacit.guarantee import Assumption
 from tacit.recipes.run import read_model
 from tacit.stages.sampling import Poisson
 from tacit.training.fit import fit
@@ -164,10 +164,9 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
             momentum=_validate.unit("momentum", self.momentum),
         )
         fit(run, optimizer)
-        guarantee = blocks.complete_guarantee(self, run.guarantee(), None, assumptions)
         about = () if owners is None else (owners.person,)
-        guarantee = blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, targets.numpy(), *about)
-        self.module_, self.guarantee_ = model.eval(), guarantee
+        self.guarantee_ = blocks.close_fit(self, run.guarantee(), None, assumptions, x, targets.numpy(), *about)
+        self.module_ = model.eval()
 
     def _make_mechanism(self) -> Any:
         if self.method not in list(methods.GRADIENT_METHODS):
@@ -206,10 +205,8 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
                 "With noise on the data the steps are plain ones, as in Kang et al.: momentum must be 0. Got "
                 f"{self.momentum!r}."
             )
-        options = {
-            **self._choose_options(len(x)),
-            **blocks.check_options(self.options, blocks.find_method(self.method)),
-        }
+        run = blocks.find_method(self.method)
+        options = {**self._choose_options(len(x)), **blocks.check_options(self.options, run)}
         epsilon = _validate.positive("epsilon", self.epsilon)
         norm, left, estimate = blocks.choose_norm(self.data_norm, x, epsilon, seed, self.bounds_)
         strength = 0.0 if self.regularisation is None else self.regularisation
@@ -217,12 +214,11 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
             # The seed also repeats what is random within the network, such as dropout.
             if seed is not None:
                 torch.manual_seed(seed)
-            settings: dict[str, Any] = {"regularisation": strength, "epsilon": left, "data_norm": norm, "seed": seed}
-            result = blocks.call_method(self, x, y, loss, method=self.method, **settings, module=model, **options)
+            settings = {"regularisation": strength, "epsilon": left, "delta": self.delta, "data_norm": norm}
+            result = run(x, y, loss=loss, **settings, mode=self.mode, seed=seed, module=model, **options)
         assumptions = (blocks.assume_clipped(self.data_norm, norm), *assumptions)
-        guarantee: Guarantee = blocks.complete_guarantee(self, result.guarantee, estimate, assumptions)
-        guarantee = blocks.charge_ledger(self.ledger, self.dataset, guarantee, x, y)
-        self.module_, self.guarantee_, self.data_norm_ = result.module, guarantee, norm
+        self.guarantee_ = blocks.close_fit(self, result.guarantee, estimate, assumptions, x, y)
+        self.module_, self.data_norm_ = result.module, norm
 
     def _choose_options(self, n: int) -> dict[str, Any]:
         """The steps of a method of noisy data; without a delta, noise that is not Gaussian."""
@@ -238,8 +234,7 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
         """Scale features by the declared bound: scaling by the data would reveal them."""
         if self.feature_bound is None:
             return x
-        scaled: Array = np.clip(x / _validate.positive("feature_bound", self.feature_bound), -1.0, 1.0)
-        return scaled
+        return np.clip(x / _validate.positive("feature_bound", self.feature_bound), -1.0, 1.0)
 
     def _score_rows(self, x: Any) -> Array:
         check_is_fitted(self)
@@ -248,8 +243,7 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
         model = copy.deepcopy(self.module_).double()
         with torch.no_grad():
             pieces = [model(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)]
-        outputs: Array = torch.cat(pieces).numpy()
-        return outputs
+        return cast(Array, torch.cat(pieces).numpy())
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -324,19 +318,16 @@ class PrivateClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """The probability of every class, in the order of `classes_`."""
-        shares: Array = torch.softmax(torch.from_numpy(self._score_classes(X)), dim=1).numpy()
-        return shares
+        return cast(Array, torch.softmax(torch.from_numpy(self._score_classes(X)), dim=1).numpy())
 
     def predict_log_proba(self, X: Any) -> Array:  # noqa: N803
         """The logarithm of `predict_proba`, also where a probability is too small for a float."""
-        log_shares: Array = torch.log_softmax(torch.from_numpy(self._score_classes(X)), dim=1).numpy()
-        return log_shares
+        return cast(Array, torch.log_softmax(torch.from_numpy(self._score_classes(X)), dim=1).numpy())
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """The most likely class of each row."""
         chosen = self._score_classes(X).argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[chosen]
-        return labels
+        return np.asarray(self.classes_[chosen])
 
     def _score_classes(self, x: Any) -> Array:
         if self.recipe is None:
@@ -369,8 +360,7 @@ class PrivateRegressor(RegressorMixin, _Network):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The expected target of each row."""
-        predicted: Array = float(self.target_bound or 1.0) * self._score_rows(X)[:, 0]
-        return predicted
+        return float(self.target_bound or 1.0) * self._score_rows(X)[:, 0]
 
 
 def load(path: str | Path) -> PrivateClassifier:

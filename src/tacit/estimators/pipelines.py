@@ -63,19 +63,13 @@ def _list_learnt(step: Any) -> Iterator[str]:
 
 
 def _has_learnt(step: Any) -> bool:
-    if type(step).__module__.partition(".")[0] == "tacit" or _is_declared(step) or not _requires_fit(step):
+    if type(step).__module__.partition(".")[0] == "tacit" or _is_declared(step):
+        return False
+    if hasattr(step, "__sklearn_tags__") and not step.__sklearn_tags__().requires_fit:
         return False
     own = step.get_params(deep=False) if hasattr(step, "get_params") else vars(step)
-    return any(_is_result(name) and name not in own for name in getattr(step, "__dict__", {}))
-
-
-def _is_result(name: str) -> bool:
-    """Whether an attribute of this name, if no parameter, may be learnt: public, and not about columns alone."""
-    return not name.startswith("_") and name not in _ABOUT_COLUMNS
-
-
-def _requires_fit(step: Any) -> bool:
-    return bool(step.__sklearn_tags__().requires_fit) if hasattr(step, "__sklearn_tags__") else True
+    known = _ABOUT_COLUMNS | own.keys()
+    return any(not name.startswith("_") and name not in known for name in getattr(step, "__dict__", {}))
 
 
 def _is_declared(step: Any) -> bool:

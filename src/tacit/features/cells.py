@@ -111,8 +111,7 @@ class PrivateCells(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Release mean, moments and counts; scales and centre follow from them."""
-        rows = to_table(X)
-        self._refuse_unless_wider(rows)
+        rows = self._to_rows(X)
         others = rows[:, : -self.per_row]
         whitening = self._whitening(others.shape[1]).fit(others)
         noise = GaussianNoise(_validate.positive("multiplier", self.multiplier))
@@ -137,8 +136,7 @@ class PrivateCells(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> Row:  # noqa: N803
         """Transform each row by itself."""
         check_is_fitted(self)
-        rows = to_table(X)
-        self._refuse_unless_wider(rows)
+        rows = self._to_rows(X)
         whitening = self._whitening(len(self.mean_))
         whitening.mean_, whitening.roots_ = self.mean_, self.roots_
         found = make_rows((len(rows), rows.shape[1] + 1), rows)
@@ -158,17 +156,18 @@ class PrivateCells(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         squares = each[places].sum(axis=1) + centre @ centre
         # A row in the middle of all rows has no direction, and its cells count nothing.
         is_apart = squares > 1e-9 * (centre @ centre)
-        factors: NDArray[np.float64] = np.where(is_apart, math.sqrt(SHARE) / np.sqrt(np.where(is_apart, squares, 1)), 0)
-        return factors
+        return np.where(is_apart, math.sqrt(SHARE) / np.sqrt(np.where(is_apart, squares, 1)), 0)
 
     def _whitening(self, columns: int) -> PrivateWhitening:
         return PrivateWhitening(self.multiplier, self.population, axes=(columns,), random_state=self.random_state)
 
-    def _refuse_unless_wider(self, rows: Row) -> None:
+    def _to_rows(self, x: Any) -> Row:
+        rows = to_table(x)
         if rows.shape[1] <= self.per_row:
             raise InvalidArgument(
                 f"X must have more than {self.per_row} columns, the last ones cells. Got {rows.shape}."
             )
+        return rows
 
     def _places(self, rows: Row) -> NDArray[np.int64]:
         """The numbers of the cells of each row."""

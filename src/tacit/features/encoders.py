@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,6 +32,7 @@ from torch.nn import functional as F
 from tacit import _validate
 from tacit._files import write_atomic
 from tacit.errors import InvalidArgument
+from tacit.features.scattering import to_pixels
 from tacit.guarantee import Assumption
 
 # Networks by name, whose weights come in a package of the same name.
@@ -185,10 +187,7 @@ class EncodedImages(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """One row of features for every row of pixels."""
         if not hasattr(self, "network_"):
             self.fit()
-        pixels = np.ascontiguousarray(X, dtype=np.float32)
-        pixels = pixels.reshape(len(pixels), math.prod(pixels.shape[1:]))
-        if pixels.shape[1] != self.n_features_in_:
-            raise InvalidArgument(f"X must hold {self.n_features_in_} pixels a row. Got {pixels.shape[1]}.")
+        pixels = to_pixels(X, self.shape)
         pieces = [self._look_up(pixels[start : start + _IN_FILE]) for start in range(0, len(pixels), _IN_FILE)]
         return np.concatenate(pieces) if pieces else self._compute(np.zeros((1, pixels.shape[1]), np.float32))[:0]
 
@@ -200,13 +199,11 @@ class EncodedImages(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         name = hashlib.sha256(about + hashlib.sha256(pixels.tobytes()).digest()).hexdigest()[:40]
         folder = Path(platformdirs.user_cache_dir("tacit")) / _FOLDER if self.cache is None else Path(self.cache)
         path = folder / f"{name}.safetensors"
-        try:
+        # A file that is not there, or damaged, is computed again.
+        with suppress(OSError, KeyError, SafetensorError):
             found: NDArray[np.float32] = load(path.read_bytes())[_ROWS]
             if len(found) == len(pixels):
                 return found
-        except (OSError, KeyError, SafetensorError):
-            # Not there, or damaged: computed again.
-            pass
         found = self._compute(pixels)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(path, save({_ROWS: found}), is_private=True)

@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
+from tacit.features.scattering import transform_images
 
 # Pictures are drawn at twice this side and averaged, so that edges are soft, as a lens makes them.
 _SIDE, _PICTURES, _SHAPES, _TEXTURES, _DRAWN = 32, 2_000, 35, 64, 50
@@ -65,8 +66,7 @@ def _draw_textures(rng: np.random.Generator, side: int) -> NDArray[np.float32]:
     frequency[0, 0] = np.inf
     white = rng.normal(size=(_TEXTURES, 3, side, side))
     waves = np.fft.ifft2(np.fft.fft2(white) / frequency).real
-    scaled: NDArray[np.float32] = (waves / waves.std(axis=(2, 3), keepdims=True)).astype(np.float32)
-    return scaled
+    return np.asarray(waves / waves.std(axis=(2, 3), keepdims=True), dtype=np.float32)
 
 
 def _draw_shape(rng: np.random.Generator, pictures: NDArray[np.float32], textures: NDArray[np.float32]) -> None:
@@ -89,7 +89,7 @@ def _draw_shape(rng: np.random.Generator, pictures: NDArray[np.float32], texture
 
 
 @dataclass(frozen=True, eq=False)
-class Filters:
+class PatchFilters:
     """Whitening and filters for patches, split into parts that are even and odd under mirroring left to right.
 
     Mirrored patches are as likely as the patches, so whitening leaves both parts apart. `even` and `odd` map a patch of
@@ -105,7 +105,7 @@ class Filters:
 
 
 @lru_cache(maxsize=4)
-def make_filters(count: int, colours: int, size: int, seed: int) -> Filters:
+def make_filters(count: int, colours: int, size: int, seed: int) -> PatchFilters:
     """Draw the pictures, whiten 100,000 of their patches, and take `count` of them with enough contrast as filters."""
     rng = np.random.default_rng([seed, 1])
     pictures = draw_leaves(_PICTURES, seed)
@@ -122,7 +122,7 @@ def make_filters(count: int, colours: int, size: int, seed: int) -> Filters:
     bases = _split_by_mirror(colours, size)
     maps = [torch.from_numpy((basis.T @ whitening).astype(np.float32)) for basis in bases]
     parts = [torch.from_numpy((filters @ basis).astype(np.float32)) for basis in bases]
-    return Filters(size, maps[0], maps[1], parts[0], parts[1])
+    return PatchFilters(size, *maps, *parts)
 
 
 def _cut_patches(rng: np.random.Generator, pictures: NDArray[np.float32], size: int) -> Matrix:
@@ -136,8 +136,7 @@ def _cut_patches(rng: np.random.Generator, pictures: NDArray[np.float32], size: 
 def normalise_patches(patches: Matrix) -> Matrix:
     """Rows less their mean, divided by their contrast."""
     centred = patches - patches.mean(axis=1, keepdims=True)
-    scaled: Matrix = centred / np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + _CONTRAST)
-    return scaled
+    return np.asarray(centred / np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + _CONTRAST))
 
 
 def _split_by_mirror(colours: int, size: int) -> tuple[Matrix, Matrix]:
@@ -198,21 +197,12 @@ class Patches(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """One row of features for every row of pixels."""
-        pixels = np.asarray(X, dtype=np.float32)
-        pixels = pixels.reshape(len(pixels), math.prod(pixels.shape[1:]))
-        if pixels.shape[1] != math.prod(self.shape):
-            raise InvalidArgument(f"X must hold {math.prod(self.shape)} pixels a row. Got {pixels.shape[1]}.")
-        colours = self.shape[0] if len(self.shape) == 3 else 1
-        images = torch.from_numpy(np.ascontiguousarray(pixels)).view(len(pixels), colours, *self.shape[-2:])
-        bank = make_filters(self.filters, colours, self.size, self.seed)
-        found = torch.empty(len(images), math.prod(self.axes))
-        with torch.no_grad():
-            for start in range(0, len(images), _PIECE):
-                found[start : start + _PIECE] = self._transform_piece(images[start : start + _PIECE], bank)
-        return found.numpy()
+        return transform_images(X, self.shape, _PIECE, self._transform_piece)
 
-    def _transform_piece(self, images: Tensor, bank: Filters) -> Tensor:
+    def _transform_piece(self, images: Tensor) -> Tensor:
         """[images, channels * cells^2]."""
+        images = images.view(len(images), -1, *self.shape[-2:])
+        bank = make_filters(self.filters, images.shape[1], self.size, self.seed)
         count, (height, width) = len(images), (side - bank.size + 1 for side in self.shape[-2:])
         patches = F.unfold(images, bank.size).transpose(1, 2).reshape(count * height * width, -1)
         patches -= patches.mean(1, keepdim=True)
@@ -240,8 +230,7 @@ class Patches(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         found = []
         for ends in (products.clamp_min(_THRESHOLD), products.clamp_max_(-_THRESHOLD)):
             rows = _make_means(height, self.cells) @ ends.view(count, height, -1)
-            cells = _make_means(width, self.cells) @ rows.view(count, self.cells, width, -1)
-            found.append(cells)
+            found.append(_make_means(width, self.cells) @ rows.view(count, self.cells, width, -1))
         return torch.cat([found[0] - _THRESHOLD, -_THRESHOLD - found[1]], dim=3)
 
     @property

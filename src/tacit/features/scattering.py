@@ -9,6 +9,7 @@ to norm 1, ready for a linear model with clipped gradients.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any, Self
@@ -33,7 +34,7 @@ _NO_INK = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Filters:
+class Wavelets:
     """Fourier transforms of the wavelets by scale, [directions, side, side], and the averages at each resolution."""
 
     wavelets: list[Tensor]
@@ -41,7 +42,7 @@ class Filters:
 
 
 @lru_cache(maxsize=8)
-def make_filters(side: int, scales: int, directions: int) -> Filters:
+def make_filters(side: int, scales: int, directions: int) -> Wavelets:
     """The filters for images of side x side, with a margin of 2^scales all around."""
     size = side + 2 * 2**scales
     wavelets = []
@@ -51,7 +52,7 @@ def make_filters(side: int, scales: int, directions: int) -> Filters:
             _make_morlet(size, _WIDTH * 2**scale, angle, _FREQUENCY / 2**scale, _SLANT / directions) for angle in angles
         ]
         wavelets.append(torch.fft.fft2(torch.stack(waves)).real.float())
-    return Filters(wavelets, [_make_average(side, scales, level) for level in range(scales)])
+    return Wavelets(wavelets, [_make_average(side, scales, level) for level in range(scales)])
 
 
 def _make_average(side: int, scales: int, level: int) -> Tensor:
@@ -87,6 +88,27 @@ def _make_morlet(size: int, width: float, angle: float, frequency: float, slant:
     """A Gabor wave minus the multiple of its bell that makes its mean zero."""
     wave, bell = _make_gabor(size, width, angle, frequency, slant), _make_gabor(size, width, angle, 0.0, slant)
     return wave - wave.sum() / bell.sum() * bell
+
+
+def to_pixels(x: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Rows of pixels; `InvalidArgument` unless every row holds an image of this shape."""
+    pixels = np.ascontiguousarray(x, dtype=np.float32)
+    pixels = pixels.reshape(len(pixels), math.prod(pixels.shape[1:]))
+    if pixels.shape[1] != math.prod(shape):
+        raise InvalidArgument(f"X must hold {math.prod(shape)} pixels a row. Got {pixels.shape[1]}.")
+    return pixels
+
+
+def transform_images(
+    x: Any, shape: tuple[int, ...], at_once: int, transform: Callable[[Tensor], Tensor]
+) -> NDArray[np.float32]:
+    """The features of images that are given as rows of pixels; so many images are transformed at once."""
+    images = torch.from_numpy(to_pixels(x, shape)).view(-1, *shape)
+    with torch.no_grad():
+        found = torch.empty(len(images), transform(torch.zeros(1, *shape)).shape[1])
+        for start in range(0, len(images), at_once):
+            found[start : start + at_once] = transform(images[start : start + at_once])
+    return found.numpy()
 
 
 def scatter(images: Tensor, scales: int = 2, directions: int = 8) -> Tensor:
@@ -126,8 +148,6 @@ def _take_modulus(spectrum: Tensor, wavelets: Tensor, by: int) -> Tensor:
 
 def _fold(spectrum: Tensor, by: int) -> Tensor:
     """The spectrum of a filter, at a resolution at which one pixel in `by` is kept along each axis."""
-    if by == 1:
-        return spectrum
     height, width = (size // by for size in spectrum.shape[-2:])
     return spectrum.view(*spectrum.shape[:-2], by, height, by, width).sum(dim=(-4, -2))
 
@@ -216,15 +236,7 @@ class Scattering(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """One row of coefficients for every row of pixels."""
-        pixels = np.asarray(X, dtype=np.float32)
-        pixels = pixels.reshape(len(pixels), math.prod(pixels.shape[1:]))
-        if pixels.shape[1] != math.prod(self.shape):
-            raise InvalidArgument(f"X must hold {math.prod(self.shape)} pixels a row. Got {pixels.shape[1]}.")
-        images = torch.from_numpy(np.ascontiguousarray(pixels)).view(len(pixels), *self.shape)
-        found = torch.empty(len(images), self._transform_piece(torch.zeros(1, *self.shape)).shape[1])
-        for start in range(0, len(images), _PIECE):
-            found[start : start + _PIECE] = self._transform_piece(images[start : start + _PIECE])
-        return found.numpy()
+        return transform_images(X, self.shape, _PIECE, self._transform_piece)
 
     def _transform_piece(self, images: Tensor) -> Tensor:
         images = set_upright(images) if self.is_upright else images

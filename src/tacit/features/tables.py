@@ -95,8 +95,7 @@ class Knots(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         others = rows[:, self.numbers :]
         whole = np.concatenate([*parts, np.where(np.isfinite(others), others, 0)], axis=1)
         norms = np.sqrt(np.einsum("ij,ij->i", whole, whole, dtype=np.float64))
-        scaled: NDArray[np.float32] = (whole / np.where(norms > 0, norms, 1)[:, None]).astype(np.float32)
-        return scaled
+        return np.asarray(whole / np.where(norms > 0, norms, 1)[:, None], dtype=np.float32)
 
 
 def _rows(x: Any, numbers: int) -> NDArray[np.float32]:
@@ -108,31 +107,25 @@ def _rows(x: Any, numbers: int) -> NDArray[np.float32]:
 
 def _locate(values: NDArray[np.float32], knots: int) -> NDArray[np.float64]:
     """The position of each value, in knots from the first one."""
-    places: NDArray[np.float64] = (np.clip(np.nan_to_num(values.astype(np.float64)), -1, 1) + 1) / 2 * (knots - 1)
-    return places
+    return (np.clip(np.nan_to_num(values.astype(np.float64)), -1, 1) + 1) / 2 * (knots - 1)
 
 
 def _make_ramps(values: NDArray[np.float32], knots: int) -> NDArray[np.float32]:
     """[rows, knots - 1]: from -1 to 1 between two neighbours, divided by sqrt(knots - 1)."""
     along = np.clip(_locate(values, knots)[:, None] - np.arange(knots - 1), 0, 1)
-    ramps: NDArray[np.float32] = ((2 * along - 1) / math.sqrt(knots - 1) * np.isfinite(values)[:, None]).astype(
-        np.float32
-    )
-    return ramps
+    return np.asarray((2 * along - 1) / math.sqrt(knots - 1) * np.isfinite(values)[:, None], dtype=np.float32)
 
 
 def _make_hats(values: NDArray[np.float32], knots: int) -> NDArray[np.float32]:
     """[rows, knots]: the share of each value at each knot."""
     shares = np.maximum(1 - np.abs(_locate(values, knots)[:, None] - np.arange(knots)), 0)
-    hats: NDArray[np.float32] = (shares * np.isfinite(values)[:, None]).astype(np.float32)
-    return hats
+    return np.asarray(shares * np.isfinite(values)[:, None], dtype=np.float32)
 
 
 def to_table(x: Any) -> NDArray[np.float32]:
     """Dense rows of numbers, also from a sparse matrix; `InvalidArgument` unless `x` is a table."""
     if sparse.issparse(x):
-        dense: NDArray[np.float32] = to_sparse_rows(x).toarray()
-        return dense
+        return np.asarray(to_sparse_rows(x).toarray())
     rows = np.asarray(x, dtype=np.float32)
     if rows.ndim != 2:
         raise InvalidArgument(f"X must be a table, one row per example. Got shape {rows.shape}.")
@@ -321,8 +314,7 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """For every column, the first entry of the tensor that it stands for."""
         if self.columns is None:
             return slice(None)
-        places: NDArray[np.int64] = np.unique(np.asarray(self.columns), return_index=True)[1]
-        return places
+        return np.unique(np.asarray(self.columns), return_index=True)[1]
 
 
 def release_mean(
@@ -366,8 +358,7 @@ def _clip_to_one(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
     wide[~np.isfinite(norms)] = 0
-    scaled: NDArray[np.float64] = wide / np.maximum(np.where(np.isfinite(norms), norms, 1), 1)[:, None]
-    return scaled
+    return wide / np.maximum(np.where(np.isfinite(norms), norms, 1), 1)[:, None]
 
 
 def _sum_sparse(rows: sparse.csr_matrix, shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -375,15 +366,13 @@ def _sum_sparse(rows: sparse.csr_matrix, shares: NDArray[np.float64]) -> NDArray
     squares = square_norms(rows.astype(np.float64))
     usable = np.flatnonzero(np.isfinite(squares))
     scales = shares[usable] / np.maximum(np.sqrt(squares[usable]), 1)
-    total: NDArray[np.float64] = rows[usable].T.astype(np.float64) @ scales
-    return total
+    return np.asarray(rows[usable].T.astype(np.float64) @ scales)
 
 
 def square_norms(rows: sparse.csr_matrix) -> NDArray[Any]:
     """The squared norm of every row, in the precision of the rows."""
     with np.errstate(over="ignore", invalid="ignore"):
-        squares: NDArray[Any] = np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
-    return squares
+        return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
 
 
 def zero_if_noise(mean: Row, noise: float) -> Row:
@@ -415,8 +404,7 @@ def take_power(moment: Matrix, exponent: float, noise: float) -> Row:
     size = len(moment)
     values, vectors = np.linalg.eigh(moment)
     raised = np.maximum(values, max(noise * math.sqrt(2 * size), _LEAST / size))
-    found: Row = ((vectors * (size * raised) ** exponent) @ vectors.T).astype(np.float32)
-    return found
+    return np.asarray((vectors * (size * raised) ** exponent) @ vectors.T, dtype=np.float32)
 
 
 def _multiply_along(matrix: Row, tensor: Row, axis: int) -> Row:

@@ -99,13 +99,10 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             columns.extend(counts.keys())
             values.extend(_weigh(np.fromiter(counts.values(), np.float64, len(counts)), self.weighting))
             ends.append(len(columns))
-        shape = (len(ends) - 1, self._count_columns())
+        shape = (len(ends) - 1, self.places if self.vocabulary is None else len(list(self.vocabulary)))
         rows = sparse.csr_matrix((np.array(values, np.float32), np.array(columns, np.int32), np.array(ends)), shape)
         rows.sort_indices()
         return rows
-
-    def _count_columns(self) -> int:
-        return self.places if self.vocabulary is None else len(list(self.vocabulary))
 
     def _keep(self, words: Iterable[str]) -> list[str]:
         """Words of a text without the common ones; negated where they follow a negation."""

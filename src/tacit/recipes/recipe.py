@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 from operator import add
 from typing import Literal
@@ -58,25 +58,13 @@ _LEAST_LOT = 1024.0
 # The share of the squared budget (in mu) for the preparation, and its number of releases, all with the same noise: a
 # mean, and for whitening second moments.
 _SHARES: dict[Kind, float] = {"handwriting": 0.04, "image": 0.04, "table": 0.06, "text": 0.05}
-_PREPARATIONS: dict[Kind, Preparation] = {
-    "handwriting": "whitening",
-    "image": "whitening",
-    "table": "whitening",
-    "text": "word weights",
-}
 _FEATURES: dict[Kind, Features] = {
     "handwriting": "scattering",
     "image": "scattering",
     "table": "knots",
     "text": "words",
 }
-_RELEASES: dict[Preparation, int] = {
-    "none": 0,
-    "centring": 1,
-    "whitening": 2,
-    "whitening and counts": 3,
-    "word weights": 1,
-}
+_RELEASES = {"none": 0, "centring": 1, "whitening": 2, "whitening and counts": 3, "word weights": 1}
 
 
 @dataclass(frozen=True)
@@ -133,12 +121,9 @@ class Recipe:
 
     def noise(self, epsilon: float, delta: float) -> tuple[float | None, float]:
         """The multipliers of each preparation release (None if there is none) and of every step, within the budget."""
-        preparation = self.preparation_multiplier(epsilon, delta)
+        first = self.preparation_multiplier(epsilon, delta)
         guess = self.rate * math.sqrt(self.steps) / float(gdp.mu(epsilon, delta)) + 0.5
-        step = calibrate(
-            lambda multiplier: self.event(preparation, multiplier), epsilon=epsilon, delta=delta, guess=guess
-        )
-        return preparation, step
+        return first, calibrate(partial(self.event, first), epsilon=epsilon, delta=delta, guess=guess)
 
     def preparation_multiplier(self, epsilon: float, delta: float) -> float | None:
         """The noise on each release of the preparation; None if there is none."""
@@ -197,26 +182,23 @@ def auto(
             f"features must be one of {', '.join(map(repr, ENCODERS))}, for images. Got {features!r} for {kind} data."
         )
     chosen: Features = features or ("cells" if has_cells else "patches" if is_scene else _FEATURES[kind])
-    made = _make_recipe(kind, population, mu, _choose_steps(chosen, mu), features=chosen)
+    steps = _CELLS_STEPS if has_cells else _STEPS
+    if chosen == "knots":
+        steps = max(_LEAST_STEPS, min(_STEPS, round(_STEPS_OF_MU * mu)))
+    made = _make_recipe(kind, population, mu, steps, features=chosen)
     return replace(made, numbers=numbers if has_cells else 0)
-
-
-def _choose_steps(features: Features, mu: float) -> int:
-    if features == "cells":
-        return _CELLS_STEPS
-    return max(_LEAST_STEPS, min(_STEPS, round(_STEPS_OF_MU * mu))) if features == "knots" else _STEPS
 
 
 def _make_recipe(kind: Kind, population: int, mu: float, steps: int, *, features: Features) -> Recipe:
     has_cells = features == "cells"
-    preparation: Preparation = "centring" if features in ENCODERS else _PREPARATIONS[kind]
+    usual: Preparation = "centring" if features in ENCODERS else "word weights" if kind == "text" else "whitening"
     clip_norm, gathered = (CELLS_CLIP_NORM, CELLS_GATHERED) if has_cells else (CLIP_NORMS[kind], GATHERED[kind])
     wanted = max(_MULTIPLIER * mu * population / math.sqrt(steps), _LEAST_LOT)
     if has_cells and population <= _CELLS_IN_FULL:
         wanted = population
     return Recipe(
         kind=kind,
-        preparation="whitening and counts" if has_cells else preparation,
+        preparation="whitening and counts" if has_cells else usual,
         share=_CELLS_SHARE if has_cells else _SHARES[kind],
         steps=steps,
         lot_size=min(float(round(wanted)), float(population)),
@@ -250,13 +232,8 @@ class RecipePlan:
         if preparation is not None:
             # The published claim is about the steps alone, and the preparation costs too.
             mechanism = replace(mechanism, method=replace(mechanism.method, claims=None))
-        plan = RecipePlan(
-            recipe,
-            budget,
-            None if preparation is None else GaussianNoise(preparation),
-            mechanism,
-            recipe.sampling,
-        )
+        noise = None if preparation is None else GaussianNoise(preparation)
+        plan = RecipePlan(recipe, budget, noise, mechanism, recipe.sampling)
         calibrated = recipe.event(preparation, multiplier)
         if plan.event(recipe.steps) != calibrated:
             raise OutOfOrder(

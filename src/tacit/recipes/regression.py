@@ -27,7 +27,7 @@ from tacit.features import Knots, PrivateWhitening
 from tacit.guarantee import Assumption, Guarantee
 from tacit.methods.dpsgd import dpsgd
 from tacit.randomness import Purpose, source_for
-from tacit.recipes.recipe import MOMENTUM, Recipe
+from tacit.recipes.recipe import MOMENTUM
 from tacit.recipes.run import PreparedInputs
 from tacit.stages.noise import GaussianNoise
 from tacit.stages.sampling import FullBatch
@@ -66,27 +66,7 @@ class TrainedRegression:
         """The expected target of each row, in units of the declared bound; never outside it."""
         with torch.no_grad():
             scores = self.model(self.prepared.tensor(rows))[:, 0].double().numpy()
-        inside: NDArray[np.float64] = np.clip(self.mean + self.scale * scores, -1, 1)
-        return inside
-
-
-def plan_regression(population: int, columns: int, budget: Budget) -> tuple[float, Recipe]:
-    """The multiplier of each preparation release, and the settings of the steps, from public facts."""
-    mu = float(gdp.mu(budget.epsilon, budget.delta))
-    gathered = min(_MOST, _ENOUGH * columns * CLIP_NORM / 2 / (mu * population))
-    recipe = Recipe(
-        kind="table",
-        preparation="whitening",
-        share=SHARE,
-        steps=STEPS,
-        lot_size=float(population),
-        population=population,
-        clip_norm=CLIP_NORM,
-        learning_rate=gathered * mu * population * (1 - MOMENTUM) / (CLIP_NORM * STEPS),
-        momentum=MOMENTUM,
-        features="knots",
-    )
-    return math.sqrt(RELEASES / SHARE) / mu, recipe
+        return np.asarray(np.clip(self.mean + self.scale * scores, -1, 1))
 
 
 def train_regression(
@@ -98,15 +78,15 @@ def train_regression(
     """
     features, population = Knots(numbers).fit(rows), len(targets)
     ramps = features.transform(rows)
-    multiplier, recipe = plan_regression(population, ramps.shape[1], budget)
-    noise = GaussianNoise(multiplier)
-    before: tuple[Event, ...] = (noise.event(1),) * RELEASES
+    mu = float(gdp.mu(budget.epsilon, budget.delta))
+    gathered = min(_MOST, _ENOUGH * ramps.shape[1] * CLIP_NORM / 2 / (mu * population))
+    multiplier = math.sqrt(RELEASES / SHARE) / mu
+    before: tuple[Event, ...] = (GaussianNoise(multiplier).event(1),) * RELEASES
 
     def cost(step: float) -> Event:
         return reduce(add, (*before, Gaussian(step) * STEPS))
 
-    guess = math.sqrt(STEPS) / float(gdp.mu(budget.epsilon, budget.delta))
-    step = calibrate(cost, epsilon=budget.epsilon, delta=budget.delta, guess=guess)
+    step = calibrate(cost, epsilon=budget.epsilon, delta=budget.delta, guess=math.sqrt(STEPS) / mu)
     whitening = PrivateWhitening(multiplier, population, axes=(ramps.shape[1],), random_state=seed).fit(ramps)
     mean, scale, spent = release_scale(targets, multiplier=multiplier, population=population, seed=seed)
     prepared = PreparedInputs("table", features, whitening)
@@ -122,8 +102,11 @@ def train_regression(
         steps=STEPS,
         seed=seed,
     )
-    fit(run, torch.optim.SGD(model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum))
-    guarantee = _add_releases(run.guarantee(), whitening.event_ + spent, budget)
+    learning_rate = gathered * mu * population * (1 - MOMENTUM) / (CLIP_NORM * STEPS)
+    fit(run, torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM))
+    proven, event = run.guarantee(), whitening.event_ + spent
+    assumed = tuple(_AFTERWARDS if each.key == NOTHING_FITTED_BEFORE.key else each for each in proven.assumptions)
+    guarantee = replace(proven, event=event + proven.event, claim=None, assumptions=assumed, delta=budget.delta)
     return TrainedRegression(prepared, model.eval(), mean, scale, guarantee)
 
 
@@ -143,9 +126,3 @@ def release_scale(
     mean = min(max(mean, -1.0), 1.0)
     doubt = 2 * multiplier * math.sqrt(2) / population
     return mean, math.sqrt(min(max(square - mean**2, doubt, 1e-4), 1.0)), release.event
-
-
-def _add_releases(proven: Guarantee, before: Event, budget: Budget) -> Guarantee:
-    """The guarantee of all releases; the budget's delta is the one it is stated for."""
-    assumed = tuple(_AFTERWARDS if each.key == NOTHING_FITTED_BEFORE.key else each for each in proven.assumptions)
-    return replace(proven, event=before + proven.event, claim=None, assumptions=assumed, delta=budget.delta)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -88,6 +88,13 @@ class PreparedInputs:
     sharpness: float = 1.0
     encoder: str | None = None
 
+    @staticmethod
+    def of(recipe: Recipe, features: Any, preparation: Preparation | None) -> PreparedInputs:
+        """The features and preparation of a recipe."""
+        encoder: str | None = recipe.layout if recipe.layout in ENCODERS else None
+        encoder = features.name if isinstance(features, EncodedImages) else encoder
+        return PreparedInputs(recipe.kind, features, preparation, recipe.sharpness, encoder)
+
     @property
     def event(self) -> Event | None:
         """The cost of the preparation; None if nothing was released."""
@@ -100,20 +107,19 @@ class PreparedInputs:
     def of_features(self, rows: Any) -> Tensor:
         """The same, from features. If they are stored in a file, so is the result."""
         if is_stored(rows):
-            return self._of_stored(rows)
+            found = make_rows((len(rows), self.of_features(np.array(rows[:1])).shape[1]), rows)
+            for part in walk_pieces(rows, found):
+                found[part] = self.of_features(np.array(rows[part])).numpy()
+            return torch.from_numpy(found)
         if self.preparation is not None:
             rows = self.preparation.transform(rows)
         if self.kind == "text":
-            return torch.from_numpy(_add_constant_word(pad_words(rows, WORDS), rows.shape[1] + 1))
+            words = pad_words(rows, WORDS)
+            constant = np.broadcast_to(np.array([[rows.shape[1] + 1], [CONSTANT]], np.float32), (len(words), 2, 1))
+            return torch.from_numpy(np.concatenate([words, constant], axis=2))
         table = to_table(rows)
         constant = np.full((len(table), 1), CONSTANT, dtype=np.float32)
         return torch.from_numpy(np.concatenate([table, constant], axis=1))
-
-    def _of_stored(self, rows: NDArray[np.float32]) -> Tensor:
-        found = make_rows((len(rows), self.of_features(np.array(rows[:1])).shape[1]), rows)
-        for part in walk_pieces(rows, found):
-            found[part] = self.of_features(np.array(rows[part])).numpy()
-        return torch.from_numpy(found)
 
     def model(self, columns: int, outputs: int) -> nn.Module:
         """A linear model of rows with this many features, for so many classes, with weights of zero."""
@@ -121,7 +127,11 @@ class PreparedInputs:
             made = self.preparation
             about: dict[str, Any] = {"per_row": made.per_row, "scale": made.scale_, "centre": made.centre_}
             return TableScores(columns - made.per_row + 1, outputs, **about)
-        return WordScores(columns + 2, outputs) if self.kind == "text" else _make_linear(columns + 1, outputs)
+        if self.kind == "text":
+            return WordScores(columns + 2, outputs)
+        linear = nn.Linear(columns + 1, outputs, bias=False)
+        nn.init.zeros_(linear.weight)
+        return linear
 
     def examples(self, rows: Any, labels: NDArray[np.int64]) -> tuple[Any, dict[str, Any]]:
         """The data of a `PrivateRun` on these features, and its arguments about gradients of such a model."""
@@ -134,12 +144,6 @@ class PreparedInputs:
         return StoredExamples(inputs.numpy(), targets), how
 
 
-def _make_linear(columns: int, outputs: int) -> nn.Module:
-    model = nn.Linear(columns, outputs, bias=False)
-    nn.init.zeros_(model.weight)
-    return model
-
-
 class WordScores(nn.Module):
     """A linear model of words, by an embedding: the same as one over sparse rows, which torch cannot sample."""
 
@@ -150,8 +154,7 @@ class WordScores(nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:
         """[texts, outputs] of [texts, 2, words]."""
-        found: Tensor = (self.scores(words[:, 0].long()) * words[:, 1, :, None]).sum(1)
-        return found
+        return cast(Tensor, (self.scores(words[:, 0].long()) * words[:, 1, :, None]).sum(1))
 
 
 def prepare(
@@ -178,13 +181,7 @@ def prepare(
             made = unfitted.fit(rows)
         else:
             made = unfitted.fit(rows, shares=shares)
-    return PreparedInputs(recipe.kind, features, made, recipe.sharpness, _name_encoder(recipe, features)), rows
-
-
-def _name_encoder(recipe: Recipe, features: Any) -> str | None:
-    return (
-        features.name if isinstance(features, EncodedImages) else recipe.layout if recipe.layout in ENCODERS else None
-    )
+    return PreparedInputs.of(recipe, features, made), rows
 
 
 def list_released(preparation: Preparation | None) -> dict[str, Tensor]:
@@ -210,14 +207,14 @@ def restore_prepared(
     `event` is the cost that was emitted then. Files of earlier versions do not hold it; the recipe's is used for them.
     """
     if multiplier is None:
-        return PreparedInputs(recipe.kind, features, None, recipe.sharpness, _name_encoder(recipe, features))
+        return PreparedInputs.of(recipe, features, None)
     made: Any = _make_preparation(recipe, len(arrays["mean"]), features, multiplier, None, None)
     for name in sorted(arrays, key=lambda each: (len(each), each)):
         several, _, place = name.partition(" ")
         setattr(made, f"{several}_", [*getattr(made, f"{several}_", []), arrays[name]] if place else arrays[name])
     made.n_features_in_ = len(arrays["mean"]) + (made.per_row if isinstance(made, PrivateCells) else 0)
     made.event_ = recipe.preparation_event(multiplier) if event is None else event
-    return PreparedInputs(recipe.kind, features, made, recipe.sharpness, _name_encoder(recipe, features))
+    return PreparedInputs.of(recipe, features, made)
 
 
 def _make_preparation(
@@ -282,25 +279,22 @@ def recognise_kind(x: Any, shape: tuple[int, ...] | None, *, is_handwriting: boo
     return "text" if isinstance(first, str) else "table"
 
 
-def _add_constant_word(words: NDArray[np.float32], place: int) -> NDArray[np.float32]:
-    """Add a word with the constant's weight to every text."""
-    constant = np.empty((len(words), 2, 1), dtype=np.float32)
-    constant[:, 0], constant[:, 1] = place, CONSTANT
-    return np.concatenate([words, constant], axis=2)
-
-
+@dataclass(frozen=True, eq=False)
 class TrainedModel:
     """A model, the preparation of its inputs, and the guarantee of both."""
 
-    def __init__(self, model: torch.nn.Module, prepared: PreparedInputs, guarantee: Guarantee) -> None:
-        self.model, self.prepared, self.guarantee = model, prepared, guarantee
+    model: nn.Module
+    prepared: PreparedInputs
+    guarantee: Guarantee
 
 
+@dataclass(frozen=True, eq=False)
 class RecipeRun:
     """A training run by a recipe whose preparation was released: its steps, and one guarantee for both."""
 
-    def __init__(self, prepared: PreparedInputs, run: PrivateRun, optimizer: torch.optim.Optimizer) -> None:
-        self.prepared, self.run, self.optimizer = prepared, run, optimizer
+    prepared: PreparedInputs
+    run: PrivateRun
+    optimizer: torch.optim.Optimizer
 
     def finish(self) -> TrainedModel:
         """Make the remaining steps, and return the model."""
@@ -472,12 +466,11 @@ def _make_model(prepared: PreparedInputs, weights: dict[str, Tensor]) -> nn.Modu
     """The linear model with these weights."""
     if isinstance(prepared.preparation, PrivateCells):
         columns, width = prepared.preparation.n_features_in_, weights["dense.weight"].shape[0]
-        model = prepared.model(columns, 2 if width == 1 else width)
-        model.load_state_dict(weights)
-        return model.eval()
-    (matrix,) = weights.values()
-    is_text = prepared.kind == "text"
-    columns, outputs = (matrix.shape[0] - 2, matrix.shape[1]) if is_text else (matrix.shape[1] - 1, matrix.shape[0])
+        outputs = 2 if width == 1 else width
+    else:
+        (matrix,) = weights.values()
+        is_text = prepared.kind == "text"
+        columns, outputs = (matrix.shape[0] - 2, matrix.shape[1]) if is_text else (matrix.shape[1] - 1, matrix.shape[0])
     model = prepared.model(columns, outputs)
     model.load_state_dict(weights)
     return model.eval()

@@ -8,7 +8,8 @@ from typing import Any
 
 from tacit._files import write_atomic
 from tacit.datasets import Bounds, is_table
-from tacit.datasets._bounds import TODO, suggest, write_template
+from tacit.datasets._bounds import TODO, write_template
+from tacit.datasets._columns import suggest
 from tacit.datasets._read import name_source, read_header
 from tacit.errors import InvalidArgument
 from tacit.workflows.text import Paragraph, join_paragraphs
