@@ -1,5 +1,6 @@
 """`tacit compare`: every method that fits the data, at each epsilon, beside the model without privacy."""
 
+import shlex
 import sys
 from typing import Annotated, Literal
 
@@ -58,50 +59,21 @@ def compare(
     tacit compare digits --methods dpsgd,adaclip --mode both
     tacit compare digits --methods dpsgd,directional --set directional.variant=w1
     """
-    import shlex
-
+    given = dict(locals())
     from tacit.cli.output import say_json
-    from tacit.workflows.arguments import check_methods, check_numbers
+    from tacit.workflows.arguments import check_numbers
 
     budgets = [options.number(part) for part in epsilon.split(",") if part.strip()]
     names = None if methods is None else [part.strip() for part in methods.split(",") if part.strip()]
     for one in budgets:
         check_numbers(epsilon=one)
-    check_numbers(
-        delta=delta, lot_size=lot_size, population=population, steps=steps, epochs=epochs, clip_norm=clip_norm,
-        micro_batch=micro_batch, seeds=seeds, workers=workers,
-    )  # fmt: skip
-    check_methods(name for name in names or () if name != "recipe")
-    if bounds is not None:
-        from tacit.workflows.bounds import check_table
-
-        check_table(data_path or data, target, bounds)
+    options.check(given, (name for name in names or () if name != "recipe"))
     from tacit.workflows.compare import compare as run
 
-    compared = run(
-        data,
-        epsilon=budgets,
-        methods=names,
-        mode=mode,
-        seeds=seeds,
-        workers=workers,
-        choices=chosen or (),
-        command=shlex.join(["tacit", *sys.argv[1:]]),
-        model=model,
-        delta=delta,
-        lot_size=lot_size,
-        population=population,
-        steps=steps,
-        epochs=epochs,
-        clip_norm=clip_norm,
-        learning_rate=learning_rate,
-        micro_batch=micro_batch,
-        data_path=data_path,
-        target=target,
-        bounds=bounds,
-        cluster=cluster,
-        out=out,
-    )
+    # Every other option is a keyword of `tacit.compare`.
+    del given["chosen"], given["json"], given["table"]
+    typed = shlex.join(["tacit", *sys.argv[1:]])
+    compared = run(**{**given, "epsilon": budgets, "methods": names}, choices=chosen or (), command=typed)
     if json:
         say_json(compared.facts)
     else:

@@ -25,10 +25,7 @@ DataSet = Annotated[str, typer.Argument(help="The data set's name in the ledger.
 def show(
     file: File,
     dataset: Annotated[str | None, typer.Argument(help="Only this data set.", show_default=False)] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(parser=options.number, metavar="NUMBER", help="Delta to show epsilon at (the budget's, or 1e-5)."),
-    ] = None,
+    delta: Annotated[float | None, options.numeric("Delta to show epsilon at (the budget's, or 1e-5).")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every run; else only the last twenty.")] = False,
     json: options.Json = False,
 ) -> None:
@@ -54,9 +51,7 @@ def show(
 def budget(
     file: File,
     dataset: DataSet,
-    epsilon: Annotated[
-        float, typer.Option(parser=options.number, metavar="NUMBER", help="The epsilon that everything may cost.")
-    ],
+    epsilon: Annotated[float, options.numeric("The epsilon that everything may cost.")],
     delta: options.Delta,
     adjacency: options.AdjacencyOption = None,
     adaptive: Annotated[
@@ -99,14 +94,8 @@ def add(
     rate: options.Rate = None,
     steps: options.Steps = None,
     epochs: options.Epochs = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(parser=options.number, metavar="NUMBER", help="If only epsilon (and delta) is known."),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(parser=options.number, metavar="NUMBER", help="Goes with --epsilon (0)."),
-    ] = None,
+    epsilon: Annotated[float | None, options.numeric("If only epsilon (and delta) is known.")] = None,
+    delta: Annotated[float | None, options.numeric("Goes with --epsilon (0).")] = None,
     adjacency: options.AdjacencyOption = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="What was released.")] = "",
     released: Annotated[

@@ -1,20 +1,16 @@
 """`tacit noise`: what a budget allows."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from tacit.cli import options
 
-if TYPE_CHECKING:
-    from tacit.workflows.numbers import RunNumbers
-
 Encoding = Literal["profile", "flat", "drawn"]
 
 
 def noise(
-    epsilon: Annotated[float, typer.Option(parser=options.number, metavar="NUMBER", help="The budget.")],
+    epsilon: Annotated[float, options.numeric("The budget.")],
     delta: options.Delta,
     lot_size: options.LotSize = None,
     population: options.Population = None,
@@ -27,10 +23,7 @@ def noise(
     families: Annotated[
         bool, typer.Option("--families", help="Compare laws of noise on encoded gradients, at equal certified epsilon.")
     ] = False,
-    dimension: Annotated[
-        float | None,
-        typer.Option(parser=options.number, metavar="NUMBER", help="With --families: how many numbers a release has."),
-    ] = None,
+    dimension: Annotated[float | None, options.numeric("With --families: how many numbers a release has.")] = None,
     encoding: Annotated[
         Encoding | None,
         typer.Option(
@@ -54,11 +47,11 @@ def noise(
                 --steps 14062
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
-    from tacit.cli.output import note, say, say_json
+    from tacit.cli.output import note, say_result
     from tacit.workflows.arguments import check_delta, check_numbers
 
     check_numbers(epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population)
-    from tacit.workflows.noise import Allowance, search_for
+    from tacit.workflows.noise import Allowance, NoiseComparison, make_setting, resolve_search
     from tacit.workflows.numbers import RunNumbers
     from tacit.workflows.progress import show_status
     from tacit.workflows.text import refuse_unless_drawable, save_picture
@@ -66,51 +59,23 @@ def noise(
     refuse_unless_drawable(plot)
     _refuse_asymptotic(by, allow_asymptotic)
     plan = RunNumbers(multiplier, rate, lot_size, population, steps, epochs, adjacency)
+    found: Allowance | NoiseComparison
     if families:
-        _compare(plan, by, epsilon=epsilon, delta=delta, dimension=dimension, encoding=encoding, json=json, plot=plot)
-        return
-    _refuse_without_families(dimension, encoding)
-    search = search_for(plan, epsilon=epsilon, delta=delta)
-    with show_status("Searching"):
-        allowance = Allowance.of(search, by)
-    caution = None if population is None else check_delta(search.delta, int(population))
-    if caution is not None:
-        note(f"WARNING: {caution}")
+        with show_status("Comparing laws of noise"):
+            setting = make_setting(plan, by, dimension=dimension, encoding=encoding or "profile")
+            found = NoiseComparison.of(setting, encoding or "profile", epsilon=epsilon, delta=delta)
+    else:
+        _refuse_without_families(dimension, encoding)
+        search = resolve_search(plan, epsilon=epsilon, delta=delta)
+        with show_status("Searching"):
+            found = Allowance.of(search, by)
+        caution = None if population is None else check_delta(search.delta, int(population))
+        if caution is not None:
+            note(f"WARNING: {caution}")
     if plot is not None:
         with show_status("Drawing"):
-            save_picture(allowance.findings.draw(search.epsilon), plot)
-    if json:
-        say_json(allowance.as_json())
-    else:
-        say(allowance.paragraphs())
-
-
-def _compare(
-    plan: "RunNumbers",
-    by: str,
-    *,
-    epsilon: float,
-    delta: float,
-    dimension: float | None,
-    encoding: Encoding | None,
-    json: bool,
-    plot: Path | None,
-) -> None:
-    from tacit.cli.output import say, say_json
-    from tacit.workflows.noise import NoiseComparison, setting_for
-    from tacit.workflows.progress import show_status
-    from tacit.workflows.text import save_picture
-
-    with show_status("Comparing laws of noise"):
-        setting = setting_for(plan, by, dimension=dimension, encoding=encoding or "profile")
-        comparison = NoiseComparison.of(setting, encoding or "profile", epsilon=epsilon, delta=delta)
-    if plot is not None:
-        with show_status("Drawing"):
-            save_picture(comparison.draw(), plot)
-    if json:
-        say_json(comparison.as_json())
-    else:
-        say(comparison.paragraphs())
+            save_picture(found.draw(), plot)
+    say_result(found, json)
 
 
 def _refuse_without_families(dimension: float | None, encoding: Encoding | None) -> None:

@@ -1,7 +1,8 @@
 """The options that commands share: how each is spelt, and what it means."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -30,30 +31,28 @@ def numeric(meaning: str) -> typer.models.OptionInfo:
     return option
 
 
-Delta = Annotated[
-    float,
-    numeric("Probability with which epsilon may fail: below 1/population."),
-]
-Multiplier = Annotated[
-    float | None,
-    numeric("Standard deviation of the noise over the sensitivity of the sum."),
-]
+def check(given: Mapping[str, Any], methods: Iterable[str] = ()) -> None:
+    """Refuse wrong numbers, unknown methods and bounds with problems, before anything heavy is loaded."""
+    from tacit.workflows.arguments import check_methods, check_numbers
+
+    check_numbers(**given)
+    check_methods(methods)
+    if given["bounds"] is not None:
+        from tacit.workflows.bounds import check_table
+
+        check_table(given["data_path"] or given["data"], given["target"], given["bounds"])
+
+
+Delta = Annotated[float, numeric("Probability with which epsilon may fail: below 1/population.")]
+Multiplier = Annotated[float | None, numeric("Standard deviation of the noise over the sensitivity of the sum.")]
 Rate = Annotated[
-    float | None,
-    numeric("Probability with which an example enters a lot (instead of lot size and population)."),
+    float | None, numeric("Probability with which an example enters a lot (instead of lot size and population).")
 ]
-LotSize = Annotated[
-    float | None,
-    numeric("Expected number of examples in a Poisson lot."),
-]
-Population = Annotated[
-    float | None,
-    numeric("Public number of examples that lots are drawn from."),
-]
+LotSize = Annotated[float | None, numeric("Expected number of examples in a Poisson lot.")]
+Population = Annotated[float | None, numeric("Public number of examples that lots are drawn from.")]
 Steps = Annotated[float | None, numeric("Number of noisy releases, one per lot.")]
 Epochs = Annotated[
-    float | None,
-    numeric("Passes over the data (instead of steps): epochs * population / lot size, rounded up."),
+    float | None, numeric("Passes over the data (instead of steps): epochs * population / lot size, rounded up.")
 ]
 By = Annotated[
     str,
@@ -77,10 +76,7 @@ Cluster = Annotated[
         help="Train on the workers of a cluster: tcp://HOST:8786 of Dask, ray://HOST:10001 of Ray (local processes).",
     ),
 ]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help='Print JSON; infinity is the string "inf".'),
-]
+Json = Annotated[bool, typer.Option("--json", help='Print JSON; infinity is the string "inf".')]
 Plot = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Draw the trade-off curve and epsilon over steps: .png, .svg or .pdf."),
@@ -105,8 +101,7 @@ Model = Annotated[
     typer.Option(metavar="NAME", help="linear, mlp, cnn, embedding or tempered; your own: net.py:make_model."),
 ]
 DataSetName = Annotated[
-    str | None,
-    typer.Option("--dataset", metavar="NAME", help="Name of the data set in the ledger (that of the data)."),
+    str | None, typer.Option("--dataset", metavar="NAME", help="Name of the data set in the ledger (that of the data).")
 ]
 DataPath = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Your copy of a data set by name: a folder or a file.")

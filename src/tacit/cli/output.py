@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from tacit.errors import Caution
+from tacit.errors import Caution, break_command, split_command
 
 
 def say(paragraphs: Iterable[tuple[str, Iterable[str]]]) -> None:
@@ -66,14 +66,12 @@ def _print(console: Console, text: Text, indent: int) -> None:
 
 def _print_command(console: Console, text: Text, indent: int) -> bool:
     """Print a command in the text on lines of its own, which can be copied; False if there is none."""
-    from tacit.workflows.text import separate_command
-
-    parts = separate_command(text.plain, console.width - indent - 2)
+    parts = split_command(text.plain)
     if parts is None:
         return False
     before, command, after = parts
     _print(console, text[: len(before)], indent)
-    for line in command:
+    for line in break_command(command, console.width - indent - 2):
         console.print(Text(" " * (indent + 2) + line), soft_wrap=True)
     if after:
         _print(console, Text(after), indent)
@@ -129,3 +127,11 @@ def say_json(values: dict[str, Any]) -> None:
     from tacit.workflows.text import replace_infinity
 
     print(json.dumps(replace_infinity(values), indent=2, allow_nan=False))
+
+
+def say_result(found: Any, as_json: bool) -> None:
+    """Print what a workflow found, as paragraphs or as JSON."""
+    if as_json:
+        say_json(found.to_json())
+    else:
+        say(found.paragraphs())

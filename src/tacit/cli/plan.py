@@ -1,6 +1,6 @@
 """`tacit plan`: what a budget buys before any data are touched: lots, steps, noise, signal and time."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -35,30 +35,16 @@ def plan(
     \b
     tacit plan --population 60000 --epsilon 3 --lot-size 256 --steps 3072
     """
-    from tacit.cli.output import say, say_json
+    given = dict(locals())
+    from tacit.cli.output import say_result
     from tacit.workflows.arguments import check_numbers
 
-    check_numbers(
-        population=population,
-        epsilon=epsilon,
-        delta=delta,
-        features=features,
-        classes=classes,
-        lot_size=lot_size,
-        steps=steps,
-    )
-    from tacit.workflows.plan import BudgetPlan
+    check_numbers(**given)
     from tacit.workflows.plan import plan as find_plans
-    from tacit.workflows.plan_lots import SamplingPlans, plan_samplings
+    from tacit.workflows.plan_lots import plan_samplings
 
-    found: BudgetPlan | SamplingPlans
+    task: dict[str, Any] = {"population": population, "epsilon": epsilon, "delta": delta}
     if lot_size is not None or steps is not None:
-        found = plan_samplings(population=population, epsilon=epsilon, delta=delta, lot_size=lot_size, steps=steps)
+        say_result(plan_samplings(**task, lot_size=lot_size, steps=steps), json)
     else:
-        found = find_plans(
-            population=population, epsilon=epsilon, delta=delta, kind=kind, features=features, classes=classes
-        )
-    if json:
-        say_json(found.to_json())
-    else:
-        say(found.paragraphs())
+        say_result(find_plans(**task, kind=kind, features=features, classes=classes), json)

@@ -92,54 +92,14 @@ def train(
     tacit train digits --epsilon 3 --method directional --set objective=l2
     tacit train --resume runs/first
     """
-    from tacit.cli.output import say, say_json
-    from tacit.workflows.arguments import check_methods, check_numbers
-
-    check_numbers(
-        epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population, steps=steps,
-        epochs=epochs, clip_norm=clip_norm, views=views, micro_batch=micro_batch, seed=seed,
-    )  # fmt: skip
-    check_methods([method] if method else [])
-    if bounds is not None:
-        from tacit.workflows.bounds import check_table
-
-        check_table(data_path or data, target, bounds)
+    given = dict(locals())
+    options.check(given, [method] if method else [])
+    from tacit.cli.output import say, say_result
     from tacit.workflows.train import train as run
 
-    trained = run(
-        data,
-        recipe=recipe,
-        features=features,
-        resume=resume,
-        announce=None if json else say,
-        data_path=data_path,
-        target=target,
-        bounds=bounds,
-        method=method,
-        mode=mode,
-        set=chosen or None,
-        model=model,
-        epsilon=epsilon,
-        delta=delta,
-        multiplier=multiplier,
-        lot_size=lot_size,
-        population=population,
-        steps=steps,
-        epochs=epochs,
-        clip_norm=clip_norm,
-        learning_rate=learning_rate,
-        momentum=momentum,
-        views=views,
-        averaging=averaging,
-        micro_batch=micro_batch,
-        seed=seed,
-        ledger=ledger,
-        dataset=dataset,
-        memory=memory,
-        out=out,
-    )
-    if json:
-        say_json(trained.to_json())
-    else:
+    # Every other option is a keyword of `tacit.train`.
+    del given["chosen"], given["json"]
+    trained = run(**given, set=chosen or None, announce=None if json else say)
+    if not json:
         print()
-        say(trained.paragraphs())
+    say_result(trained, json)

@@ -61,44 +61,14 @@ def tune(
     tacit tune digits --epsilon 3 --lot-size 128,512 --trials 20
     tacit tune patients.csv --target outcome --bounds bounds.toml --epsilon 1
     """
-    from tacit.cli.output import say, say_json
-    from tacit.workflows.arguments import check_methods, check_numbers
-
-    check_numbers(epsilon=epsilon, delta=delta, population=population, micro_batch=micro_batch, seed=seed)
-    check_methods([method] if method else [])
-    if bounds is not None:
-        from tacit.workflows.bounds import check_table
-
-        check_table(data_path or data, target, bounds)
+    given = dict(locals())
+    options.check(given, [method] if method else [])
+    from tacit.cli.output import say, say_result
     from tacit.workflows.tune import tune as search
 
-    tuned = search(
-        data,
-        epsilon=epsilon,
-        trials=trials,
-        shape=shape,
-        learning_rate=learning_rate,
-        clip_norm=clip_norm,
-        lot_size=lot_size,
-        epochs=epochs,
-        steps=steps,
-        announce=None if json else say,
-        delta=delta,
-        method=method,
-        set=chosen or None,
-        model=model,
-        population=population,
-        micro_batch=micro_batch,
-        data_path=data_path,
-        target=target,
-        bounds=bounds,
-        seed=seed,
-        ledger=ledger,
-        cluster=cluster,
-        out=out,
-    )
-    if json:
-        say_json(tuned.to_json())
-    else:
+    # Every other option is a keyword of `tacit.tune`.
+    del given["chosen"], given["json"]
+    tuned = search(**given, set=chosen or None, announce=None if json else say)
+    if not json:
         print()
-        say(tuned.paragraphs())
+    say_result(tuned, json)

@@ -10,14 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
 from scipy import special
 
 from tacit.accounting import gdp
 from tacit.audit.evidence import AuditReport, Kind, LowerBound, Verdict
 from tacit.audit.separation import Roc
 from tacit.audit.statistics import Floats
-from tacit.reports.plots import draw_tradeoff
+from tacit.reports.plots import add_grid, add_legend, draw_tradeoff, show_percent
 from tacit.reports.wording import down
 
 _ATTACK: dict[str, Any] = {"color": "#AA4499", "linewidth": 1.6, "marker": "o", "markersize": 2.5}
@@ -57,7 +56,7 @@ def draw_audit(report: AuditReport) -> Figure:
             assert isinstance(inset, Axes)
             inset.plot(*_positive_rates(points), **_ATTACK)
     axes.set_title("What the attack reached", loc="left", fontsize=11)
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.11), frameon=False, fontsize=9.5, handlelength=3.2)
+    add_legend(axes)
     figure.suptitle(_headline(report), fontsize=12)
     return figure
 
@@ -66,10 +65,8 @@ def _draw_plain(axes: Axes) -> None:
     axes.plot([0, 1], [1, 0], label="random guessing", **_GUESSING)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false alarms α", ylabel="members missed β")
     axes.set_box_aspect(1)
-    axes.grid(color="#DDDDDD", linewidth=0.6)
-    percent = FuncFormatter(lambda value, _: f"{100 * value:g} %")
-    axes.xaxis.set_major_formatter(percent)
-    axes.yaxis.set_major_formatter(percent)
+    add_grid(axes)
+    show_percent(axes.xaxis, axes.yaxis)
 
 
 def _headline(report: AuditReport) -> str:
@@ -179,6 +176,6 @@ def draw_membership(rocs: dict[str, Roc]) -> Figure:
     axes.set(xlabel="false alarms", ylabel="members found")
     figure.suptitle("Membership inference", fontsize=12)
     axes.set_box_aspect(1)
-    axes.grid(color="#DDDDDD", linewidth=0.6)
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.11), frameon=False, fontsize=9.5)
+    add_grid(axes)
+    add_legend(axes)
     return figure

@@ -7,19 +7,8 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NotRequired,
-    TypedDict,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 
@@ -72,137 +61,72 @@ def _are_amounts(value: Any) -> bool:
     return isinstance(value, dict) and all(each is None or _is_amount(each) for each in value.values())
 
 
-_Amount = Annotated[float, _is_amount]
-_Positive = Annotated[float, _is_positive]
-_Share = Annotated[float, _is_share]
-_Count = Annotated[int, _is_count]
-_Epsilons = Annotated[dict[str, float | None], _are_amounts]
-_Interval = Annotated[list[float], _is_interval]
 _SCORES = {"accuracy": _is_share, "rmse": _is_error}
 
-
-class _Profile(TypedDict):
-    delta: _Share
-    lower: _Amount | None
-    upper: _Amount | None
-
-
-class _MembersFound(TypedDict):
-    false_alarms: _Share
-    members_found: _Share
-
-
-class _Attacker(TypedDict):
-    found: list[_MembersFound]
-    advantage: _Share
-    mu: _Amount | None
-    mu_regret: _Share
-
-
-class _Accountant(TypedDict):
-    name: str
-    version: str
-    others: _Epsilons
-
-
-class _Adjacency(TypedDict):
-    words: str
-
-
-class _Sampling(TypedDict):
-    implemented: str | None
-    assumed: str | None
-
-
-class _Assumption(TypedDict):
-    key: str
-    text: str
-
-
-class _GuaranteeFacts(TypedDict):
-    """The parts of `facts.guarantee_facts` that the page of a comparison shows."""
-
-    statement: str
-    sentences: list[str]
-    is_proven: bool
-    delta: _Share
-    profile: list[_Profile]
-    attacker: _Attacker | None
-    adjacency: _Adjacency
-    unit: str
-    trusted: str
-    sampling: _Sampling
-    accountant: _Accountant | None
-    unprotected: list[str]
-    assumptions: list[_Assumption]
-    notes: list[str]
-
-
-class _Curve(TypedDict):
-    false_alarms: list[_Share]
-    missed_lower: list[_Share]
-    missed_upper: list[_Share]
-
-
-class _Spending(TypedDict):
-    steps: list[_Count]
-    lower: list[_Amount | None]
-    upper: list[_Amount | None]
-
-
-class _Details(TypedDict):
-    """A row's guarantee in full. Earlier versions also wrote a trade-off curve."""
-
-    guarantee: _GuaranteeFacts
-    tradeoff: NotRequired[_Curve | None]
-    released: list[str]
-    not_released: list[str]
-    noise_from: str | None
-    epsilon_over_steps: _Spending | None
-
-
-class _Proven(TypedDict):
-    epsilon_upper: _Amount | None
-
-
-class _Claim(TypedDict):
-    epsilon: _Amount | None
-
-
-class _WrittenGuarantee(TypedDict):
-    """The parts of a guarantee's JSON that a row shows."""
-
-    proven: _Proven
-    claim: _Claim | None
-    status: str
-    adjacency: Literal["add_remove", "replace_one"]
-    unprotected: list[str]
-
-
-class _CellKey(TypedDict):
-    """What every cell's file holds. A cell with `refused` holds nothing else."""
-
-    method: str
-    mode: Literal["rigorous", "paper"]
-    epsilon: _Positive | None
-    seed: _Count
-    choices: NotRequired[list[str] | None]
-    refused: NotRequired[str | None]
-
-
-class _ScoredCell(_CellKey):
-    score: dict[str, Any]
-    interval: _Interval | None
-    seconds: _Amount
-    how: NotRequired[str | None]
-    auc: NotRequired[_Share | None]
-    learning_rate: NotRequired[_Positive | None]
-    multiplier: NotRequired[_Amount | None]
-
-
-class _PrivateCell(_ScoredCell):
-    guarantee: _WrittenGuarantee
-    details: _Details
+# Forms that `_check` compares with what a file holds. A form is a type, a condition, a list of items of one form, or a
+# dict of parts; (form, None) allows None, and a part with a question mark may be missing.
+_AMOUNT = _is_amount, None
+_SPENDING = {"steps": [_is_count], "lower": [_AMOUNT], "upper": [_AMOUNT]}
+_CURVE = {"false_alarms": [_is_share], "missed_lower": [_is_share], "missed_upper": [_is_share]}
+_ATTACKER = {
+    "found": [{"false_alarms": _is_share, "members_found": _is_share}],
+    "advantage": _is_share,
+    "mu": _AMOUNT,
+    "mu_regret": _is_share,
+}
+# The parts of `facts.guarantee_facts` that the page of a comparison shows.
+_GUARANTEE_FACTS = {
+    "statement": str,
+    "sentences": [str],
+    "is_proven": bool,
+    "delta": _is_share,
+    "profile": [{"delta": _is_share, "lower": _AMOUNT, "upper": _AMOUNT}],
+    "attacker": (_ATTACKER, None),
+    "adjacency": {"words": str},
+    "unit": str,
+    "trusted": str,
+    "sampling": {"implemented": (str, None), "assumed": (str, None)},
+    "accountant": ({"name": str, "version": str, "others": _are_amounts}, None),
+    "unprotected": [str],
+    "assumptions": [{"key": str, "text": str}],
+    "notes": [str],
+}
+# A row's guarantee in full. Earlier versions also wrote a trade-off curve.
+_DETAILS = {
+    "guarantee": _GUARANTEE_FACTS,
+    "tradeoff?": (_CURVE, None),
+    "released": [str],
+    "not_released": [str],
+    "noise_from": (str, None),
+    "epsilon_over_steps": (_SPENDING, None),
+}
+# The parts of a guarantee's JSON that a row shows.
+_GUARANTEE = {
+    "proven": {"epsilon_upper": _AMOUNT},
+    "claim": ({"epsilon": _AMOUNT}, None),
+    "status": str,
+    "adjacency": lambda value: value in ("add_remove", "replace_one"),
+    "unprotected": [str],
+}
+# What every cell's file holds. A cell with `refused` holds nothing else.
+_KEY = {
+    "method": str,
+    "mode": lambda value: value in ("rigorous", "paper"),
+    "epsilon": (_is_positive, None),
+    "seed": _is_count,
+    "choices?": ([str], None),
+    "refused?": (str, None),
+}
+_SCORED = {
+    "score": dict,
+    "interval": (_is_interval, None),
+    "seconds": _is_amount,
+    "how?": (str, None),
+    "auc?": (_is_share, None),
+    "learning_rate?": (_is_positive, None),
+    "multiplier?": _AMOUNT,
+}
+_PRIVATE = {**_SCORED, "guarantee": _GUARANTEE, "details": _DETAILS}
 
 
 def key_of(cell: Facts) -> Key:
@@ -240,12 +164,12 @@ def _update(cell: Facts) -> Facts:
 def _check_cell(cell: Facts) -> None:
     """Raise `ValueError` with the name of the part, unless the cell holds all that its row, plot and page show."""
     is_private = cell["epsilon"] is not None
-    _check(_CellKey, cell)
+    _check(_KEY, cell)
     if is_private != (cell["method"] != NON_PRIVATE) and (is_private or cell["method"] != RECIPE):
         raise ValueError(f"epsilon cannot be {cell['epsilon']} for {cell['method']}")
     if cell.get("refused"):
         return
-    _check(_PrivateCell if is_private else _ScoredCell, cell)
+    _check(_PRIVATE if is_private else _SCORED, cell)
     ((measure, value),) = cell["score"].items()
     if measure not in _SCORES or not (value is None or _SCORES[measure](value)):
         raise ValueError(f"{measure} {value!r} is not a score")
@@ -257,31 +181,28 @@ def _check_cell(cell: Facts) -> None:
             Tradeoff(**drawn)
 
 
-def _check(kind: Any, value: Any, name: str = "") -> None:
-    """Raise `ValueError` unless a value read from JSON is of this type, `Annotated` with a condition or not."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        if value is not None:
-            _check(next(each for each in arguments if each is not type(None)), value, name)
-        return
-    if origin is Annotated:
-        is_valid = arguments[1](value)
-    elif origin is Literal:
-        is_valid = value in arguments
+def _check(form: Any, value: Any, name: str = "") -> None:
+    """Raise `ValueError` unless a value read from JSON has this form."""
+    if isinstance(form, tuple):
+        if value is None:
+            return
+        form = form[0]
+    if isinstance(form, FunctionType):
+        is_valid = form(value)
     else:
-        is_valid = isinstance(value, dict if is_typeddict(kind) else origin or kind)
+        is_valid = isinstance(value, form if isinstance(form, type) else type(form))
     if not is_valid:
         raise ValueError(f"{name} cannot be {repr(value)[:60]}")
-    if is_typeddict(kind):
-        for part, inner in get_type_hints(kind, include_extras=True).items():
-            is_optional = get_origin(inner) is NotRequired
-            if part in value:
-                _check(get_args(inner)[0] if is_optional else inner, value[part], f"{name}.{part}".removeprefix("."))
-            elif not is_optional:
+    if isinstance(form, dict):
+        for part, inner in form.items():
+            known = part.removesuffix("?")
+            if known in value:
+                _check(inner, value[known], f"{name}.{known}".removeprefix("."))
+            elif known == part:
                 raise ValueError(f"{name}.{part} is missing".removeprefix("."))
-    elif origin is list:
+    elif isinstance(form, list):
         for place, item in enumerate(value):
-            _check(arguments[0], item, f"{name}[{place}]")
+            _check(form[0], item, f"{name}[{place}]")
 
 
 def _check_lengths(curves: Facts | None, names: tuple[str, ...]) -> None:

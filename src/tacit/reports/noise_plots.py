@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from tacit.accounting.densities import Floats
+from tacit.reports.plots import add_grid
 from tacit.stages.noise import find_family
 from tacit.stages.noise.compare import FamilyError, Setting, trace
 
@@ -86,8 +87,7 @@ def _finish(axes: Axes, epsilon: float, delta: float) -> None:
         xytext=(4, 0),
         textcoords="offset points",
     )
-    axes.grid(color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
+    add_grid(axes)
 
 
 def _headline(setting: Setting) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -64,9 +65,9 @@ def draw_missed(found: Tradeoff, axes: Axes) -> Axes:
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false alarms α", ylabel="members missed β")
     axes.set_title("Membership attacks", loc="left", fontsize=11)
     axes.set_box_aspect(1)
-    _percent(axes)
-    _grid(axes)
-    _legend(axes)
+    show_percent(axes.xaxis, axes.yaxis)
+    add_grid(axes)
+    add_legend(axes)
     _finish_inset(inset, found.marked)
     return axes
 
@@ -78,8 +79,8 @@ def _finish_inset(inset: Axes, marked: list[list[float]]) -> None:
     inset.tick_params(labelsize=7)
     inset.set_xticks([1e-5, 1e-3, 1e-1])
     inset.minorticks_off()
-    _percent(inset)
-    _grid(inset)
+    show_percent(inset.xaxis, inset.yaxis)
+    add_grid(inset)
     inset.plot(*zip(*marked, strict=True), marker="o", markersize=5, **{**CERTIFIED, "linestyle": ""})
     words = "\n".join(f"{100 * rate:g} % → {percent_up(share)}" for rate, share in marked)
     # Below the diagonal there is no curve.
@@ -131,8 +132,8 @@ def draw_spending(spent: Spending, axes: Axes, budget: float | None = None) -> A
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_box_aspect(1)
-    _grid(axes)
-    _legend(axes)
+    add_grid(axes)
+    add_legend(axes)
     return axes
 
 
@@ -162,17 +163,18 @@ def _headline(curve: PrivacyCurve, delta: float) -> str:
     return f"{promise}, certified ({compared}, {step_words(Schedule.of(curve.event).steps)})"
 
 
-def _legend(axes: Axes) -> None:
-    """Below the axes, so that it hides nothing."""
+def add_legend(axes: Axes) -> None:
+    """A legend below the axes, so that it hides nothing."""
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.11), frameon=False, fontsize=9.5, handlelength=3.2)
 
 
-def _grid(axes: Axes) -> None:
+def add_grid(axes: Axes) -> None:
+    """Light lines behind everything else."""
     axes.set_axisbelow(True)
     axes.grid(color="#DDDDDD", linewidth=0.6)
 
 
-def _percent(axes: Axes) -> None:
-    percent = FuncFormatter(lambda value, _: f"{100 * value:g} %")
-    axes.xaxis.set_major_formatter(percent)
-    axes.yaxis.set_major_formatter(percent)
+def show_percent(*scales: Axis) -> None:
+    """Write the ticks of these axes as percentages."""
+    for one in scales:
+        one.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from tacit.reports.answer import Answer, competes, short_label
 from tacit.reports.cells import is_proven
 from tacit.reports.facts import Facts
+from tacit.reports.plots import add_grid, show_percent
 
 TITLES = {"add_remove": "one example added or removed", "replace_one": "one example replaced"}
 # Elements whose id begins with this are shown on a page only if its reader asks for them.
@@ -81,10 +82,9 @@ def draw_scores_over_steps(points: Sequence[Sequence[float]], measure: str, base
     axes.set(xlabel="steps", ylabel=measure)
     axes.set_title("Test scores", loc="left", fontsize=11)
     if measure == "accuracy":
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+        show_percent(axes.yaxis)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.set_axisbelow(True)
-    axes.grid(color="#DDDDDD", linewidth=0.6)
+    add_grid(axes)
     axes.legend(loc="best", frameon=False, fontsize=9)
 
 
@@ -179,12 +179,11 @@ def _scale(axes: Axes, facts: Facts, rows: Sequence[Facts]) -> None:
     seen += [] if answer.constant is None else [answer.constant]
     low, high = float(np.min(seen)), float(np.max(seen))
     axes.set_ylabel("test accuracy" if facts["measure"] == "accuracy" else "test error (RMSE)")
-    axes.set_axisbelow(True)
-    axes.grid(color="#DDDDDD", linewidth=0.6)
+    add_grid(axes)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if facts["measure"] == "accuracy":
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+        show_percent(axes.yaxis)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 0.1
     axes.set_ylim(low - room, high + room)
 

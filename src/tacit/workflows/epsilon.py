@@ -59,7 +59,7 @@ class Attacker:
         found = {rate: certified.true_positive_rate(rate) for rate in FALSE_ALARMS}
         return Attacker(found, certified.advantage(), certified.mu(MU_REGRET))
 
-    def as_json(self) -> dict[str, float]:
+    def to_json(self) -> dict[str, float]:
         """Shares of members found, by false-positive rate; and the advantage."""
         return {
             **{f"fpr_{rate:g}": share for rate, share in self.found.items()},
@@ -94,7 +94,7 @@ class Findings:
 
         return draw_privacy(self.event, delta=self.delta, group=self.group, budget=budget)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The same for machines. What an accountant refuses is None, and `refused` says why."""
         return {
             "tacit": tacit.__version__,
@@ -107,14 +107,14 @@ class Findings:
             "delta": self.delta,
             "epsilon": {"lower": self.lower, "estimate": self.estimate, "upper": self.upper},
             "certified": {"lower": self.certified[0], "upper": self.certified[1]},
-            **{name: self._answer_json(ACCOUNTANTS[name], answer) for name, answer in self.answers.items()},
+            **{name: self._describe_answer(ACCOUNTANTS[name], answer) for name, answer in self.answers.items()},
             "refused": {name: answer.refusal for name, answer in self.answers.items() if answer.refusal},
-            "attacker": self.attacker.as_json(),
+            "attacker": self.attacker.to_json(),
             "mu": self.attacker.mu,
             "mu_regret": MU_REGRET,
         }
 
-    def _answer_json(self, accountant: Accountant, answer: Answer) -> Any:
+    def _describe_answer(self, accountant: Accountant, answer: Answer) -> Any:
         """An upper bound is one number; an approximation also says on which side of the certified interval it is."""
         if not accountant.is_asymptotic:
             return answer.epsilon

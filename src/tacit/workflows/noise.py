@@ -104,7 +104,7 @@ def ask(search: Search, by: str) -> Alternative:
     return Alternative(value, curve(search.event(value)).epsilon_bounds(search.delta))
 
 
-def search_for(plan: RunNumbers, *, epsilon: float, delta: float) -> Search:
+def resolve_search(plan: RunNumbers, *, epsilon: float, delta: float) -> Search:
     """The search in which the one number that was not typed is the unknown."""
     epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
     adjacency = plan.neighbours()
@@ -164,7 +164,11 @@ class Allowance:
         """Whether that is certain; only an asymptotic accountant can exceed it."""
         return self.findings.certified[1] <= self.search.epsilon
 
-    def as_json(self) -> dict[str, Any]:
+    def draw(self) -> Figure:
+        """The trade-off curve, and epsilon over the steps below the budget."""
+        return self.findings.draw(self.search.epsilon)
+
+    def to_json(self) -> dict[str, Any]:
         """What `tacit epsilon --json` says of the run, and what was searched for."""
         return {
             "budget": {"epsilon": self.search.epsilon, "delta": self.search.delta},
@@ -175,7 +179,7 @@ class Allowance:
                 name: {"value": other.value, "refusal": other.refusal, "certified": _ends(other.certified)}
                 for name, other in self.others.items()
             },
-            **self.findings.as_json(),
+            **self.findings.to_json(),
         }
 
     def paragraphs(self) -> list[Paragraph]:
@@ -258,7 +262,7 @@ _ENCODINGS = {
 }
 
 
-def setting_for(plan: RunNumbers, by: str, *, dimension: float | None, encoding: str) -> Setting:
+def make_setting(plan: RunNumbers, by: str, *, dimension: float | None, encoding: str) -> Setting:
     """What was typed: one release of everything, unless a rate and steps say otherwise."""
     if plan.multiplier is not None or plan.adjacency == "replace_one" or by != "pld":
         raise InvalidArgument(
@@ -307,7 +311,7 @@ class NoiseComparison:
 
         return draw_families(self.setting, self.found, epsilon=self.epsilon, delta=self.delta)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The same for machines; errors are in units of the norm of one example's encoding."""
         return {
             "tacit": tacit.__version__,

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from tacit import _validate
 from tacit.accounting import Adjacency, Event, Gaussian, from_json
@@ -26,7 +27,7 @@ class RunNumbers:
 
     def given(self) -> list[str]:
         """The options that were typed, as they are spelt."""
-        return [f"--{field.name.replace('_', '-')}" for field in fields(self) if getattr(self, field.name) is not None]
+        return list_given(self)
 
     def sampling_rate(self) -> float:
         """The rate itself, or lot size over population."""
@@ -83,6 +84,11 @@ class RunNumbers:
             raise InvalidArgument("The noise is not known. Give --multiplier, or an event by --event FILE.")
         noise = Gaussian(_validate.positive("multiplier", self.multiplier), self.neighbours())
         return noise.sampled(self.sampling_rate()) * self.step_count()
+
+
+def list_given(options: Any) -> list[str]:
+    """The fields of a dataclass that are not None, as the command line spells them."""
+    return [f"--{one.name.replace('_', '-')}" for one in fields(options) if getattr(options, one.name) is not None]
 
 
 def read_event(path: Path) -> Event:

@@ -11,7 +11,7 @@ import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -31,6 +31,7 @@ from tacit.randomness import new_salt, salted_fingerprint
 from tacit.reports.scores import Score
 from tacit.training.folder import RunFolder
 from tacit.workflows.arguments import check_delta
+from tacit.workflows.numbers import list_given
 
 _SECRET = ("seed", "data_path", "ledger", "salt", "table", "dataset")
 # Left out of public settings if all values of a row are these defaults.
@@ -99,7 +100,7 @@ class TrainOptions:
 
     def list_given(self) -> list[str]:
         """The options that were given, as the command line spells them."""
-        return [f"--{one.name.replace('_', '-')}" for one in fields(self) if getattr(self, one.name) is not None]
+        return list_given(self)
 
 
 @dataclass(frozen=True)

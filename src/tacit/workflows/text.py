@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.errors import InvalidArgument, break_command, split_command
+from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     # Checks must not wait for it.
@@ -22,12 +22,6 @@ _SUFFIXES = (".png", ".svg", ".pdf")
 def join_paragraphs(paragraphs: Iterable[Paragraph]) -> str:
     """One text, with a blank line between paragraphs and lines indented below their title."""
     return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in paragraphs)
-
-
-def separate_command(line: str, width: int) -> tuple[str, list[str], str] | None:
-    """What is before a command in a line, the command as lines of this width, and what is after it; None if none."""
-    parts = split_command(line)
-    return None if parts is None else (parts[0], break_command(parts[1], width), parts[2])
 
 
 def replace_infinity(value: Any) -> Any:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from torch import nn
 
@@ -23,16 +23,12 @@ from tacit.ledger import Ledger, Reservation
 from tacit.reports.scores import Score, describe_precision
 from tacit.reports.settings import command_of
 from tacit.training.fit import Callback
-from tacit.training.folder import RunFolder, refuse_unless_free
+from tacit.training.folder import refuse_unless_free
 from tacit.workflows.ledger import describe_standing, explain_over_budget, warn_if_similar
 from tacit.workflows.linear import LinearTraining
 from tacit.workflows.network import NetworkTraining
 from tacit.workflows.predict import predict
-from tacit.workflows.progress import (
-    Interrupted,
-    explain_interrupt,
-    show_status,
-)
+from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
 from tacit.workflows.recipe import RecipeTraining, has_recipe
 from tacit.workflows.saved import read_settings
 from tacit.workflows.settings import Settings, TrainOptions, is_linear_method, load_data, resolve_delta, warn_about
@@ -44,6 +40,8 @@ _CHOSEN_BY_RECIPE = (
     *("--clip-norm", "--learning-rate", "--micro-batch", "--momentum", "--views", "--averaging"),
 )
 Announce = Callable[[Sequence[Paragraph]], None]
+# A run that is planned and ready to go: of a network, by recipe, or of a linear model by one release.
+Training = NetworkTraining | RecipeTraining | LinearTraining
 
 
 def train(
@@ -95,30 +93,7 @@ def take_options(options: dict[str, Any]) -> TrainOptions:
     return TrainOptions(**{**options, **paths, **chosen})
 
 
-class Training(Protocol):
-    """A run that is planned and ready to go: of a network, by recipe, or of a linear model by one release."""
-
-    data: Data
-    settings: Settings
-    folder: RunFolder
-
-    @property
-    def model(self) -> nn.Module:
-        """The model that is handed out."""
-
-    @property
-    def booking(self) -> Reservation | None: ...
-    @property
-    def final_score(self) -> Score | None: ...
-
-    def go(self, callbacks: Sequence[Callback]) -> bool: ...
-    def guarantee(self) -> Guarantee: ...
-    def metrics(self) -> dict[str, Any]: ...
-    def describe_plan(self) -> Paragraph: ...
-    def describe_stop(self, *, is_mid_step: bool) -> str: ...
-
-
-def _begin(source: Any, options: TrainOptions, recipe: str | None) -> NetworkTraining | RecipeTraining | LinearTraining:
+def _begin(source: Any, options: TrainOptions, recipe: str | None) -> Training:
     with explain_interrupt():
         refuse_unless_free(options.out)
         with show_status("Reading data"):
@@ -178,10 +153,8 @@ def _explain_over_budget(
         return refused
 
     def cost(epsilon: float, delta: float) -> Event:
-        given = replace(options, epsilon=epsilon, delta=delta)
-        if kind is RecipeTraining:
-            return RecipeTraining.plan_cost(data, given)
-        return NetworkTraining.plan_cost(data, given)
+        planned = RecipeTraining if kind is RecipeTraining else NetworkTraining
+        return planned.plan_cost(data, replace(options, epsilon=epsilon, delta=delta))
 
     dataset = options.dataset or data.name
     delta = resolve_delta(options.delta, data.population)
@@ -228,16 +201,9 @@ class TrainedRun:
     @staticmethod
     def of(training: Training) -> TrainedRun:
         """The result of a training that has gone through all its steps."""
-        return TrainedRun(
-            training.folder.path,
-            training.data,
-            training.settings,
-            training.model,
-            training.final_score,
-            training.guarantee(),
-            training.metrics(),
-            training.booking,
-        )
+        score, guarantee, metrics = training.final_score, training.guarantee(), training.metrics()
+        about = training.data, training.settings, training.model
+        return TrainedRun(training.folder.path, *about, score, guarantee, metrics, training.booking)
 
     def predict(self, data: Any, probabilities: bool = False) -> Any:
         """Class names, or numbers in the target's unit, for raw rows: `tacit.predict` with this run."""
