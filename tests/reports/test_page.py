@@ -14,8 +14,8 @@ from tacit.cli import main
 from tacit.guarantee import Guarantee
 from tacit.reports import run
 from tacit.reports.curves import Spending
+from tacit.reports.page import as_svg
 from tacit.reports.plots import draw_spending, draw_tradeoff
-from tacit.reports.svg import as_svg
 from tacit.reports.wording import percent_up, up
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tacit.accounting import Gaussian, curve
 from tacit.errors import InvalidArgument
-from tacit.workflows.plan_lots import plan_samplings
+from tacit.workflows.plan import plan_samplings
 
 TASK = {"population": 400, "epsilon": 8, "delta": 1e-4, "lot_size": 100, "steps": 12}
 

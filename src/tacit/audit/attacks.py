@@ -34,7 +34,7 @@ from tacit.audit.guessing import one_run
 from tacit.audit.runs import iterate_results, load_results, runs_in
 from tacit.audit.statistics import Discriminant, distinguish, error_points
 from tacit.errors import InvalidArgument, NotProven
-from tacit.guarantee import AUDIT, Guarantee
+from tacit.guarantee import AUDIT, Claim, Guarantee
 
 Data = tuple[NDArray[Any], NDArray[Any]]
 Train = Callable[[Any], Any]
@@ -275,15 +275,15 @@ def audit(
     *,
     delta: float,
     attack: Attack | None = None,
-    claim: float | None = None,
+    claim: float | Claim | None = None,
     proven: Guarantee | PrivacyCurve | None = None,
     confidence: float = 0.99,
 ) -> AuditReport:
     """Attack a training function: `train(data)` returns everything that is released. It need not use tacit.
 
     `data` is a pair (inputs, targets) of arrays or tensors; `train` gets a pair of arrays. `claim` is a claimed epsilon
-    at `delta`; `proven` is a guarantee or curve to compare with the attack. The default attack is `Canaries()`. The
-    result was measured on private data, and is not for release.
+    at `delta`, or a `Claim` with its source; `proven` is a guarantee or curve to compare with the attack. The default
+    attack is `Canaries()`. The result was measured on private data, and is not for release.
 
     >>> from tacit.audit import ManyRuns
     >>> def train(data):
@@ -299,10 +299,11 @@ def audit(
         np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in _check_pair(data)
     )
     delta, confidence = _validate.open_unit("delta", delta), _validate.open_unit("confidence", confidence)
-    claimed = None if claim is None else _validate.non_negative("claim", claim)
+    claimed, source = (claim.epsilon, claim.source) if isinstance(claim, Claim) else (claim, "")
+    claimed = None if claimed is None else _validate.non_negative("claim", claimed)
     curve = _find_curve(proven)
     found = (attack or Canaries()).attack(train, (inputs, targets), delta=delta, confidence=confidence, proven=curve)
-    return AuditReport(found, claimed, math.inf if curve is None else curve.epsilon(delta), curve)
+    return AuditReport(found, claimed, math.inf if curve is None else curve.epsilon(delta), curve, source)
 
 
 def record_audit(guarantee: Guarantee, report: AuditReport) -> Guarantee:

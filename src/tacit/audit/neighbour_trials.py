@@ -211,7 +211,7 @@ def _is_same_tensor(one: Tensor, other: Tensor) -> bool:
 def as_rows(data: Any, most: int) -> Any:
     """The data as a pair of trees of tensors; of a data set, the first `most` examples."""
     if isinstance(data, (tuple, list)) and len(data) == 2:
-        return _map_tree(data, lambda tensor: tensor)
+        return map_tree(data, lambda tensor: tensor)
     if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         raise InvalidArgument(
             "data must be a pair (inputs, targets) of tensors or arrays, or a data set with a length."
@@ -227,7 +227,8 @@ def draw_rows(rows: Any, size: int, seed: int) -> Any:
     return select_rows(rows, np.random.default_rng([seed, size]).permutation(count)[:size].tolist())
 
 
-def _map_tree(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tree(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same tree of dicts, lists and tuples with every tensor changed; arrays become tensors."""
     if isinstance(tree, np.ndarray):
         # Single precision, like the weights of most models.
         tensor = torch.from_numpy(np.array(tree))
@@ -235,15 +236,15 @@ def _map_tree(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, dict):
-        return {key: _map_tree(value, change) for key, value in tree.items()}
+        return {key: map_tree(value, change) for key, value in tree.items()}
     if isinstance(tree, (tuple, list)):
-        return type(tree)(_map_tree(value, change) for value in tree)
+        return type(tree)(map_tree(value, change) for value in tree)
     raise InvalidArgument(f"Examples must be made of tensors or arrays. Got {type(tree).__name__}.")
 
 
 def select_rows(rows: Any, which: list[int]) -> Any:
     """These rows of every tensor of a tree."""
-    return _map_tree(rows, lambda tensor: tensor[torch.tensor(which, dtype=torch.int64)])
+    return map_tree(rows, lambda tensor: tensor[torch.tensor(which, dtype=torch.int64)])
 
 
 def _spoil_example(rows: Any, example: int) -> Any | None:
@@ -255,4 +256,4 @@ def _spoil_example(rows: Any, example: int) -> Any | None:
             spoilt[example] = math.nan
         return spoilt
 
-    return _map_tree(rows, spoil) if any(tensor.is_floating_point() for tensor in leaves(rows)) else None
+    return map_tree(rows, spoil) if any(tensor.is_floating_point() for tensor in leaves(rows)) else None

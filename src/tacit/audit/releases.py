@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from tacit import _validate
 from tacit.accounting.curve import curve
 from tacit.accounting.events import Adjacency, Event, Gaussian, Sampled, count_releases
-from tacit.audit.neighbour_trials import as_rows, select_rows
+from tacit.audit.neighbour_trials import as_rows, map_tree, select_rows
 from tacit.audit.release_statistics import Floats, check_composition, check_grid, check_lots, check_noise
 from tacit.audit.white_box import Training
 from tacit.gradients.models import call_model, trainable
@@ -227,8 +227,8 @@ class _Trial:
         weights = {name: value for name, value in model.named_parameters() if name in self.parameters}
         total = {name: torch.zeros_like(value) for name, value in weights.items()}
         for example in range(row_count(targets)):
-            alone = select_rows((inputs, targets), [example])
-            found = loss(call_model(model, _double(alone[0])), _double(alone[1])).sum()
+            one, target = map_tree(select_rows((inputs, targets), [example]), _double)
+            found = loss(call_model(model, one), target).sum()
             pulled = torch.autograd.grad(found, list(weights.values()), allow_unused=True, materialize_grads=True)
             own = dict(zip(weights, pulled, strict=True))
             for name, factor in _factors(run.mechanism.bound, own).items():
@@ -242,7 +242,7 @@ class _Trial:
         Some examples have no finite gradient, and so must count zero.
         """
         try:
-            return self._compare_sums(_spoil_some(self.training.data))
+            return self._compare_sums(map_tree(self.training.data, _spoil_some))
         except RuntimeError:
             # Some losses refuse what is not finite.
             return self._compare_sums(self.training.data)
@@ -313,24 +313,16 @@ def _norm_of(bound: Any) -> float:
     return norm
 
 
-def _spoil_some(tree: Any) -> Any:
+def _spoil_some(tensor: Tensor) -> Tensor:
     """Every eighth example without a finite number in it."""
-    if isinstance(tree, Tensor):
-        spoilt = tree.clone()
-        if tree.is_floating_point():
-            spoilt[::8] = math.nan
-        return spoilt
-    if isinstance(tree, dict):
-        return {name: _spoil_some(value) for name, value in tree.items()}
-    return type(tree)(_spoil_some(value) for value in tree)
+    spoilt = tensor.clone()
+    if tensor.is_floating_point():
+        spoilt[::8] = math.nan
+    return spoilt
 
 
-def _double(tree: Any) -> Any:
-    if isinstance(tree, Tensor):
-        return tree.cpu().double() if tree.is_floating_point() else tree.cpu()
-    if isinstance(tree, dict):
-        return {name: _double(value) for name, value in tree.items()}
-    return type(tree)(_double(value) for value in tree)
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
 
 
 def _factors(bound: Any, own: dict[str, Tensor]) -> dict[str, float]:

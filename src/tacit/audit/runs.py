@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -109,8 +110,6 @@ _PREPARED: list[Job] = []
 
 
 def _prepare(job: Job) -> None:
-    import torch
-
     _PREPARED.append(job)
     # Only the parent handles Ctrl-C and shows a progress bar.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -147,8 +146,6 @@ def runs_in(folder: str | os.PathLike[str] | None, workers: int, seed: int | Non
 
 def seed_generators(*words: int) -> None:
     """Seed the generators of Python, numpy and torch from these words."""
-    import torch
-
     first, second, third, fourth = (int(word) for word in np.random.SeedSequence(words).generate_state(4))
     random.seed(first)
     np.random.seed(second)  # noqa: NPY002 - the user's function may draw from numpy's global generator
@@ -161,8 +158,6 @@ def seed_generators(*words: int) -> None:
 @contextmanager
 def restore_generators() -> Iterator[None]:
     """Restore the generators of Python, numpy and torch's processor at the end."""
-    import torch
-
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     try:
         yield

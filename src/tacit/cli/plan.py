@@ -41,7 +41,7 @@ def plan(
 
     check_numbers(**given)
     from tacit.workflows.plan import plan as find_plans
-    from tacit.workflows.plan_lots import plan_samplings
+    from tacit.workflows.plan import plan_samplings
 
     task: dict[str, Any] = {"population": population, "epsilon": epsilon, "delta": delta}
     if lot_size is not None or steps is not None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -23,11 +26,27 @@ from tacit.reports.facts import Facts
 from tacit.reports.plots import draw_missed, draw_spending
 from tacit.reports.score_plots import OTHERS, TITLES, draw_lines, draw_scores, draw_scores_over_steps, panels_of
 from tacit.reports.scores import format_interval, format_score
-from tacit.reports.svg import as_svg
 from tacit.reports.wording import down, near, percent_up, up
 
 # The width of a phone: text keeps its size there, and grows on wider pages.
 _WIDTH = 4.6
+# Colours of figures become variables of the page, so that they follow its light or dark theme.
+_COLOURS = {
+    "#000000": "currentColor",
+    "#dddddd": "var(--grid)",
+    "#777777": "var(--faint)",
+    "#0072b2": "var(--blue)",
+    "#d55e00": "var(--orange)",
+    "#009e73": "var(--green)",
+    "#aa4499": "var(--purple)",
+    "#b8860b": "var(--yellow)",
+    "#c1272d": "var(--red)",
+    "#2aa7c9": "var(--sky)",
+    "#7a5230": "var(--brown)",
+}
+_PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
+# A style for all elements would apply to the whole page, which has its own rule for figures.
+_STYLE = re.compile(r"\s*<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>")
 
 
 def write_run(facts: Facts, out: Path) -> tuple[Path, Path]:
@@ -141,6 +160,29 @@ def _figure(
     figure = Figure(figsize=(wide, height), layout="constrained")
     draw(figure.subplots())
     return {"key": key, "svg": as_svg(figure, key=key, title=title, description=words), "title": title, "words": words}
+
+
+def as_svg(figure: Figure, *, key: str, title: str, description: str) -> str:
+    """The figure as an SVG element with text, and names for screen readers; `key` makes its ids unique on the page."""
+    written = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": key}):
+        figure.savefig(
+            written,
+            format="svg",
+            transparent=True,
+            bbox_inches="tight",
+            pad_inches=0.04,
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+        )
+    svg = _STYLE.sub("", _PROLOGUE.sub("", written.getvalue()))
+    for colour, name in _COLOURS.items():
+        svg = svg.replace(colour, name)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{key}-\1"', svg)
+    svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{key}-", svg)
+    head, rest = svg.split(">", 1)
+    head = re.sub(r' (width|height)="[^"]*"', "", head)
+    named = f'<title id="{key}-title">{escape(title)}</title><desc id="{key}-words">{escape(description)}</desc>'
+    return f'{head} role="img" aria-labelledby="{key}-title {key}-words">{named}{rest}'
 
 
 def _count_steps(facts: Facts) -> str:

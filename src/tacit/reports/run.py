@@ -32,11 +32,9 @@ from tacit.reports.settings import (
     settings_facts,
 )
 from tacit.reports.wording import up
-from tacit.training.folder import read_checkpoint
+from tacit.training.folder import RunFolder, read_checkpoint
 
 SCHEMA = "tacit-report/1"
-BASELINE = "baseline.json"
-_FILES = ("settings.json", "guarantee.json", "metrics.json")
 _TUNING = (
     "Not included: this page is about one run. If settings were chosen by looking at other runs on the same "
     "data, those runs cost privacy too; a ledger adds them up."
@@ -57,18 +55,15 @@ _PREPARATIONS = {
 }
 
 
-def is_run(folder: Path) -> bool:
-    """Whether `tacit train` has written a run there."""
-    return (folder / _FILES[0]).is_file() and (folder / _FILES[1]).is_file()
-
-
 def read_run(folder: Path) -> Facts:
     """The facts of the report of the run in this folder."""
-    settings, guarantee, metrics = _read_files(folder)
+    run = RunFolder(folder)
+    settings, guarantee, metrics = _read_files(run)
     certified, plan, bounds = certified_curve(guarantee.event), _read_plan(folder), bounds_of(settings)
     spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta)
     is_held_out = _is_held_out(metrics, bounds)
     implemented = None if plan is None else describe_sampling(plan.sampling)
+    preparation = _describe_preparation(settings, metrics)
     whole = settings_facts(settings, metrics.get("multiplier"), is_tuned=bool(metrics.get("tuning")))
     return {
         "schema": SCHEMA,
@@ -76,25 +71,20 @@ def read_run(folder: Path) -> Facts:
         "title": f"{guarantee.method}{' by recipe' if settings.get('recipe') else ''} on {settings['data']}",
         "made": describe_versions(),
         "release": release_facts(
-            guarantee,
-            is_held_out=is_held_out,
-            is_prepared=_describe_preparation(settings, metrics),
-            is_scored=bool(metrics.get("test")),
+            guarantee, is_held_out=is_held_out, is_prepared=preparation, is_scored=bool(metrics.get("test"))
         ),
         "guarantee": guarantee_facts(guarantee, spent, implemented=implemented, is_test_public=not is_held_out),
         "tradeoff": None if certified is None else asdict(Tradeoff.of(certified, guarantee.delta)),
         "epsilon_over_steps": None if spent is None else asdict(spent),
         "tuning": metrics.get("tuning") or _TUNING,
-        "preparation": _describe_preparation(settings, metrics),
+        "preparation": preparation,
         "mechanism": None if plan is None else _describe_mechanism(plan),
         "settings": whole,
         "settings_in_words": describe_settings(whole),
         "progress": _describe_progress(guarantee, whole, metrics, plan),
         "data": _describe_data(settings, metrics, bounds, is_held_out),
-        "utility": utility_facts(
-            metrics, _read_json(folder / BASELINE), is_held_out=is_held_out, delta=guarantee.delta
-        ),
-        "audit": _read_audit(folder),
+        "utility": utility_facts(metrics, _read_json(run.baseline), is_held_out=is_held_out, delta=guarantee.delta),
+        "audit": _read_audit(run),
         "command": command_of(settings),
         "command_in_words": explain_command(
             settings, metrics, is_proven=math.isfinite(guarantee.epsilon(guarantee.delta))
@@ -102,17 +92,16 @@ def read_run(folder: Path) -> Facts:
     }
 
 
-def _read_files(folder: Path) -> tuple[Facts, Guarantee, Facts]:
+def _read_files(run: RunFolder) -> tuple[Facts, Guarantee, Facts]:
     try:
-        texts = [(folder / name).read_text(encoding="utf-8") for name in _FILES]
-        return dict(json.loads(texts[0])), Guarantee.from_json(texts[1]), dict(json.loads(texts[2]))
+        return dict(json.loads(run.settings.read_text(encoding="utf-8"))), run.read_guarantee(), run.read_metrics()
     except OSError as error:
         raise InvalidArgument(
-            f"There is no run in {folder}: {Path(str(error.filename)).name} cannot be read ({error.strerror}). Give a "
-            "folder that tacit train --out or tacit compare --out has written."
+            f"There is no run in {run.path}: {Path(str(error.filename)).name} cannot be read ({error.strerror}). Give "
+            "a folder that tacit train --out or tacit compare --out has written."
         ) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise InvalidArgument(f"{folder} holds no run written by tacit train: {error}.") from error
+        raise InvalidArgument(f"{run.path} holds no run written by tacit train: {error}.") from error
 
 
 def _is_held_out(metrics: Facts, bounds: Bounds | None) -> bool:
@@ -205,9 +194,9 @@ def _describe_data(settings: Facts, metrics: Facts, bounds: Bounds | None, is_he
     }
 
 
-def _read_audit(folder: Path) -> Facts | None:
+def _read_audit(run: RunFolder) -> Facts | None:
     """The result with canaries. That of attacks on the real members depends on private data, and is left out."""
-    written = (_read_json(folder / "audit" / "audit.json") or {}).get("audit")
+    written = (_read_json(run.audit_result) or {}).get("audit")
     if not written:
         return None
     bound = written["bound"]

@@ -124,19 +124,15 @@ def make_bar(console: Console) -> Progress:
     )
 
 
-@final
-class TrainingProgress:
-    """The progress of one run: steps, test score, epsilon spent so far, loss."""
+class _Bar:
+    """A progress bar in a terminal or notebook, and the time for lines in a log."""
 
-    def __init__(self, done: int, steps: int, budget: float | None) -> None:
+    def __init__(self, name: str, done: int, total: int) -> None:
         self._console = open_console()
-        self._budget, self._first, self._started = budget, done, time.monotonic()
-        self._loss, self._score, self._epsilon = "", "", ""
-        self._losses, self._epsilons = Timer(_SECONDS_BETWEEN_LOSSES), Timer(_SECONDS_BETWEEN_EPSILONS)
+        self._first, self._total, self._began = done, total, time.monotonic()
         self._lines = Timer(_SECONDS_BETWEEN_LINES)
         self._bar = make_bar(self._console)
-        self._task = self._bar.add_task("Training", total=steps, completed=done, seen="")
-        self._steps = steps
+        self._task = self._bar.add_task(name, total=total, completed=done, seen="")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -144,6 +140,23 @@ class TrainingProgress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+    def _write_line(self, done: int, *texts: str) -> None:
+        """A line with the time left, if only a log is written and the last line is some seconds old."""
+        if not is_watched(self._console) and done > self._first and self._lines.is_due():
+            left = (time.monotonic() - self._began) / (done - self._first) * (self._total - done)
+            self._console.print(Text(", ".join([*texts, f"about {left:.0f} s left"])))
+
+
+@final
+class TrainingProgress(_Bar):
+    """The progress of one run: steps, test score, epsilon spent so far, loss."""
+
+    def __init__(self, done: int, steps: int, budget: float | None) -> None:
+        super().__init__("Training", done, steps)
+        self._budget = budget
+        self._loss, self._score, self._epsilon = "", "", ""
+        self._losses, self._epsilons = Timer(_SECONDS_BETWEEN_LOSSES), Timer(_SECONDS_BETWEEN_EPSILONS)
 
     def show_step(self, done: int, loss: Callable[[], float | None], epsilon: Callable[[], str]) -> None:
         """Show that a step is done. Loss and epsilon take time, so they are computed only now and then."""
@@ -156,47 +169,31 @@ class TrainingProgress:
     def show_score(self, epoch: int, done: int, score: str) -> None:
         """Show the score on public examples."""
         self._score = score
-        if not is_watched(self._console) and self._lines.is_due():
-            left = (time.monotonic() - self._started) / (done - self._first) * (self._steps - done)
-            texts = [f"epoch {epoch}", *filter(None, self._texts()), f"about {left:.0f} s left"]
-            self._console.print(Text(", ".join(texts)))
+        self._write_line(done, f"epoch {epoch}", *filter(None, self._texts()))
 
     def _texts(self) -> tuple[str, str, str]:
         return self._score, self._epsilon, self._loss
 
 
 @final
-class ComparisonProgress(Generic[Job]):
+class ComparisonProgress(_Bar, Generic[Job]):
     """The progress of a comparison: how many results are there, and what each process is training.
 
     `started` receives (process, job) whenever a process starts a job.
     """
 
     def __init__(self, done: int, total: int, cells: Path, started: SimpleQueue[tuple[int, Job]]) -> None:
-        self._console = open_console()
-        self._total, self._first, self._cells, self._began = total, done, cells, time.monotonic()
-        self._started = started
+        super().__init__("Comparing", done, total)
+        self._cells, self._started = cells, started
         self._running: dict[int, Job] = {}
-        self._lines = Timer(_SECONDS_BETWEEN_LINES)
         # Results of other methods or epsilons may be there from before.
         self._others = self._count_files() - done
-        self._bar = make_bar(self._console)
-        self._task = self._bar.add_task("Comparing", total=total, completed=done, seen="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
     def update(self, unfinished: Iterable[Job]) -> None:
         """Count the results, and name the jobs that are running."""
         done = self._count_files() - self._others
         self._bar.update(self._task, completed=done, seen=", ".join(map(str, self.list_running(unfinished))))
-        if not is_watched(self._console) and done > self._first and self._lines.is_due():
-            left = (time.monotonic() - self._began) / (done - self._first) * (self._total - done)
-            self._console.print(Text(f"{done} of {self._total} cells, about {left:.0f} s left"))
+        self._write_line(done, f"{done} of {self._total} cells")
 
     def _count_files(self) -> int:
         return sum(1 for _ in self._cells.glob("*.json")) if self._cells.is_dir() else 0

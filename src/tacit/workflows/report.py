@@ -15,8 +15,9 @@ from tacit.reports.answer import Answer
 from tacit.reports.comparison import is_comparison
 from tacit.reports.page import write_comparison, write_run
 from tacit.reports.registry import describe_deployment
-from tacit.reports.run import is_run, read_run
+from tacit.reports.run import read_run
 from tacit.reports.wording import neighbours, up
+from tacit.training.folder import RunFolder
 from tacit.workflows.baseline import keep_baseline
 from tacit.workflows.ledger import find
 from tacit.workflows.progress import show_status
@@ -61,7 +62,7 @@ def report(
         with show_status("Drawing"):
             facts, written = write_comparison(folder, target)
         return Report(facts["title"], written[0], written[1], facts)
-    if is_run(folder):
+    if RunFolder(folder).is_run:
         # Settings that somebody has edited are refused before anything is computed from them.
         read_settings(folder)
         if baseline:
