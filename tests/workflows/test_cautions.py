@@ -9,7 +9,7 @@ from support.published_files import CARD, write_published
 from tacit.cli.output import print_cautions
 from tacit.datasets._data import count_training_rows
 from tacit.errors import Caution
-from tacit.workflows.arguments import check_delta
+from tacit.workflows.arguments import warn_about_delta
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own", "one_thread")
 PUBLISHED = count_training_rows(284_807)
@@ -185,4 +185,7 @@ def test_what_loading_says_is_a_sentence_and_other_warnings_are_as_ever(capsys):
 
 @pytest.mark.parametrize(("delta", "is_large"), [(1 / 100, True), (0.99 / 100, False), (1e-5, False)])
 def test_delta_is_large_from_one_over_the_population(delta, is_large):
-    assert (check_delta(delta, 100) is not None) == is_large
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        warn_about_delta(delta, 100)
+    assert [one.category for one in given] == [Caution] * is_large

@@ -26,14 +26,13 @@ from torch.nn import functional as F
 from tacit import _validate
 from tacit._files import write_atomic
 from tacit.accounting.curve import PrivacyCurve
-from tacit.accounting.curve import curve as curve_of
 from tacit.accounting.events import Adjacency
 from tacit.audit.canaries import InputCanaries
-from tacit.audit.evidence import AuditReport, Finding, Verdict
+from tacit.audit.evidence import AuditReport, Finding, Verdict, find_curve
 from tacit.audit.guessing import one_run
 from tacit.audit.runs import iterate_results, load_results, runs_in
 from tacit.audit.statistics import Discriminant, distinguish, error_points
-from tacit.errors import InvalidArgument, NotProven
+from tacit.errors import InvalidArgument
 from tacit.guarantee import AUDIT, Claim, Guarantee
 
 Data = tuple[NDArray[Any], NDArray[Any]]
@@ -301,7 +300,7 @@ def audit(
     delta, confidence = _validate.open_unit("delta", delta), _validate.open_unit("confidence", confidence)
     claimed, source = (claim.epsilon, claim.source) if isinstance(claim, Claim) else (claim, "")
     claimed = None if claimed is None else _validate.non_negative("claim", claimed)
-    curve = _find_curve(proven)
+    curve = find_curve(proven.event) if isinstance(proven, Guarantee) else proven
     found = (attack or Canaries()).attack(train, (inputs, targets), delta=delta, confidence=confidence, proven=curve)
     return AuditReport(found, claimed, math.inf if curve is None else curve.epsilon(delta), curve, source)
 
@@ -327,12 +326,3 @@ def _check_pair(data: Any) -> tuple[Any, Any]:
             "data must be a pair (inputs, targets) of arrays or tensors with the same number of rows."
         )
     return data[0], data[1]
-
-
-def _find_curve(proven: Guarantee | PrivacyCurve | None) -> PrivacyCurve | None:
-    if not isinstance(proven, Guarantee):
-        return proven
-    try:
-        return curve_of(proven.event)
-    except NotProven:
-        return None

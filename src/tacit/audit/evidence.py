@@ -10,6 +10,9 @@ from typing import Self
 from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.curve import PrivacyCurve
+from tacit.accounting.curve import curve as curve_of
+from tacit.accounting.events import Event
+from tacit.errors import NotProven
 
 
 class Kind(Enum):
@@ -110,6 +113,14 @@ def judge(bound: LowerBound, claimed: float | None, proven: float) -> Verdict:
     if claimed is not None and bound.epsilon > claimed:
         return Verdict.BROKEN
     return Verdict.STANDS
+
+
+def find_curve(event: Event) -> PrivacyCurve | None:
+    """The certified curve of an event; None if nothing is proven of it."""
+    try:
+        return curve_of(event)
+    except NotProven:
+        return None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -133,8 +134,8 @@ class Shadows:
         (inside, wide_inside), (outside, wide_outside) = (
             _fit_normal(self.scores, side) for side in (self.inside, ~self.inside)
         )
-        ratio = _find_log_density(target, inside, wide_inside) - _find_log_density(target, outside, wide_outside)
-        return np.nan_to_num(ratio, nan=0.0)
+        ratio = stats.norm.logpdf(target, inside, wide_inside) - stats.norm.logpdf(target, outside, wide_outside)
+        return np.asarray(np.nan_to_num(ratio, nan=0.0))
 
 
 def _fit_normal(values: Floats, chosen: NDArray[np.bool_]) -> tuple[Floats, Floats]:
@@ -147,10 +148,6 @@ def _fit_normal(values: Floats, chosen: NDArray[np.bool_]) -> tuple[Floats, Floa
             shared = square[count > 1].sum() / max((count[count > 1] - 1).sum(), 1)
             return mean, np.full(mean.shape, math.sqrt(max(shared, 1e-12)))
         return mean, np.sqrt(np.maximum(square / (count - 1), 1e-12))
-
-
-def _find_log_density(values: Floats, mean: Floats, deviation: Floats) -> Floats:
-    return np.asarray(-0.5 * ((values - mean) / deviation) ** 2 - np.log(deviation))
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,8 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -205,10 +206,10 @@ def _few(training: Training) -> Any:
 class _Trial:
     training: Training
     folder: str
-    parameters: dict[str, Tensor] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", trainable(self.training.model))
+    @cached_property
+    def parameters(self) -> dict[str, Tensor]:
+        return trainable(self.training.model)
 
     @property
     def is_half(self) -> bool:

@@ -22,14 +22,13 @@ from torch import nn
 
 from tacit import _validate
 from tacit._files import write_atomic
-from tacit.accounting.curve import PrivacyCurve, curve
 from tacit.accounting.events import Event
 from tacit.audit.canaries import CanaryGame, Watch
-from tacit.audit.evidence import AuditReport, Finding
+from tacit.audit.evidence import AuditReport, Finding, find_curve
 from tacit.audit.guessing import OneRun, one_run
 from tacit.audit.runs import progress
 from tacit.audit.statistics import error_points
-from tacit.errors import CannotResume, InvalidArgument, NotProven
+from tacit.errors import CannotResume, InvalidArgument
 from tacit.gradients.losses import Loss
 from tacit.stages.mechanism import Mechanism
 from tacit.training.fit import Step, fit
@@ -98,7 +97,8 @@ def audit_training(
     optimizer = training.optimizer(training.model)
     run, watch = kept.begin(training, game, optimizer)
     _make_steps(run, watch, optimizer, kept, is_stopped)
-    proven = _find_proven_curve(run, training.before)
+    event = run.guarantee().event
+    proven = find_curve(event if training.before is None else training.before + event)
     settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "share": share, "proven": proven}
     result = one_run(watch.scores, game.included, log_odds=True, **settings)
     scores = watch.scores
@@ -142,14 +142,6 @@ def _choose_length(training: Training) -> float:
     mechanism = training.mechanism
     bounded = mechanism.sum(NoGradients(like), mechanism.init(like, training.sampling.lot_size))
     return _LENGTH * (bounded.sensitivity if math.isfinite(bounded.sensitivity) else 1.0)
-
-
-def _find_proven_curve(run: PrivateRun, before: Event | None) -> PrivacyCurve | None:
-    event = run.guarantee().event
-    try:
-        return curve(event if before is None else before + event)
-    except NotProven:
-        return None
 
 
 def _make_steps(

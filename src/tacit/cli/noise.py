@@ -47,8 +47,8 @@ def noise(
                 --steps 14062
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
-    from tacit.cli.output import note, say_result
-    from tacit.workflows.arguments import check_delta, check_numbers
+    from tacit.cli.output import say_result
+    from tacit.workflows.arguments import check_numbers, warn_about_delta
 
     check_numbers(epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population)
     from tacit.workflows.noise import Allowance, NoiseComparison, make_setting, resolve_search
@@ -69,9 +69,8 @@ def noise(
         search = resolve_search(plan, epsilon=epsilon, delta=delta)
         with show_status("Searching"):
             found = Allowance.of(search, by)
-        caution = None if population is None else check_delta(search.delta, int(population))
-        if caution is not None:
-            note(f"WARNING: {caution}")
+        if population is not None:
+            warn_about_delta(search.delta, int(population))
     if plot is not None:
         with show_status("Drawing"):
             save_picture(found.draw(), plot)

@@ -23,6 +23,8 @@ from tacit.reports.wording import near, up
 NON_PRIVATE, RECIPE = "non_private", "recipe"
 # A share is a sum of many numbers, so rounding may take it this far out of [0, 1].
 _ROUNDING = 1e-9
+# Marks a form with a proof, where the published claim is refuted.
+_REPAIRED = " (repaired)"
 _ADJACENCIES = {"add_remove": "add/remove", "replace_one": "replace one"}
 
 Key = tuple[str, str, float | None, int]
@@ -242,7 +244,11 @@ def _row(cells: list[Facts], data: Facts) -> Facts:
     }
     if row["refused"]:
         return {**row, "measure": None, **_no_score(0), **_no_guarantee()}
-    about = _no_guarantee() if first["epsilon"] is None else _guarantee(first["guarantee"], _is_repaired(row))
+    about = (
+        _no_guarantee()
+        if first["epsilon"] is None
+        else _guarantee(first["guarantee"], row["label"].endswith(_REPAIRED))
+    )
     return {**row, **_score([cell for cell in cells if "score" in cell], data), **about}
 
 
@@ -279,12 +285,7 @@ def label_of(method: str, mode: str, choices: Sequence[str] = (), *, is_private:
     named = " ".join([method, *choices])
     if mode == "paper":
         return f"{named} (as published)"
-    return f"{named} (repaired)" if find_method(method).status == "refuted" else named
-
-
-def _is_repaired(row: Facts) -> bool:
-    """Whether the published claim is refuted, and this is the form with a proof."""
-    return row["mode"] == "rigorous" and row["method"] != RECIPE and find_method(row["method"]).status == "refuted"
+    return named + _REPAIRED if find_method(method).status == "refuted" else named
 
 
 def _no_guarantee() -> Facts:

@@ -35,6 +35,7 @@ _BY_RECIPE = (
 )
 # The page names at most so many missing rows.
 _NAMED = 8
+_ABOUT_METHOD = ("name", "paper", "idea", "status", "verdict", "rigorous", "protects")
 _ABOUT_DATA = ("name", "source", "example", "scaling", "test", "test_examples", "fingerprint")
 
 
@@ -54,6 +55,7 @@ def read_comparison(folder: Path) -> Facts:
         raise InvalidArgument(f"No method could be trained. {' '.join(dict.fromkeys(_refusals(rows)))}")
     progress = _progress(plans, {key_of(cell) for cell in cells})
     measure = next((name for cell in cells for name in cell.get("score", ())), "accuracy")
+    names = {row["method"] for row in rows}
     seeds = {row["seeds"] for row in rows if not row["refused"]}
     facts = {
         "schema": SCHEMA,
@@ -73,7 +75,9 @@ def read_comparison(folder: Path) -> Facts:
         "baseline_in_words": _describe_baselines(cells),
         "rows": rows,
         "words": list_notes(rows, measure, data, given),
-        "methods": _methods({row["method"] for row in rows}),
+        "methods": [
+            {name: getattr(one, name) for name in _ABOUT_METHOD} for one in list_methods() if one.name in names
+        ],
         "commands": commands,
         "commands_in_words": explain_placeholders(commands),
     }
@@ -193,14 +197,12 @@ def write_table(facts: Facts) -> str:
         for row in facts["rows"]:
             if row["adjacency"] == adjacency:
                 groups[row["label"]][row["epsilon"]] = row
-        rows = [(label, *_cells_of(found, epsilons)) for label, found in groups.items()]
+        rows = []
+        for label, found in groups.items():
+            seconds = f"{np.mean([row['seconds'] for row in found.values()]):.2g}"
+            rows.append((label, *(_describe_briefly(found[at]) if at in found else "" for at in epsilons), seconds))
         parts.append("\n".join([f"{facts['measure'].capitalize()}, {_ADJACENCIES[adjacency]}:", *align([head, *rows])]))
     return "\n\n".join(parts)
-
-
-def _cells_of(rows: dict[float, Facts], epsilons: list[float]) -> list[str]:
-    seconds = f"{np.mean([row['seconds'] for row in rows.values()]):.2g}"
-    return [*("" if at not in rows else _describe_briefly(rows[at]) for at in epsilons), seconds]
 
 
 def _describe_briefly(row: Facts) -> str:
@@ -215,11 +217,6 @@ def _describe_briefly(row: Facts) -> str:
     ends = row["interval"]
     half = "" if ends is None else f" ± {scale * (ends[1] - ends[0]) / 2:{digits}}"
     return f"{scale * row['mean']:{digits}}{half}"
-
-
-def _methods(names: set[str]) -> list[Facts]:
-    about = ("name", "paper", "idea", "status", "verdict", "rigorous", "protects")
-    return [{name: getattr(one, name) for name in about} for one in list_methods() if one.name in names]
 
 
 def list_notes(rows: list[Facts], measure: str, data: Facts, given: Facts) -> list[str]:

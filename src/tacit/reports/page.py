@@ -51,7 +51,7 @@ _STYLE = re.compile(r"\s*<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>")
 
 def write_run(facts: Facts, out: Path) -> tuple[Path, Path]:
     """Write the page of a run and its twin."""
-    return _write(out, _files_of(facts, render_run(facts)))
+    return _write(out, _files_of(facts, _render("run.html", facts, facts, figures=_run_figures(facts))))
 
 
 def write_comparison(folder: Path, out: Path) -> tuple[Facts, tuple[Path, Path, Path]]:
@@ -77,11 +77,6 @@ def _write(folder: Path, files: dict[str, bytes], *, is_private: bool = False) -
             f"The report cannot be written to {folder}: {error.strerror or error}. Choose another --out."
         ) from error
     return tuple(folder / name for name in files)
-
-
-def render_run(facts: Facts) -> str:
-    """The page of a run."""
-    return _render("run.html", facts, facts, figures=_run_figures(facts))
 
 
 def render_comparison(facts: Facts) -> str:

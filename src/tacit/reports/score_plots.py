@@ -98,7 +98,9 @@ def draw_lines(axes: Axes, facts: Facts, panel: str) -> None:
         groups.setdefault(row["label"], []).append(row)
     for number, (label, those) in enumerate(groups.items()):
         if label not in best:
-            _draw_other(axes, those, f"{OTHERS}-{number}")
+            places, means = [_position(row) for row in those], [row["mean"] for row in those]
+            look_other: dict[str, Any] = {"color": _GREY, "linewidth": 0.9, "marker": ".", "alpha": 0.55, "zorder": 1}
+            axes.plot(places, means, gid=f"{OTHERS}-{number}", **look_other)
     for place, label in enumerate(best):
         _draw_best(axes, groups[label], place, len(best))
     _mark_epsilons(axes, rows)
@@ -112,11 +114,6 @@ def draw_lines(axes: Axes, facts: Facts, panel: str) -> None:
 def look(place: int) -> dict[str, Any]:
     """Colour and marker of one of the best methods."""
     return {"color": _COLOURS[place], "marker": _MARKERS[place]}
-
-
-def _draw_other(axes: Axes, rows: Sequence[Facts], key: str) -> None:
-    places, means = [_position(row) for row in rows], [row["mean"] for row in rows]
-    axes.plot(places, means, color=_GREY, linewidth=0.9, marker=".", alpha=0.55, gid=key, zorder=1)
 
 
 def _draw_best(axes: Axes, rows: Sequence[Facts], place: int, count: int) -> None:

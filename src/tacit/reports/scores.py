@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -308,7 +308,10 @@ def accuracy_of(model: nn.Module, inputs: Any, labels: Any) -> Score:
     outputs = predict_outputs(model, inputs)
     if outputs.isnan().any():
         return Score("accuracy", math.nan, None)
-    return replace(share_of(is_right(outputs, torch.from_numpy(labels)).numpy()), auc=auc_of(outputs.numpy(), labels))
+    right = is_right(outputs, torch.from_numpy(labels)).numpy()
+    share = float(right.mean(dtype=np.float64))
+    interval = wilson_interval(share, len(right)) if len(right) else None
+    return Score("accuracy", share, interval, auc=auc_of(outputs.numpy(), labels))
 
 
 def auc_of(outputs: Any, labels: Any) -> float | None:
@@ -344,12 +347,6 @@ def _area(scores: Any, is_member: Any) -> float | None:
 def is_right(outputs: Tensor, labels: Tensor) -> Tensor:
     """Whether each example's own class has the highest output. Torch's argmax of NaN is 0, so NaN counts as wrong."""
     return (outputs.argmax(1) == labels) & ~outputs.isnan().any(1)
-
-
-def share_of(right: Any) -> Score:
-    """The accuracy, from whether each answer is right."""
-    share = float(right.mean(dtype=np.float64))
-    return Score("accuracy", share, wilson_interval(share, len(right)) if len(right) else None)
 
 
 def error_of(errors: Any, unit: float) -> Score:

@@ -16,6 +16,10 @@ from tacit.reports.facts import Facts
 from tacit.reports.wording import near
 
 _GIVEN = "as given"
+_OPTIONS_OF_STEPS = (
+    *("lot_size", "steps", "clip_norm", "learning_rate"),
+    *("momentum", "views", "averaging", "micro_batch"),
+)
 _OPTIMIZERS = {"noisy_adam": "Adam"}
 
 
@@ -92,23 +96,18 @@ def _describe_model(settings: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _describe_training(settings: Facts) -> Iterator[tuple[str, str]]:
-    yield from (
-        _describe_steps(settings) if find_method(settings["method"]).kind == "gradient" else _describe_release(settings)
-    )
+    yield "Population", f"{settings['population']:,} ({settings['population_is']}, not counted from the data)"
+    if find_method(settings["method"]).kind == "gradient":
+        yield from _describe_steps(settings)
+    else:
+        yield "Rows", "every row is divided by its own norm; all of them take part in one release"
     seed = settings["seed"]
     yield "Seed", "none: fresh noise in every run" if seed is None else f"{seed} (determines all noise)"
     yield "Ledger", "charged" if settings["is_in_ledger"] else "none"
 
 
-def _describe_release(settings: Facts) -> Iterator[tuple[str, str]]:
-    """The training of a linear model by one release."""
-    yield "Population", f"{settings['population']:,} ({settings['population_is']}, not counted from the data)"
-    yield "Rows", "every row is divided by its own norm; all of them take part in one release"
-
-
 def _describe_steps(settings: Facts) -> Iterator[tuple[str, str]]:
     rate, steps = settings["rate"], settings["steps"]
-    yield "Population", f"{settings['population']:,} ({settings['population_is']}, not counted from the data)"
     yield "Lots", f"{settings['lot_size']:g} examples on average (sampling rate {rate:.4g})"
     yield "Steps planned", f"{steps:,} ({steps * rate:.3g} epochs)"
     yield "Clip norm", f"{settings['clip_norm']:g}"
@@ -201,9 +200,7 @@ def _format_column(column: Facts) -> str:
         return f"{_quote(column['name'])} = {_quote(column['categories'])}"
     parts = {
         "ignore": column.get("is_ignored") or None,
-        "type": "date"
-        if column.get("is_date")
-        else next((kind for kind in ("unit", "text") if column.get(f"is_{kind}")), None),
+        "type": next((kind for kind in ("date", "unit", "text") if column.get(f"is_{kind}")), None),
         "values": column.get("categories"),
         **{name: column.get(name) for name in ("low", "high", "format")},
         "log": column.get("is_logarithmic") or None,
@@ -257,11 +254,7 @@ def _list_options(settings: Facts) -> list[str]:
     """The options that repeat a run; a recipe chooses all but the budget."""
     noise = "multiplier" if settings.get("multiplier") is not None else "epsilon"
     is_linear = settings.get("method") is not None and find_method(settings["method"]).kind == "linear"
-    chosen = (
-        []
-        if is_linear
-        else ["lot_size", "steps", "clip_norm", "learning_rate", "momentum", "views", "averaging", "micro_batch"]
-    )
+    chosen = [] if is_linear else _OPTIONS_OF_STEPS
     names = ["epsilon", "delta"] if settings.get("recipe") else ["method", "mode", "model", noise, "delta", *chosen]
     return [*names, *(["population"] if settings.get("is_declared") else []), "seed"]
 

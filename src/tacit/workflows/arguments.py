@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 from tacit import _validate
+from tacit.errors import Caution
 from tacit.methods.registry import find_method
 
 _POSITIVE = ("epsilon", "multiplier", "lot_size", "epochs", "clip_norm")
 _COUNTS = ("population", "steps", "views", "micro_batch", "seeds", "workers", "features", "classes")
+
+
+def list_given(options: Any) -> list[str]:
+    """The fields of a dataclass that are not None, as the command line spells them."""
+    return [f"--{one.name.replace('_', '-')}" for one in fields(options) if getattr(options, one.name) is not None]
 
 
 def check_numbers(**given: Any) -> None:
@@ -33,11 +41,12 @@ def check_methods(names: Iterable[str]) -> None:
         find_method(name)
 
 
-def check_delta(delta: float, population: int) -> str | None:
-    """A warning if delta is so large that the guarantee says little; else None."""
-    if delta * population < 1:
-        return None
-    return (
-        f"delta {delta:g} is not below 1/{population:,}, one over the population: publishing one example in full would "
-        "satisfy it, whatever epsilon is. Leave --delta out, or choose one far below."
-    )
+def warn_about_delta(delta: float, population: int) -> None:
+    """Give a `Caution` if delta is so large that the guarantee says little."""
+    if delta * population >= 1:
+        warnings.warn(
+            f"delta {delta:g} is not below 1/{population:,}, one over the population: publishing one example in full "
+            "would satisfy it, whatever epsilon is. Leave --delta out, or choose one far below.",
+            Caution,
+            stacklevel=3,
+        )

@@ -20,7 +20,7 @@ from tacit.reports.audit_plots import draw_audit, draw_claims, draw_membership
 from tacit.reports.wording import down
 from tacit.workflows.audit_target import AuditTarget, load_target
 from tacit.workflows.progress import show_status
-from tacit.workflows.text import Paragraph, join_paragraphs, refuse_unless_drawable, replace_infinity, save_picture
+from tacit.workflows.text import Paragraph, Printable, refuse_unless_drawable, replace_infinity, save_picture
 from tacit.workflows.workers import count_cores
 
 CLAIMS = Path("audits") / "claims"
@@ -28,7 +28,7 @@ _MODES = ("paper", "rigorous")
 
 
 @dataclass(frozen=True, eq=False)
-class RunAudit:
+class RunAudit(Printable):
     """What attacks on a run found, beside what is proven. `str` shows all of it.
 
     `neighbours` is the neighbour test of a user's own model, and `releases` the release test; after one that failed
@@ -81,9 +81,6 @@ class RunAudit:
             found.append(("Canaries", [attacked["canaries"], *str(self.report).splitlines()]))
         lines = [attacked["membership"], *(f"{name}: {one}" for name, one in self.membership.items())]
         return [*found, (members, lines), files]
-
-    def __str__(self) -> str:
-        return join_paragraphs(self.paragraphs())
 
 
 def audit_run(

@@ -160,14 +160,11 @@ class AuditTarget:
             found: dict[str, Any] = json.loads(self.folder.audit_result.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        if found.get("attacked", {}).get("membership", self._attacked_before) != self.attacked["membership"]:
+        # Audits that did not say so have asked the last weights, also where a mean of them is handed out.
+        before = None if self.settings.averaging else self.attacked["membership"]
+        if found.get("attacked", {}).get("membership", before) != self.attacked["membership"]:
             found["membership"] = {}
         return found
-
-    @property
-    def _attacked_before(self) -> str | None:
-        """What audits that did not say so have asked: the last weights, also where a mean of them is handed out."""
-        return None if self.settings.averaging else self.attacked["membership"]
 
     def record(self, test: NeighbourTest | None, releases: ReleaseTest | None, report: AuditReport | None) -> None:
         """Write what was found into the run's guarantee."""

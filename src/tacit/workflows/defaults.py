@@ -74,6 +74,7 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
     numbers = RunNumbers(options.multiplier, None, lot_size, population, options.steps, epochs)
     numbers.sampling_rate()
     views = _resolve_views(options, defaults, data)
+    micro_batch = or_default(options.micro_batch, _VIEWED_AT_ONCE) if views > 1 else options.micro_batch
     default_rate = defaults.adam_rate if method == "noisy_adam" else defaults.learning_rate
     return Settings.of(
         data,
@@ -89,7 +90,7 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
         learning_rate=_validate.positive(
             "learning_rate", or_default(options.learning_rate, default_rate), below=_NO_STEP
         ),
-        micro_batch=_resolve_micro_batch(options, views),
+        micro_batch=None if micro_batch is None else _validate.count("micro_batch", micro_batch),
         choices=_resolve_choices(method, mode, options.set or ()),
         momentum=_resolve_momentum(options.momentum, defaults, method),
         views=views,
@@ -141,12 +142,6 @@ def _resolve_views(options: TrainOptions, defaults: TrainingDefaults, data: Data
     if views > 1 and len(data.shape) != _IMAGE_DIMENSIONS:
         raise InvalidArgument(f"--views shifts images, and {data.name} has no images. Leave it out.")
     return views
-
-
-def _resolve_micro_batch(options: TrainOptions, views: int) -> int | None:
-    if options.micro_batch is not None:
-        return _validate.count("micro_batch", options.micro_batch)
-    return None if views == 1 else _VIEWED_AT_ONCE
 
 
 def _resolve_momentum(momentum: float | None, defaults: TrainingDefaults, method: str) -> float:

@@ -43,10 +43,11 @@ from tacit.workflows.settings import (
     TrainOptions,
     add_assumptions,
     describe_data,
-    describe_model,
+    describe_method,
     describe_run,
     refuse_people,
     resolve_population,
+    write_model,
 )
 from tacit.workflows.text import Paragraph
 
@@ -215,10 +216,9 @@ class LinearTraining:
         self.booking = booking
 
     def _write(self) -> None:
-        about = describe_model(self.data, self.settings, is_linear=True)
         with self.folder.explain_errors():
             self.settings.write(self.folder.path)
-        self.folder.write_model(self.model.state_dict(), {**about, "guarantee": self.guarantee().to_json()})
+        write_model(self.folder, self.data, self.settings, self.model.state_dict(), self.guarantee())
         self.folder.write_metrics(self.metrics())
         self.folder.write_guarantee(self.guarantee())
 
@@ -245,8 +245,7 @@ class LinearTraining:
         ]
         if settings.seed is not None:
             lines.append(NOT_FOR_RELEASE)
-        published = " as published" if settings.mode == "paper" else ""
-        return f"Plan: {settings.method}{published} on {settings.data}", lines
+        return f"Plan: {describe_method(settings)} on {settings.data}", lines
 
     def describe_doubt(self) -> str | None:
         """A warning if the method runs as published although its claim is refuted or unproven."""

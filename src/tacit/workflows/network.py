@@ -18,11 +18,10 @@ from tacit.datasets import Data
 from tacit.errors import InvalidArgument, NotProven
 from tacit.guarantee import Guarantee, Status
 from tacit.ledger import Ledger, Reservation
-from tacit.methods.choices import as_texts
 from tacit.methods.registry import find_method
 from tacit.reports.scores import Score
 from tacit.reports.wording import interval, near, neighbours, step_words, up
-from tacit.stages.mechanism import Mechanism, Method
+from tacit.stages.mechanism import Mechanism
 from tacit.stages.more_samplings import CyclicPoisson
 from tacit.stages.noise import BandedNoise
 from tacit.stages.sampling import Poisson
@@ -55,10 +54,11 @@ from tacit.workflows.settings import (
     TrainOptions,
     add_assumptions,
     describe_data,
-    describe_model,
+    describe_method,
     describe_reservation,
     describe_run,
     resume_command,
+    write_model,
 )
 from tacit.workflows.text import Paragraph
 
@@ -203,8 +203,7 @@ class NetworkTraining:
             self._score_held_out()
         self.final_score  # noqa: B018 - measured now, to be among the metrics
         self.save()
-        about = {**describe_model(self.data, self.settings), "guarantee": self.guarantee().to_json()}
-        self.folder.write_model(self.model.state_dict(), about)
+        write_model(self.folder, self.data, self.settings, self.model.state_dict(), self.guarantee())
 
     def _score_held_out(self) -> None:
         """Release the one score of private rows. A crash after the mark and before the next save costs the score."""
@@ -254,14 +253,12 @@ class NetworkTraining:
             lines.insert(1, f"{step_words(lost)} fewer than planned, to pay for steps lost since the last save.")
         if settings.seed is not None:
             lines.append(NOT_FOR_RELEASE)
-        published = " as published" if settings.mode == "paper" else ""
-        named = " ".join([settings.method, *as_texts(settings.choices)])
-        return f"Plan: {named}{published} on {settings.data}", lines
+        return f"Plan: {describe_method(settings)} on {settings.data}", lines
 
     def describe_doubt(self) -> str | None:
         """A warning if the method runs as published although its claim is refuted or unproven."""
         method = self.run.mechanism.method
-        if not is_doubtful(method):
+        if method.mode != "paper" or method.status not in DOUBTFUL:
             return None
         proven = _certify(self.settings, self.run)
         instead = "Nothing is proven about this run." if proven is None else f"Proven is epsilon {proven[1]} instead."
@@ -382,11 +379,6 @@ def _describe_cost(settings: Settings, run: PrivateRun) -> list[str]:
         f"{noise}: epsilon {proven[1]} at delta {settings.delta:g} {compared}",
         f"Certified: the true epsilon lies in [{proven[0]}, {proven[1]}].",
     ]
-
-
-def is_doubtful(method: Method) -> bool:
-    """Whether the method runs as published although its claim is refuted or unproven."""
-    return method.mode == "paper" and method.status in DOUBTFUL
 
 
 def describe_doubt(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from tacit import _validate
 from tacit.accounting import Adjacency, Event, Gaussian, from_json
 from tacit.errors import InvalidArgument, TacitError
+from tacit.workflows.arguments import list_given
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,6 @@ class RunNumbers:
             raise InvalidArgument("The noise is not known. Give --multiplier, or an event by --event FILE.")
         noise = Gaussian(_validate.positive("multiplier", self.multiplier), self.neighbours())
         return noise.sampled(self.sampling_rate()) * self.step_count()
-
-
-def list_given(options: Any) -> list[str]:
-    """The fields of a dataclass that are not None, as the command line spells them."""
-    return [f"--{one.name.replace('_', '-')}" for one in fields(options) if getattr(options, one.name) is not None]
 
 
 def read_event(path: Path) -> Event:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from tacit import _validate
 from tacit.accounting.events import Adjacency
 from tacit.accounting.factors import BandPlan, best_band, compare_bands, invert_coefficients, prefix_variances
 from tacit.budget import Budget
-from tacit.errors import Caution, InvalidArgument
+from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SecureSource
 from tacit.recipes.recipe import Kind, Recipe, auto
 from tacit.stages.bounds import Clip
@@ -28,10 +27,10 @@ from tacit.stages.noise import BandedNoise, BufferedNoise, GaussianNoise, Invers
 from tacit.stages.sampling import Poisson, Shuffled
 from tacit.training.plan import Plan
 from tacit.types import BoundedSum, Noise, Sampling
-from tacit.workflows.arguments import check_delta
+from tacit.workflows.arguments import warn_about_delta
 from tacit.workflows.progress import show_status
 from tacit.workflows.settings import resolve_delta
-from tacit.workflows.text import Paragraph, join_paragraphs
+from tacit.workflows.text import Paragraph, Printable
 
 _HEAD = (
     f"{'steps':>8}{'lot size':>10}{'epochs':>10}{'multiplier':>12}{'rate':>10}{'a step':>10}{'in all':>9}{'seconds':>9}"
@@ -81,7 +80,7 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
-class BudgetPlan:
+class BudgetPlan(Printable):
     """Lots, steps, noise, signal and time that a budget buys, for a linear model over features."""
 
     epsilon: float
@@ -100,9 +99,6 @@ class BudgetPlan:
         ]
         return [(head, [_HEAD, *lines]), ("What the columns mean", _MEANING)]
 
-    def __str__(self) -> str:
-        return join_paragraphs(self.paragraphs())
-
     def to_json(self) -> dict[str, Any]:
         """The same for machines."""
         about = {"epsilon": self.epsilon, "delta": self.delta, "population": self.population}
@@ -119,34 +115,18 @@ def plan(
     classes: float,
 ) -> BudgetPlan:
     """Several ways to spend a budget on a linear model over features; one of them is the automatic recipe."""
-    size = _validate.count("population", population)
-    chosen = resolve_delta(delta, size)
+    size, columns = _validate.count("population", population), _validate.count("features", features)
+    outputs, chosen = _validate.count("classes", classes, at_least=2), resolve_delta(delta, size)
+    rows = []
     with show_status("Accounting"):
-        rows = plan_steps(
-            kind,
-            population=size,
-            epsilon=epsilon,
-            delta=chosen,
-            columns=_validate.count("features", features),
-            classes=_validate.count("classes", classes, at_least=2),
-        )
-    caution = check_delta(chosen, size)
-    if caution is not None:
-        warnings.warn(caution, Caution, stacklevel=2)
+        recipe = auto(kind, population=size, epsilon=epsilon, delta=chosen)
+        each = _time_one_row(columns, outputs)
+        for steps in sorted({*_OTHER_STEPS, recipe.steps}):
+            other = recipe.with_steps(steps, epsilon, chosen)
+            is_recipe = steps == recipe.steps
+            rows.append(_plan_row(other, epsilon, chosen, columns * outputs, each, is_recipe=is_recipe))
+    warn_about_delta(chosen, size)
     return BudgetPlan(epsilon, chosen, size, rows)
-
-
-def plan_steps(
-    kind: Kind, *, population: int, epsilon: float, delta: float, columns: int, classes: int
-) -> list[PlanRow]:
-    """The recipe and its neighbours with fewer and more steps, by number of steps. No data are read."""
-    recipe = auto(kind, population=population, epsilon=epsilon, delta=delta)
-    each = _time_one_row(columns, classes)
-    found = []
-    for steps in sorted({*_OTHER_STEPS, recipe.steps}):
-        other = recipe.with_steps(steps, epsilon, delta)
-        found.append(_plan_row(other, epsilon, delta, columns * classes, each, is_recipe=steps == recipe.steps))
-    return found
 
 
 def _plan_row(recipe: Recipe, epsilon: float, delta: float, weights: int, each: float, *, is_recipe: bool) -> PlanRow:
@@ -194,7 +174,7 @@ class SamplingRow:
 
 
 @dataclass(frozen=True)
-class SamplingPlans:
+class SamplingPlans(Printable):
     """Rows for one task, the usual one (Poisson lots, independent noise) first."""
 
     epsilon: float
@@ -231,9 +211,6 @@ class SamplingPlans:
         ]
         return [(self.answer, []), (head, [_SAMPLING_HEAD, *lines]), ("What the columns mean", _SAMPLING_MEANING)]
 
-    def __str__(self) -> str:
-        return join_paragraphs(self.paragraphs())
-
     def to_json(self) -> dict[str, Any]:
         """The same for machines."""
         about = {"epsilon": self.epsilon, "delta": self.delta, "population": self.population}
@@ -257,9 +234,7 @@ def plan_samplings(
         pairs = _list_pairs(lot, size, count, bands.bands)
         rows = [_plan_sampling(sampling, noise, count, budget) for sampling, noise in pairs]
         rows = [replace(row, prefix_error=row.prefix_error / rows[0].prefix_error) for row in rows]
-    caution = check_delta(budget.delta, size)
-    if caution is not None:
-        warnings.warn(caution, Caution, stacklevel=2)
+    warn_about_delta(budget.delta, size)
     return SamplingPlans(epsilon, budget.delta, size, lot, count, bands, rows)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tacit._files import write_atomic
 from tacit.datasets import Data, Form
-from tacit.datasets._data import TextForm, form_of
+from tacit.datasets._data import TextForm
 from tacit.datasets._own import RawRows, read_raw
 from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.estimators.by_recipe import score_by_recipe
@@ -35,7 +35,7 @@ from tacit.workflows.defaults import network_for
 from tacit.workflows.linear import NormalisedLinear
 from tacit.workflows.progress import show_status
 from tacit.workflows.saved import read_settings
-from tacit.workflows.settings import FORM, NETWORK, Settings
+from tacit.workflows.settings import FORM, NETWORK, Settings, describe_model
 from tacit.workflows.text import Paragraph
 
 Array = NDArray[Any]
@@ -166,8 +166,11 @@ def load(path: str | Path) -> Predictor:
         settings = read_settings(folder) if RunFolder(folder).settings.is_file() else None
     except CannotResume as error:
         raise InvalidArgument(str(error)) from error
-    form = _recover_form(file, settings) if FORM not in about else Form.from_json(json.loads(about[FORM]))
-    if about.get("recipe", "auto") != "auto":
+    is_recipe = about.get("recipe", "auto") != "auto"
+    if FORM not in about or not (is_recipe or NETWORK in about):
+        about = {**_describe_again(file, settings), **about}
+    form = Form.from_json(json.loads(about[FORM]))
+    if is_recipe:
         saved = read_model(file)
 
         def score(inputs: Any) -> Array:
@@ -208,7 +211,7 @@ def _load_network(
     form: Form,
     settings: Settings | None,
 ) -> Predictor:
-    facts = json.loads(about[NETWORK]) if NETWORK in about else _recover_network(file, settings)
+    facts = json.loads(about[NETWORK])
     if facts.get("is_linear"):
         model: torch.nn.Module = NormalisedLinear.of_weights(weights)
     else:
@@ -256,25 +259,14 @@ def _make_blank(name: str, facts: Mapping[str, Any]) -> Data:
     return Data(name, nothing, nothing, facts["classes"], population=1, scaling="", vocabulary=vocabulary)
 
 
-def _load_again(file: Path, settings: Settings | None) -> Data:
-    """The data of a run whose model an earlier version wrote without its form. Only public facts of them are used."""
+def _describe_again(file: Path, settings: Settings | None) -> dict[str, str]:
+    """What an earlier version did not write beside the weights, from public facts of the run's data."""
     try:
         if settings is None:
             raise InvalidArgument("Give the folder of the run instead.")
-        return settings.load()
+        return describe_model(settings.load(), settings)
     except TacitError as error:
         raise InvalidArgument(
             f"{file} was written by an earlier version and does not describe raw rows. The data of the run would, "
             f"but cannot be read: {error}"
         ) from error
-
-
-def _recover_form(file: Path, settings: Settings | None) -> Form:
-    form = form_of(_load_again(file, settings))
-    is_text = settings is not None and settings.recipe is not None and settings.recipe["kind"] == "text"
-    return replace(form, inputs=TextForm()) if is_text else form
-
-
-def _recover_network(file: Path, settings: Settings | None) -> dict[str, Any]:
-    data = _load_again(file, settings)
-    return {"shape": list(data.shape), "classes": data.classes, "vocabulary": list(data.vocabulary)}

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
 
 from tacit import _validate
 from tacit.datasets import FORMATS, Bounds, Data, is_table, list_names, load_images, load_table
@@ -25,13 +26,12 @@ from tacit.errors import CannotResume, Caution, InvalidArgument
 from tacit.guarantee import Assumption, Guarantee
 from tacit.ledger import Reservation
 from tacit.ledger.storage import storage_at
-from tacit.methods.choices import Value
+from tacit.methods.choices import Value, as_texts
 from tacit.methods.registry import find_method
 from tacit.randomness import new_salt, salted_fingerprint
 from tacit.reports.scores import Score
 from tacit.training.folder import RunFolder
-from tacit.workflows.arguments import check_delta
-from tacit.workflows.numbers import list_given
+from tacit.workflows.arguments import list_given, warn_about_delta
 
 _SECRET = ("seed", "data_path", "ledger", "salt", "table", "dataset")
 # Left out of public settings if all values of a row are these defaults.
@@ -274,22 +274,20 @@ def _take_arrays(pair: tuple[Any, Any], options: TrainOptions) -> Data:
     if options.population is None:
         raise InvalidArgument("Arrays need population=N, the public number of examples: the exact count is private.")
     is_class = np.issubdtype(targets.dtype, np.integer)
+    if is_class and not options.classes:
+        raise InvalidArgument("Integer targets are classes: give classes=N, their public number.")
     nothing = inputs[:0].astype(np.float32), targets[:0]
     return Data(
         ARRAYS,
         (inputs.astype(np.float32), targets.astype(np.int64) if is_class else targets.astype(np.float32)),
         nothing,
-        classes=options.classes or _refuse_unknown_classes() if is_class else None,
+        classes=options.classes if is_class else None,
         population=_validate.count("population", options.population),
         scaling="the arrays are used as given",
         source="your own arrays",
         is_test_private=True,
         is_tested=False,
     )
-
-
-def _refuse_unknown_classes() -> NoReturn:
-    raise InvalidArgument("Integer targets are classes: give classes=N, their public number.")
 
 
 def _refuse_unless_named(name: str, *, has_table_options: bool) -> None:
@@ -372,6 +370,15 @@ def describe_model(data: Data, settings: Settings, *, is_linear: bool = False) -
     }
 
 
+def write_model(
+    folder: RunFolder, data: Data, settings: Settings, weights: Mapping[str, Tensor], guarantee: Guarantee
+) -> None:
+    """Write the weights that are handed out, with all that is needed to predict with them, and their guarantee."""
+    is_linear = is_linear_method(settings.method)
+    about = {**describe_model(data, settings, is_linear=is_linear), "guarantee": guarantee.to_json()}
+    folder.write_model(weights, about)
+
+
 def describe_run(
     data: Data, settings: Settings, scores: Mapping[int, Score], /, *, steps: int, is_finished: bool, **more: Any
 ) -> dict[str, Any]:
@@ -385,6 +392,12 @@ def describe_run(
         "test_examples": None if data.is_test_private else len(data.test[1]),
         **more,
     }
+
+
+def describe_method(settings: Settings) -> str:
+    """The method with its options, and its form if that is the published one."""
+    published = ["as published"] if settings.mode == "paper" else []
+    return " ".join([settings.method, *as_texts(settings.choices), *published])
 
 
 def resume_command(folder: Path) -> str:
@@ -402,9 +415,10 @@ def describe_reservation(booking: Reservation | None) -> str:
 
 def warn_about(data: Data, settings: Settings) -> None:
     """Warn of a population that does not fit the data, and of a large delta."""
-    for text in (_compare_size(data, settings), check_delta(settings.delta, settings.population)):
-        if text is not None:
-            warnings.warn(text, Caution, stacklevel=3)
+    text = _compare_size(data, settings)
+    if text is not None:
+        warnings.warn(text, Caution, stacklevel=3)
+    warn_about_delta(settings.delta, settings.population)
 
 
 def _compare_size(data: Data, settings: Settings) -> str | None:

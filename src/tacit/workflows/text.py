@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,17 @@ _SUFFIXES = (".png", ".svg", ".pdf")
 def join_paragraphs(paragraphs: Iterable[Paragraph]) -> str:
     """One text, with a blank line between paragraphs and lines indented below their title."""
     return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in paragraphs)
+
+
+class Printable(ABC):
+    """A result that is printed as titles with lines below them."""
+
+    @abstractmethod
+    def paragraphs(self) -> list[Paragraph]:
+        """All that it says."""
+
+    def __str__(self) -> str:
+        return join_paragraphs(self.paragraphs())
 
 
 def replace_infinity(value: Any) -> Any:

@@ -32,7 +32,7 @@ from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
 from tacit.workflows.recipe import RecipeTraining, has_recipe
 from tacit.workflows.saved import read_settings
 from tacit.workflows.settings import Settings, TrainOptions, is_linear_method, load_data, resolve_delta, warn_about
-from tacit.workflows.text import Paragraph, join_paragraphs
+from tacit.workflows.text import Paragraph, Printable
 
 # Options that a recipe chooses.
 _CHOSEN_BY_RECIPE = (
@@ -186,7 +186,7 @@ def _resume(data: Any, options: TrainOptions, folder: Path) -> NetworkTraining |
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedRun:
+class TrainedRun(Printable):
     """A finished run: its model, score and guarantee, and the folder that holds them. Printing it says all of that."""
 
     folder: Path
@@ -226,9 +226,6 @@ class TrainedRun:
             ("Files", [f"{self.folder}: model.safetensors, guarantee.json, metrics.json"]),
             *self._describe_use(),
         ]
-
-    def __str__(self) -> str:
-        return join_paragraphs(self.paragraphs())
 
     def to_json(self) -> dict[str, Any]:
         """The same for machines."""

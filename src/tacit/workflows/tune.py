@@ -22,7 +22,6 @@ from tacit.datasets import Data
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.ledger import Ledger
-from tacit.methods.choices import as_texts
 from tacit.reports.scores import Score
 from tacit.reports.wording import neighbours, up
 from tacit.stages.noise import GaussianNoise
@@ -42,19 +41,26 @@ from tacit.workflows.settings import (
     Settings,
     TrainOptions,
     add_assumptions,
-    describe_model,
+    describe_method,
     describe_run,
     load_data,
     refuse_people,
     warn_about,
+    write_model,
 )
-from tacit.workflows.text import Paragraph, join_paragraphs
+from tacit.workflows.text import Paragraph, Printable
 from tacit.workflows.train import Announce, take_options
 
 # What changes the cost of a trial can be a list only: every price must be known in advance.
 _PRICED = ("lot_size", "epochs", "steps")
+_VARIED = ("learning_rate", "clip_norm", *_PRICED)
 # With a ledger, the share of delta that one search takes.
 _SEARCHES = 10
+_TUNING = (
+    "Accounted for: this is the best of a random and secret number of trials, {trials:g} on average, and the guarantee "
+    "is about all of them (Liu and Talwar 2019, Papernot and Steinke 2022)."
+)
+_SettingsByCost = Mapping[tuple[Any, ...], Settings]
 
 
 def tune(
@@ -82,16 +88,10 @@ def tune(
     given = replace(take_options(options), epsilon=epsilon)
     if _validate.positive("trials", trials) <= 1:
         raise InvalidArgument(f"trials must be a number above 1, the number of trials on average. Got {trials:g}.")
-    values = {
-        "learning_rate": learning_rate,
-        "clip_norm": clip_norm,
-        "lot_size": lot_size,
-        "epochs": epochs,
-        "steps": steps,
-    }
+    values = learning_rate, clip_norm, lot_size, epochs, steps
     varied = {
         name: value if isinstance(value, str) else ",".join(map(str, value))
-        for name, value in values.items()
+        for name, value in zip(_VARIED, values, strict=True)
         if value is not None
     }
     with explain_interrupt():
@@ -112,7 +112,7 @@ def tune(
 
 
 @dataclass(frozen=True, eq=False)
-class TunedRun:
+class TunedRun(Printable):
     """The best trial of a search: its settings, score and folder, and the guarantee of the whole search."""
 
     folder: Path
@@ -147,9 +147,6 @@ class TunedRun:
             ("Files", [f"{self.folder}: model.safetensors, guarantee.json, metrics.json"]),
         ]
 
-    def __str__(self) -> str:
-        return join_paragraphs(self.paragraphs())
-
     def to_json(self) -> dict[str, Any]:
         """The same for machines."""
         return {
@@ -178,7 +175,7 @@ class Trials:
     data: Data
     base: Settings
     search: Search
-    settings_of: Mapping[tuple[Any, ...], Settings]
+    settings_of: _SettingsByCost
     budget: Budget
 
     @staticmethod
@@ -198,11 +195,13 @@ class Trials:
         budget = Budget(_validate.positive("epsilon", options.epsilon), delta)
         single = {_cost_key(one): _resolve_trial(data, options, table, one, budget) for one in combinations(space)}
 
-        def events(factor: float) -> dict[tuple[Any, ...], Event]:
-            return {key: _find_event(_add_noise(settings, factor), data) for key, settings in single.items()}
+        def price(factor: float) -> dict[tuple[Any, ...], Event]:
+            noisy = {key: _add_noise(settings, factor) for key, settings in single.items()}
+            plans = {key: make_plan(one, network_for(one.model, data)) for key, one in noisy.items()}
+            return {key: plan.total(plan.steps) for key, plan in plans.items()}
 
-        factor = scaled_to(lambda x: list(events(x).values()), repetitions, budget)
-        prices = events(factor)
+        factor = scaled_to(lambda x: list(price(x).values()), repetitions, budget)
+        prices = price(factor)
         search = Search(space, lambda settings: prices[_cost_key(settings)], repetitions)
         noisy = {key: _add_noise(settings, factor) for key, settings in single.items()}
         _refuse_unless_scored(data, next(iter(noisy.values())))
@@ -212,18 +211,16 @@ class Trials:
         """Make the trials, here or on a cluster, and write the best."""
         folder, base = RunFolder(out or find_free_folder(self.base.data)), self.base
         seeds: Iterator[int | None] = repeat(None) if base.seed is None else count(base.seed * 1_000_003 + 1)
-        task = _TrialTask(self.data, base, self.settings_of)
+        shared = self.data, base, self.settings_of
 
         def make_all(_: Any, chosen: Sequence[dict[str, Any]]) -> Iterable[Trial[TrialResult]]:
             items = zip(chosen, seeds, strict=False)
-            if cluster is None:
-                return (_train_trial(task, item) for item in items)
-            return map_on_cluster(cluster, _train_trial, task, items, in_order=True)
+            return map_on_cluster(cluster or "", _train_trial, shared, items, in_order=True)
 
         tuned = search_privately(
-            lambda chosen: _train_trial(task, (chosen, next(seeds))),
+            lambda chosen: _train_trial(shared, (chosen, next(seeds))),
             self.search,
-            each=make_all,
+            each=map if cluster is None else make_all,
             delta=self.budget.delta,
             ledger=self.ledger,
             dataset=base.ledger_name,
@@ -241,10 +238,9 @@ class Trials:
 
     def _write(self, folder: RunFolder, tuned: Tuned[TrialResult]) -> None:
         best = tuned.outcome
-        about = {**describe_model(self.data, best.settings), "guarantee": tuned.guarantee.to_json()}
         with folder.explain_errors():
             replace(best.settings, epsilon=self.budget.epsilon).write(folder.path)
-        folder.write_model(best.weights, about)
+        write_model(folder, self.data, best.settings, best.weights, tuned.guarantee)
         folder.write_metrics(self.metrics(tuned))
         folder.write_guarantee(tuned.guarantee)
 
@@ -252,17 +248,10 @@ class Trials:
         """How well the best trial did, with which settings, and what was searched. Nothing about other trials."""
         best, steps = tuned.outcome, tuned.outcome.settings.steps
         about = {
-            "tuning": self._describe_search(),
+            "tuning": _TUNING.format(trials=self.search.repetitions.mean),
             "space": {name: str(one) for name, one in self.search.space.items()},
         }
         return describe_run(self.data, best.settings, {steps: best.score}, steps=steps, is_finished=True, **about)
-
-    def _describe_search(self) -> str:
-        return (
-            "Accounted for: this is the best of a random and secret number of trials, "
-            f"{self.search.repetitions.mean:g} on average, and the guarantee is about all of them (Liu and Talwar "
-            "2019, Papernot and Steinke 2022)."
-        )
 
     def describe_plan(self) -> Paragraph:
         """What is about to happen, and what it will cost."""
@@ -281,8 +270,7 @@ class Trials:
         ]
         if settings.seed is not None:
             lines.append(NOT_FOR_RELEASE)
-        named = " ".join([settings.method, *as_texts(settings.choices)])
-        return f"Plan: tune {named} on {settings.data}", lines
+        return f"Plan: tune {describe_method(settings)} on {settings.data}", lines
 
     def describe_stop(self) -> str:
         """What a search that was interrupted costs."""
@@ -291,23 +279,13 @@ class Trials:
         return "Stopped. Nothing was kept, but the ledger has charged the whole search, because trials were made."
 
 
-@dataclass(frozen=True, eq=False)
-class _TrialTask:
-    """What all trials share; it may be sent to other processes."""
-
-    data: Data
-    base: Settings
-    settings_of: Mapping[tuple[Any, ...], Settings]
-
-
-def _train_trial(task: _TrialTask, item: tuple[dict[str, Any], int | None]) -> Trial[TrialResult]:
-    """Train with the chosen settings and a seed, or with secret noise."""
-    (chosen, seed), data = item, task.data
-    settings = replace(
-        task.settings_of[_cost_key(chosen)],
-        learning_rate=chosen.get("learning_rate", task.base.learning_rate),
-        clip_norm=chosen.get("clip_norm", task.base.clip_norm),
-    )
+def _train_trial(
+    shared: tuple[Data, Settings, _SettingsByCost], item: tuple[dict[str, Any], int | None]
+) -> Trial[TrialResult]:
+    """Train with the chosen settings and a seed, or with secret noise. It may run in another process."""
+    (data, base, settings_of), (chosen, seed) = shared, item
+    varied = {name: chosen.get(name, getattr(base, name)) for name in ("learning_rate", "clip_norm")}
+    settings = replace(settings_of[_cost_key(chosen)], **varied)
     set_torch_seed(seed)
     model = network_for(settings.model, data)
     descent = Descent(model, settings)
@@ -370,10 +348,6 @@ def _resolve_trial(
 def _add_noise(settings: Settings, factor: float) -> Settings:
     assert settings.multiplier is not None
     return replace(settings, multiplier=settings.multiplier * factor)
-
-
-def _find_event(settings: Settings, data: Data) -> Event:
-    return make_plan(settings, network_for(settings.model, data)).total(settings.steps)
 
 
 def _refuse_unless_scored(data: Data, settings: Settings) -> None:
