@@ -54,7 +54,7 @@ def epsilon(
         with show_status("Drawing"):
             save_picture(findings.draw(), plot)
     if json:
-        say_json(findings.to_json())
+        say_json(findings.as_json())
     else:
         say(paragraphs(findings, population=None if population is None else int(population)))
 

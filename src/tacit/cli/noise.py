@@ -47,11 +47,11 @@ def noise(
                 --steps 14062
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
-    from tacit.cli.output import say_result
+    from tacit.cli.output import say, say_json
     from tacit.workflows.arguments import check_numbers, warn_about_delta
 
     check_numbers(epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population)
-    from tacit.workflows.noise import Allowance, NoiseComparison, make_setting, resolve_search
+    from tacit.workflows.noise import Allowance, NoiseComparison, search_for, setting_for
     from tacit.workflows.numbers import RunNumbers
     from tacit.workflows.progress import show_status
     from tacit.workflows.text import refuse_unless_drawable, save_picture
@@ -62,11 +62,11 @@ def noise(
     found: Allowance | NoiseComparison
     if families:
         with show_status("Comparing laws of noise"):
-            setting = make_setting(plan, by, dimension=dimension, encoding=encoding or "profile")
+            setting = setting_for(plan, by, dimension=dimension, encoding=encoding or "profile")
             found = NoiseComparison.of(setting, encoding or "profile", epsilon=epsilon, delta=delta)
     else:
         _refuse_without_families(dimension, encoding)
-        search = resolve_search(plan, epsilon=epsilon, delta=delta)
+        search = search_for(plan, epsilon=epsilon, delta=delta)
         with show_status("Searching"):
             found = Allowance.of(search, by)
         if population is not None:
@@ -74,7 +74,10 @@ def noise(
     if plot is not None:
         with show_status("Drawing"):
             save_picture(found.draw(), plot)
-    say_result(found, json)
+    if json:
+        say_json(found.as_json())
+    else:
+        say(found.paragraphs())
 
 
 def _refuse_without_families(dimension: float | None, encoding: Encoding | None) -> None:

@@ -28,13 +28,14 @@ HIDES = {
 _Table = list[tuple[str, ...]]
 
 
-def competes(row: Facts) -> bool:
-    """Whether a row can be chosen: it has a score, which a row that diverged has not, and keeps its target epsilon.
+def keeps_target(row: Facts) -> bool:
+    """Whether the certified epsilon is at most the target: that of a published form may be larger."""
+    return is_proven(row) and bool(row["certified"] <= row["epsilon"] * (1 + _ROUNDING))
 
-    The certified epsilon of a published form may be larger than its target.
-    """
-    has_score = row["epsilon"] is not None and row["mean"] is not None
-    return has_score and is_proven(row) and bool(row["certified"] <= row["epsilon"] * (1 + _ROUNDING))
+
+def competes(row: Facts) -> bool:
+    """Whether a row can be chosen: it keeps its target and has a score, which a row that diverged has not."""
+    return row["epsilon"] is not None and row["mean"] is not None and keeps_target(row)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Attacker:
         found = {rate: certified.true_positive_rate(rate) for rate in FALSE_ALARMS}
         return Attacker(found, certified.advantage(), certified.mu(MU_REGRET))
 
-    def to_json(self) -> dict[str, float]:
+    def as_json(self) -> dict[str, float]:
         """Shares of members found, by false-positive rate; and the advantage."""
         return {
             **{f"fpr_{rate:g}": share for rate, share in self.found.items()},
@@ -94,7 +94,7 @@ class Findings:
 
         return draw_privacy(self.event, delta=self.delta, group=self.group, budget=budget)
 
-    def to_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The same for machines. What an accountant refuses is None, and `refused` says why."""
         return {
             "tacit": tacit.__version__,
@@ -109,7 +109,7 @@ class Findings:
             "certified": {"lower": self.certified[0], "upper": self.certified[1]},
             **{name: self._describe_answer(ACCOUNTANTS[name], answer) for name, answer in self.answers.items()},
             "refused": {name: answer.refusal for name, answer in self.answers.items() if answer.refusal},
-            "attacker": self.attacker.to_json(),
+            "attacker": self.attacker.as_json(),
             "mu": self.attacker.mu,
             "mu_regret": MU_REGRET,
         }

@@ -104,7 +104,7 @@ def ask(search: Search, by: str) -> Alternative:
     return Alternative(value, curve(search.event(value)).epsilon_bounds(search.delta))
 
 
-def resolve_search(plan: RunNumbers, *, epsilon: float, delta: float) -> Search:
+def search_for(plan: RunNumbers, *, epsilon: float, delta: float) -> Search:
     """The search in which the one number that was not typed is the unknown."""
     epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
     adjacency = plan.neighbours()
@@ -168,7 +168,7 @@ class Allowance:
         """The trade-off curve, and epsilon over the steps below the budget."""
         return self.findings.draw(self.search.epsilon)
 
-    def to_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """What `tacit epsilon --json` says of the run, and what was searched for."""
         return {
             "budget": {"epsilon": self.search.epsilon, "delta": self.search.delta},
@@ -179,7 +179,7 @@ class Allowance:
                 name: {"value": other.value, "refusal": other.refusal, "certified": _ends(other.certified)}
                 for name, other in self.others.items()
             },
-            **self.findings.to_json(),
+            **self.findings.as_json(),
         }
 
     def paragraphs(self) -> list[Paragraph]:
@@ -262,7 +262,7 @@ _ENCODINGS = {
 }
 
 
-def make_setting(plan: RunNumbers, by: str, *, dimension: float | None, encoding: str) -> Setting:
+def setting_for(plan: RunNumbers, by: str, *, dimension: float | None, encoding: str) -> Setting:
     """What was typed: one release of everything, unless a rate and steps say otherwise."""
     if plan.multiplier is not None or plan.adjacency == "replace_one" or by != "pld":
         raise InvalidArgument(
@@ -311,7 +311,7 @@ class NoiseComparison:
 
         return draw_families(self.setting, self.found, epsilon=self.epsilon, delta=self.delta)
 
-    def to_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The same for machines; errors are in units of the norm of one example's encoding."""
         return {
             "tacit": tacit.__version__,

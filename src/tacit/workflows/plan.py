@@ -115,18 +115,32 @@ def plan(
     classes: float,
 ) -> BudgetPlan:
     """Several ways to spend a budget on a linear model over features; one of them is the automatic recipe."""
-    size, columns = _validate.count("population", population), _validate.count("features", features)
-    outputs, chosen = _validate.count("classes", classes, at_least=2), resolve_delta(delta, size)
-    rows = []
+    size = _validate.count("population", population)
+    chosen = resolve_delta(delta, size)
     with show_status("Accounting"):
-        recipe = auto(kind, population=size, epsilon=epsilon, delta=chosen)
-        each = _time_one_row(columns, outputs)
-        for steps in sorted({*_OTHER_STEPS, recipe.steps}):
-            other = recipe.with_steps(steps, epsilon, chosen)
-            is_recipe = steps == recipe.steps
-            rows.append(_plan_row(other, epsilon, chosen, columns * outputs, each, is_recipe=is_recipe))
+        rows = plan_steps(
+            kind,
+            population=size,
+            epsilon=epsilon,
+            delta=chosen,
+            columns=_validate.count("features", features),
+            classes=_validate.count("classes", classes, at_least=2),
+        )
     warn_about_delta(chosen, size)
     return BudgetPlan(epsilon, chosen, size, rows)
+
+
+def plan_steps(
+    kind: Kind, *, population: int, epsilon: float, delta: float, columns: int, classes: int
+) -> list[PlanRow]:
+    """The recipe and its neighbours with fewer and more steps, by number of steps. No data are read."""
+    recipe = auto(kind, population=population, epsilon=epsilon, delta=delta)
+    each = _time_one_row(columns, classes)
+    found = []
+    for steps in sorted({*_OTHER_STEPS, recipe.steps}):
+        other = recipe.with_steps(steps, epsilon, delta)
+        found.append(_plan_row(other, epsilon, delta, columns * classes, each, is_recipe=steps == recipe.steps))
+    return found
 
 
 def _plan_row(recipe: Recipe, epsilon: float, delta: float, weights: int, each: float, *, is_recipe: bool) -> PlanRow:
