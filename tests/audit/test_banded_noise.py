@@ -15,7 +15,7 @@ from tacit.audit.given import Releases
 from tacit.audit.statistics import distinguish
 from tacit.methods import dpsgd
 from tacit.stages.more_samplings import CyclicPoisson
-from tacit.stages.noise.banded import Band
+from tacit.stages.noise.banded import BandedNoise
 
 STEPS, BANDS, DELTA, RUNS = 8, 2, 1e-3, 240
 # Each example takes its turn for certain, so there is nothing to gain from sampling.
@@ -89,11 +89,12 @@ def test_steps_that_are_not_kept_apart_are_found_out():
 
 @pytest.mark.slow
 def test_noise_used_twice_is_found_out(monkeypatch):
-    right = Band._advance
+    right, first = BandedNoise.advance, {}
 
-    def reuse(self, coefficients, fresh):
-        first = self.__dict__.setdefault("first", fresh)
-        return right(self, coefficients, first)
+    def reuse(self, past, fresh, step):
+        if step == 0:
+            first["of this run"] = fresh
+        return right(self, past, first["of this run"], step)
 
-    monkeypatch.setattr(Band, "_advance", reuse)
+    monkeypatch.setattr(BandedNoise, "advance", reuse)
     assert attack(LOTS, 8.0, lambda found, _: np.abs(found[:, 0] - found[:, 1])).contradicts

@@ -36,3 +36,13 @@ def mark_largest(values: Mapping[str, Tensor], keep: float) -> dict[str, Tensor]
     if flat.numel():
         mask[flat.abs().topk(max(1, round(keep * flat.numel())), sorted=False).indices] = 1
     return unflatten_like(mask, values)
+
+
+def put(prefix: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by parameter, as entries of a state."""
+    return {prefix + name: value for name, value in values.items()}
+
+
+def select(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that `put` stored with this prefix."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

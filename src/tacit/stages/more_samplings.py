@@ -15,7 +15,7 @@ from tacit.accounting.lots import Allocated, Correlated, FixedSize, Truncated, s
 from tacit.errors import InvalidArgument, NotAccountable
 from tacit.guarantee import Assumption
 from tacit.randomness import Indices, Stream
-from tacit.stages.sampling import check_sizes
+from tacit.stages.sampling import DeclaredSizes, multiplier_of
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class Remembered(Protocol):
 
 
 @dataclass(frozen=True)
-class RandomAllocation:
+class RandomAllocation(DeclaredSizes):
     """Each example is in exactly one lot of every epoch, drawn independently and uniformly ("balls in bins").
 
     The nearest thing to a shuffled data loader that has a tight proof, for one example added or removed. Lots have
@@ -42,11 +42,8 @@ class RandomAllocation:
     Repeated(inside=Allocated(inside=Gaussian(multiplier=1.0, ...), lots=100, steps=100), times=1)
     """
 
-    lot_size: float
-    population: int
-
     def __post_init__(self) -> None:
-        check_sizes(self)
+        super().__post_init__()
         if not math.isclose(self.steps_per_epoch * self.lot_size, self.population):
             raise InvalidArgument(
                 f"An epoch must have a whole number of lots. Got lot_size {self.lot_size:g} and population "
@@ -84,18 +81,19 @@ class RandomAllocation:
 
     def amplify(self, event: Event) -> Event:
         """What a step costs by itself, given all before it: no less than the release for an example that is in it."""
-        return _require_gaussian(separate_steps(event, 1), type(self).__name__)
+        return _require_gaussian(event, type(self).__name__)
 
     def total(self, events: list[Event]) -> Event:
         """One event per epoch begun, with the least noise of its steps."""
         length = self.steps_per_epoch
-        chunks = [events[start : start + length] for start in range(0, len(events), length)]
-        epochs = [Allocated(_least_noise(chunk), length, len(chunk)) for chunk in chunks]
+        noise = [_require_gaussian(event, type(self).__name__) for event in events]
+        chunks = [noise[start : start + length] for start in range(0, len(events), length)]
+        epochs = [Allocated(min(chunk, key=multiplier_of), length, len(chunk)) for chunk in chunks]
         return add_up(epochs) if epochs else Repeated(Gaussian(1.0), 0)
 
 
 @dataclass(frozen=True)
-class CyclicPoisson:
+class CyclicPoisson(DeclaredSizes):
     """Each example draws one of `groups` groups; groups take turns, and a lot is a Poisson sample of its group.
 
     For correlated noise: an example is in at most one of any `groups` consecutive lots. The rate within a group is
@@ -103,13 +101,11 @@ class CyclicPoisson:
     independently, kept in memory only, and drawn anew when a run resumes.
     """
 
-    lot_size: float
-    population: int
     groups: int
 
     def __post_init__(self) -> None:
-        check_sizes(self)
-        object.__setattr__(self, "groups", _validate.count("groups", self.groups))
+        super().__post_init__()
+        _validate.check_fields(self, count="groups")
         if self.rate > 1:
             raise InvalidArgument(
                 f"Groups of {self.population / self.groups:g} expected examples cannot give lots of {self.lot_size:g}. "
@@ -154,16 +150,16 @@ class CyclicPoisson:
         """One event per cycle begun, with the least noise of its steps: an example is in one of them at most."""
         cycles = [events[start : start + self.groups] for start in range(0, len(events), self.groups)]
         for cycle in cycles:
-            if len(set(cycle)) > 1 and not all(isinstance(_inside(event), Gaussian) for event in cycle):
+            if len(set(cycle)) > 1 and not all(multiplier_of(event) > 0 for event in cycle):
                 raise NotAccountable(
                     "The steps of one cycle have different noise, and which of them costs most is known for Gaussian "
                     "noise only. Use Gaussian noise, or the same noise in every step."
                 )
-        return add_up(min(cycle, key=_multiplier) for cycle in cycles)
+        return add_up(min(cycle, key=multiplier_of) for cycle in cycles)
 
 
 @dataclass(frozen=True)
-class TruncatedPoisson:
+class TruncatedPoisson(DeclaredSizes):
     """Poisson lots cut to `most` examples at random, for memory that is fixed in advance.
 
     In a full lot the example takes the place of another, which moves the sum by up to twice the clip norm: a lot that
@@ -171,18 +167,11 @@ class TruncatedPoisson:
     `population` examples.
     """
 
-    lot_size: float
-    population: int
     most: int
 
     def __post_init__(self) -> None:
-        check_sizes(self)
-        object.__setattr__(self, "most", _validate.count("most", self.most))
-
-    @property
-    def rate(self) -> float:
-        """The probability with which an example is drawn, before lots are cut."""
-        return self.lot_size / self.population
+        super().__post_init__()
+        _validate.check_fields(self, count="most")
 
     @property
     def assumption(self) -> Assumption:
@@ -202,7 +191,7 @@ class TruncatedPoisson:
         return drawn if len(drawn) <= self.most else np.sort(drawn[draw_subset(rng, len(drawn), self.most)])
 
     def amplify(self, event: Event) -> Event:
-        noise = _require_gaussian(separate_steps(event, 1), type(self).__name__)
+        noise = _require_gaussian(event, type(self).__name__)
         return Truncated(noise, self.rate, self.most, self.population)
 
     def total(self, events: list[Event]) -> Event:
@@ -210,18 +199,15 @@ class TruncatedPoisson:
 
 
 @dataclass(frozen=True)
-class FixedLots:
+class FixedLots(DeclaredSizes):
     """Lots of exactly `lot_size` examples, drawn without replacement; about one example replaced by another.
 
     The number of examples is public here, and must be the declared population. Replacing an example moves a sum of
     clipped gradients by up to twice the clip norm, so the same noise costs far more than with Poisson lots.
     """
 
-    lot_size: float
-    population: int
-
     def __post_init__(self) -> None:
-        check_sizes(self)
+        super().__post_init__()
         _validate.count("lot_size", self.lot_size)
 
     @property
@@ -233,15 +219,11 @@ class FixedLots:
         )
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
-        if n != self.population:
-            raise InvalidArgument(
-                f"Lots of fixed size need the public population to be the number of examples. Got population "
-                f"{self.population} and {n} examples. Declare population={n} (which publishes it), or use Poisson."
-            )
+        self.refuse_other_count(n, "Lots of fixed size")
         return draw_subset(rng, n, int(self.lot_size))
 
     def amplify(self, event: Event) -> Event:
-        noise = _require_gaussian(separate_steps(event, 1), type(self).__name__)
+        noise = _require_gaussian(event, type(self).__name__)
         if noise.adjacency is not Adjacency.ADD_REMOVE:
             raise NotAccountable(f"Lots of fixed size need noise stated under {Adjacency.ADD_REMOVE}. Got {noise}.")
         return FixedSize(Gaussian(noise.multiplier / 2, Adjacency.REPLACE_ONE), self.lot_size / self.population)
@@ -282,22 +264,10 @@ def draw_subset(rng: Stream, count: int, size: int) -> Indices:
 
 
 def _require_gaussian(event: Event, name: str) -> Gaussian:
+    event = separate_steps(event, 1)
     if not isinstance(event, Gaussian):
         raise NotAccountable(
             f"What {name} lots cost is known for Gaussian noise only. Got {type(event).__name__}. Use Gaussian noise, "
             "or Poisson sampling."
         )
     return event
-
-
-def _least_noise(events: list[Event]) -> Gaussian:
-    return min((_require_gaussian(event, "RandomAllocation") for event in events), key=_multiplier)
-
-
-def _inside(event: Event) -> Event:
-    return getattr(event, "inside", event)
-
-
-def _multiplier(event: Event) -> float:
-    noise = _inside(event)
-    return noise.multiplier if isinstance(noise, Gaussian) else 0.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -20,9 +19,38 @@ from tacit.guarantee import Assumption
 from tacit.randomness import Indices, Stream
 
 
+@dataclass(frozen=True)
+class DeclaredSizes:
+    """A lot size and a population, both declared and public."""
+
+    lot_size: float
+    population: int
+
+    def __post_init__(self) -> None:
+        _validate.check_fields(self, count="population", positive="lot_size")
+        if self.lot_size > self.population:
+            raise InvalidArgument(
+                f"lot_size must be at most the population. Got lot_size {self.lot_size:g} and population "
+                f"{self.population}. lot_size is the expected number of examples in a lot."
+            )
+
+    @property
+    def rate(self) -> float:
+        """The probability with which an example enters a lot."""
+        return self.lot_size / self.population
+
+    def refuse_other_count(self, n: int, which: str) -> None:
+        """Raise unless the population is the number of examples."""
+        if n != self.population:
+            raise InvalidArgument(
+                f"{which} need the public population to be the number of examples. Got population {self.population} "
+                f"and {n} examples. Declare population={n} (which publishes it), or use Poisson."
+            )
+
+
 @refuse_other_names
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(DeclaredSizes):
     """Every example enters a lot independently, with probability lot_size / population.
 
     `lot_size` is the expected number; the realised lot size is private and may be zero.
@@ -31,17 +59,6 @@ class Poisson:
     >>> Poisson(lot_size=256, population=60_000).amplify(Gaussian(1.1))  # doctest: +ELLIPSIS
     Sampled(inside=Gaussian(multiplier=1.1, ...), rate=0.004266666666666667)
     """
-
-    lot_size: float
-    population: int
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
-
-    @property
-    def rate(self) -> float:
-        """The probability with which an example enters a lot."""
-        return self.lot_size / self.population
 
     @property
     def assumption(self) -> Assumption:
@@ -89,7 +106,7 @@ class FullBatch:
 
 
 @dataclass(frozen=True)
-class Shuffled:
+class Shuffled(DeclaredSizes):
     """Epochs of lots in shuffled order, as in ordinary training. No amplification is proven, and none claimed.
 
     Proven: an example is in exactly one lot of an epoch, so an epoch costs one unsampled release. This holds if one
@@ -99,12 +116,10 @@ class Shuffled:
     every order; `order_seed` determines it.
     """
 
-    lot_size: float
-    population: int
     order_seed: int = 0
 
     def __post_init__(self) -> None:
-        check_sizes(self)
+        super().__post_init__()
         _validate.count("lot_size", self.lot_size)
         _validate.count("order_seed", self.order_seed, at_least=0)
 
@@ -123,11 +138,7 @@ class Shuffled:
 
     def lot(self, n: int, rng: Stream, step: int = 0) -> Indices:
         """The piece of the epoch's order that belongs to `step`."""
-        if n != self.population:
-            raise InvalidArgument(
-                f"Shuffled epochs need the public population to be the number of examples. Got population "
-                f"{self.population} and {n} examples. Declare population={n} (which publishes it), or use Poisson."
-            )
+        self.refuse_other_count(n, "Shuffled epochs")
         epoch, piece = divmod(step, self.steps_per_epoch)
         order = np.random.default_rng([self.order_seed, epoch]).permutation(n)
         size = int(self.lot_size)
@@ -145,30 +156,11 @@ class Shuffled:
     def total(self, events: list[Event]) -> Event:
         """One release per epoch begun: the most expensive of its lots, because any of them may hold the example."""
         epochs = range(0, len(events), self.steps_per_epoch)
-        worst = [min(events[start : start + self.steps_per_epoch], key=_multiplier) for start in epochs]
+        worst = [min(events[start : start + self.steps_per_epoch], key=multiplier_of) for start in epochs]
         return add_up(worst) if worst else Repeated(Gaussian(1.0, Adjacency.REPLACE_ONE), 0)
 
 
-def _multiplier(event: Event) -> float:
-    assert isinstance(event, Gaussian)
-    return event.multiplier
-
-
-class _Sized(Protocol):
-    @property
-    def lot_size(self) -> float: ...
-    @property
-    def population(self) -> int: ...
-
-
-def check_sizes(sampling: _Sized) -> None:
-    """Refuse sizes that give no sampling rate; store plain numbers."""
-    population = _validate.count("population", sampling.population)
-    lot_size = _validate.positive("lot_size", sampling.lot_size)
-    if lot_size > population:
-        raise InvalidArgument(
-            f"lot_size must be at most the population. Got lot_size {lot_size:g} and population {population}. "
-            "lot_size is the expected number of examples in a lot."
-        )
-    object.__setattr__(sampling, "population", population)
-    object.__setattr__(sampling, "lot_size", lot_size)
+def multiplier_of(event: Event) -> float:
+    """The multiplier of Gaussian noise, on a lot or not; 0 for other noise."""
+    noise = getattr(event, "inside", event)
+    return noise.multiplier if isinstance(noise, Gaussian) else 0.0

@@ -10,7 +10,8 @@ from support.slow_gradients import SlowGradients
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SeededSource
 from tacit.stages.bounds import AdaClip, Clip, ShapedClip, Whiten
-from tacit.stages.bounds.whiten import put, select, whitening_scale
+from tacit.stages.bounds.whiten import whitening_scale
+from tacit.stages.flat import put, select
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise import GaussianNoise
 from tacit.types import BoundedSum
@@ -71,7 +72,7 @@ def test_equal_sizes_in_proportion_to_what_matters_gain_nothing():
 def whitened(scale, norm=1.0):
     bound = Whiten(norm)
     like = {"w": torch.zeros_like(scale)}
-    return bound, {**bound.init(like, 10.0), **put("scale", {"w": scale})}
+    return bound, {**bound.init(like, 10.0), **put("scale/", {"w": scale})}
 
 
 def test_clipping_a_gradient_of_the_worked_example():
@@ -124,7 +125,7 @@ def trained(bound, steps=300, multiplier=0.02, size=50):
 def test_scales_follow_the_sizes_of_gradients():
     """Sizes fall by tens, and what matters with them: the scale m^(2/3) w^(-1/3) falls by cube roots of ten."""
     _, state = trained(Whiten(1.0, "l1"), steps=1500)
-    scale = select("scale", state.bound)["w"]
+    scale = select("scale/", state.bound)["w"]
     assert (scale[:-1] / scale[1:]).tolist() == pytest.approx([10 ** (1 / 3)] * 3, rel=0.1)
 
 
@@ -134,7 +135,7 @@ def test_a_typical_gradient_keeps_its_whitened_length(objective, grain):
     """However the scale turns out, gradients of the sizes it was made for have the length `norm` in it."""
     bound = Whiten(0.7, objective, grain)
     _, state = trained(bound)
-    squares, scale = select("square", state.bound)["w"], select("scale", state.bound)["w"]
+    squares, scale = select("square/", state.bound)["w"], select("scale/", state.bound)["w"]
     sizes = squares.clamp_min(0).sqrt().expand(4)
     sizes = sizes.clamp_min(1e-3 * sizes.square().mean().sqrt())
     sizes = sizes * (0.7 / sizes.norm())
@@ -143,8 +144,8 @@ def test_a_typical_gradient_keeps_its_whitened_length(objective, grain):
 
 def test_one_scale_a_parameter_where_that_is_asked_for():
     _, state = trained(Whiten(grain="parameter"))
-    assert select("scale", state.bound)["w"].shape == ()
-    assert select("scale", state.bound)["w"].item() == pytest.approx(1.0)
+    assert select("scale/", state.bound)["w"].shape == ()
+    assert select("scale/", state.bound)["w"].item() == pytest.approx(1.0)
 
 
 def test_noise_is_taken_off_what_the_scale_is_made_of():
@@ -156,18 +157,18 @@ def test_noise_is_taken_off_what_the_scale_is_made_of():
     for step in range(500):
         fixed = MechanismStateWithScale(state, like)
         _, state = mechanism.step(SlowGradients({"w": torch.zeros(5, 1000, dtype=torch.float64)}), fixed, stream(step))
-    squares = select("square", state.bound)["w"]
+    squares = select("square/", state.bound)["w"]
     # The noise has variance 0.01; averaged over 200 steps and 1000 coordinates it is known to 0.1 %.
     assert abs(float(squares.mean())) < 1e-4
-    doubt = float(select("doubt", state.bound)["w"].mean())
-    assert float(select("average", state.bound)["w"].square().mean()) == pytest.approx(doubt, rel=0.25)
+    doubt = float(select("doubt/", state.bound)["w"].mean())
+    assert float(select("average/", state.bound)["w"].square().mean()) == pytest.approx(doubt, rel=0.25)
 
 
 def MechanismStateWithScale(state, like):  # noqa: N802 - stands for a state
     """The same state with the scale it began with."""
     from dataclasses import replace
 
-    return replace(state, bound={**state.bound, **put("scale", {"w": torch.ones_like(like["w"])})})
+    return replace(state, bound={**state.bound, **put("scale/", {"w": torch.ones_like(like["w"])})})
 
 
 @pytest.mark.parametrize("bound", [Whiten(), Whiten(grain="parameter"), AdaClip(), ShapedClip()], ids=str)
@@ -201,7 +202,7 @@ def test_unknown_choices_are_refused(wrong, match):
 
 
 def widths(spread, gamma=1.0):
-    return AdaClip(gamma=gamma).widths(put("variance", {"w": spread.square()}))["w"]
+    return AdaClip(gamma=gamma).widths(put("variance/", {"w": spread.square()}))["w"]
 
 
 def test_the_widths_of_adaclip_for_known_spreads():
@@ -220,7 +221,7 @@ def test_adaclip_is_the_l2_scale_for_equal_weights():
 def adaclip_state(mean, variance, lot_size=10.0):
     bound = AdaClip()
     state = bound.init({"w": torch.zeros_like(mean)}, lot_size)
-    return bound, {**state, **put("mean", {"w": mean}), **put("variance", {"w": variance})}
+    return bound, {**state, **put("mean/", {"w": mean}), **put("variance/", {"w": variance})}
 
 
 def test_adaclip_is_a_loop_over_centred_gradients():
@@ -245,8 +246,8 @@ def test_adaclip_adds_its_mean_as_a_constant_and_moves_by_the_published_rule():
     released = mean + b * noisy / 10
     torch.testing.assert_close(values["w"], released * 10)
     variance = ((released - mean) ** 2 - (b * 0.7 / 10) ** 2).clamp(1e-12, 1.0)
-    torch.testing.assert_close(select("variance", after)["w"], 0.9 * SIZES.square() + 0.1 * variance)
-    torch.testing.assert_close(select("mean", after)["w"], 0.99 * mean + 0.01 * released)
+    torch.testing.assert_close(select("variance/", after)["w"], 0.9 * SIZES.square() + 0.1 * variance)
+    torch.testing.assert_close(select("mean/", after)["w"], 0.99 * mean + 0.01 * released)
 
 
 def test_an_absent_example_does_not_bring_the_mean():

@@ -12,7 +12,7 @@ from tacit.errors import InvalidArgument
 from tacit.methods import dpsgd, encoded
 from tacit.randomness import Purpose, SecureSource, SeededSource
 from tacit.stages.noise import BandedNoise
-from tacit.stages.noise import banded as module
+from tacit.stages.noise.banded import PastNoise
 from tacit.types import BoundedSum
 
 FALSE_ALARM = 1e-6
@@ -69,12 +69,14 @@ def test_each_release_has_at_least_the_noise_of_its_multiplier():
 def test_past_noise_with_the_wrong_sign_is_seen(monkeypatch):
     noise = BandedNoise(1.5, bands=4, steps=64)
 
-    def wrong(self, coefficients, fresh):
-        flipped = (coefficients[0], *(-c for c in coefficients[1:]))
-        return right(self, flipped, fresh)
+    def wrong(self, past, fresh, step):
+        flipped = [-one for one in past]
+        drawn = right(self, flipped, fresh, step)
+        past[:] = [drawn, *(-one for one in flipped[1:])]
+        return drawn
 
-    right = module.Band._advance
-    monkeypatch.setattr(module.Band, "_advance", wrong)
+    right = BandedNoise.advance
+    monkeypatch.setattr(BandedNoise, "advance", wrong)
     assert not is_fresh(releases(noise, 12), noise, 3.0)
 
 
@@ -105,7 +107,7 @@ def test_past_noise_cannot_be_saved_or_copied():
     stream = source.stream(Purpose.NOISE, 0)
     BandedNoise(1.0, bands=3).add(BoundedSum({"w": torch.zeros(3)}, 1.0), stream)
     with pytest.raises(TypeError, match="subtract it"):
-        pickle.dumps(stream.recall("band", module.Band))
+        pickle.dumps(stream.recall("past noise", PastNoise))
 
 
 def test_its_event_is_good_only_for_steps_as_far_apart_as_its_bands():

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from tacit import _validate
 from tacit.stages.bounds.clip import at_least_single, clip_weights, finite_only
-from tacit.stages.flat import mark_largest
+from tacit.stages.flat import mark_largest, put, select
 from tacit.stages.noise.published import RESIDUAL
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
@@ -42,12 +41,12 @@ class MaskedClip:
     def init(self, like: Tensors, lot_size: float) -> State:
         return {
             "step": torch.tensor(0),
-            **{_MASK + name: torch.ones_like(value) for name, value in like.items()},
-            **{_MEAN + name: torch.zeros_like(value) for name, value in like.items()},
+            **put(_MASK, {name: torch.ones_like(value) for name, value in like.items()}),
+            **put(_MEAN, {name: torch.zeros_like(value) for name, value in like.items()}),
         }
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
-        mask = _select(_MASK, state)
+        mask = select(_MASK, state)
         norms = at_least_single(gradients.scaled_norms(mask))
         # An example that is not finite outside the mask counts zero too.
         weights = finite_only(gradients.norms(), clip_weights(norms, self.norm))
@@ -56,21 +55,17 @@ class MaskedClip:
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
         """Remove the noise outside the mask, and choose the next mask."""
-        mask, mean = _select(_MASK, state), _select(_MEAN, state)
+        mask, mean = select(_MASK, state), select(_MEAN, state)
         values = {name: value * mask[name].to(value.dtype) for name, value in noisy.items()}
-        seen = {name: torch.where(mask[name] > 0, self._average(values[name], old), old) for name, old in mean.items()}
+        seen = {}
+        for name, old in mean.items():
+            average = self.memory * old + (1 - self.memory) * values[name].to(old.dtype)
+            seen[name] = torch.where(mask[name] > 0, average, old)
         step = int(state["step"]) + 1
         chosen = (
             mark_largest(seen, self.keep) if step % self.refresh else {n: torch.ones_like(m) for n, m in mask.items()}
         )
-        return values, {
-            "step": state["step"].new_tensor(step),
-            **{_MASK + name: value for name, value in chosen.items()},
-            **{_MEAN + name: value for name, value in seen.items()},
-        }
-
-    def _average(self, value: Tensor, old: Tensor) -> Tensor:
-        return self.memory * old + (1 - self.memory) * value.to(old.dtype)
+        return values, {"step": state["step"].new_tensor(step), **put(_MASK, chosen), **put(_MEAN, seen)}
 
 
 @dataclass(frozen=True)
@@ -87,11 +82,11 @@ class FeedbackClip:
 
     def init(self, like: Tensors, lot_size: float) -> State:
         lot = {"lot_size": torch.tensor(lot_size, dtype=torch.float64)}
-        return {**lot, **{RESIDUAL + name: torch.zeros_like(value) for name, value in like.items()}}
+        return {**lot, **put(RESIDUAL, {name: torch.zeros_like(value) for name, value in like.items()})}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         """The sum of clipped (gradient + residual), computed without the individual gradients."""
-        residual = _select(RESIDUAL, state)
+        residual = select(RESIDUAL, state)
         own = at_least_single(gradients.norms())
         length = sum(float(value.double().square().sum()) for value in residual.values())
         squares = own.square() + 2 * gradients.products(residual).to(own.dtype) + length
@@ -105,7 +100,3 @@ class FeedbackClip:
         left = {name: value for name, value in noisy.items() if name.startswith(RESIDUAL)}
         values = {name: value for name, value in noisy.items() if not name.startswith(RESIDUAL)}
         return values, {**state, **{name: value / float(state["lot_size"]) for name, value in left.items()}}
-
-
-def _select(prefix: str, state: State) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

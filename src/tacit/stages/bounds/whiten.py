@@ -17,6 +17,7 @@ from torch import Tensor
 from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.stages.bounds.clip import Clip, at_least_single, clip_weights
+from tacit.stages.flat import put, select
 from tacit.stages.noise.published import noise_shape
 from tacit.types import BoundedSum, PerExampleGradients, State, Tensors
 
@@ -58,16 +59,16 @@ class Whiten:
         zeros = blank(like)
         pooled = {name: self._pool(zero) for name, zero in zeros.items()}
         return {
-            **put("scale", {name: torch.ones_like(zero) for name, zero in pooled.items()}),
-            **put("average", zeros),
-            **put("doubt", {name: torch.zeros_like(zero) for name, zero in pooled.items()}),
-            **put("square", {name: zero + self.norm**2 / dimension for name, zero in pooled.items()}),
+            **put("scale/", {name: torch.ones_like(zero) for name, zero in pooled.items()}),
+            **put("average/", zeros),
+            **put("doubt/", {name: torch.zeros_like(zero) for name, zero in pooled.items()}),
+            **put("square/", {name: zero + self.norm**2 / dimension for name, zero in pooled.items()}),
             **mechanism_numbers(lot_size),
         }
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         """The sum of clipped gradients in whitened coordinates, where an example counts at most `norm`."""
-        scale = select("scale", state)
+        scale = select("scale/", state)
         inverse = {name: value.reciprocal() for name, value in scale.items()}
         weights = clip_weights(at_least_single(gradients.scaled_norms(inverse)), self.norm)
         values = {name: value * inverse[name] for name, value in gradients.weighted_sum(weights).items()}
@@ -75,7 +76,7 @@ class Whiten:
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
         """The release in the original coordinates, and the next scale."""
-        scale, lot_size, new = select("scale", state), float(state["lot_size"]), 1 - self.memory
+        scale, lot_size, new = select("scale/", state), float(state["lot_size"]), 1 - self.memory
         values = {name: value * scale[name] for name, value in noisy.items()}
         after = dict(state)
         for name, value in values.items():
@@ -85,11 +86,11 @@ class Whiten:
             after[f"average/{name}"] = average.lerp(mean, new)
             after[f"doubt/{name}"] = doubt * self.memory**2 + noise * new**2
             after[f"square/{name}"] = square.lerp(self._pool(mean.square()) - noise, new)
-        return values, {**after, **put("scale", self._scale(after))}
+        return values, {**after, **put("scale/", self._scale(after))}
 
     def _scale(self, state: State) -> dict[str, Tensor]:
         """From gradients and their averages, minus the variance of their noise."""
-        averages, doubts, squares = (select(kind, state) for kind in ("average", "doubt", "square"))
+        averages, doubts, squares = (select(f"{kind}/", state) for kind in ("average", "doubt", "square"))
         counts = {name: averages[name].numel() / value.numel() for name, value in squares.items()}
         means = {name: self._pool(value.square()) - doubts[name] for name, value in averages.items()}
         sizes, matters = (raise_to_floor(roots(part), counts, self.floor) for part in (squares, means))
@@ -127,10 +128,10 @@ class AdaClip:
         dimension = sum(value.numel() for value in like.values())
         zeros = blank(like)
         variance = {name: zero + self.norm**2 * self.gamma / dimension for name, zero in zeros.items()}
-        return {**put("mean", zeros), **put("variance", variance), **mechanism_numbers(lot_size)}
+        return {**put("mean/", zeros), **put("variance/", variance), **mechanism_numbers(lot_size)}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
-        mean = select("mean", state)
+        mean = select("mean/", state)
         inverse = {name: value.reciprocal() for name, value in self.widths(state).items()}
         weights = self._weights(gradients, mean, inverse)
         sums, used = gradients.weighted_sum(weights), weights.sum()
@@ -153,7 +154,7 @@ class AdaClip:
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
         """The release plus its mean, in the original coordinates; and the next mean and variance."""
-        mean, variance, width = select("mean", state), select("variance", state), self.widths(state)
+        mean, variance, width = select("mean/", state), select("variance/", state), self.widths(state)
         lot_size = float(state["lot_size"])
         values, means, variances = {}, dict(mean), dict(variance)
         for name, value in noisy.items():
@@ -164,11 +165,11 @@ class AdaClip:
             seen = ((released - mean[name]).square() - noise).clamp(self.least, self.most)
             means[name] = mean[name].lerp(released, 1 - self.mean_memory)
             variances[name] = variance[name].lerp(seen, 1 - self.spread_memory)
-        return values, {**state, **put("mean", means), **put("variance", variances)}
+        return values, {**state, **put("mean/", means), **put("variance/", variances)}
 
     def widths(self, state: State) -> dict[str, Tensor]:
         """sqrt(s_i * sum of s / gamma): the widths with the least noise for spreads s."""
-        spread = {name: value.sqrt() for name, value in select("variance", state).items()}
+        spread = {name: value.sqrt() for name, value in select("variance/", state).items()}
         whole = torch.stack([value.sum() for value in spread.values()]).sum() / self.gamma
         return {name: (value * whole).sqrt() for name, value in spread.items()}
 
@@ -198,21 +199,21 @@ class ShapedClip:
         shape = noise_shape(direction)
         if self.floored:
             shape = {name: value.clamp_min(1.0) for name, value in shape.items()}
-        return {**state, **put("direction", direction), **put("shape", shape)}
+        return {**state, **put("direction/", direction), **put("shape/", shape)}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         """The clipped sum over the shape; infinite sensitivity if a coordinate gets no noise."""
-        shape = select("shape", state)
+        shape = select("shape/", state)
         sums = Clip(self.norm).sum(gradients, {}).values
         values = {name: value / shape[name].clamp_min(_NOTHING) for name, value in sums.items()}
         return BoundedSum(values, self._sensitivity(shape))
 
     def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        shape = select("shape", state)
+        shape = select("shape/", state)
         values = {name: value * shape[name].clamp_min(_NOTHING) for name, value in noisy.items()}
         if not self.floored:
             return values, state
-        before = select("direction", state)
+        before = select("direction/", state)
         after = {name: old.lerp(values[name].to(old.dtype), 1 - self.memory) for name, old in before.items()}
         return values, self.steer(after, state)
 
@@ -265,17 +266,6 @@ def blank(like: Tensors) -> dict[str, Tensor]:
         name: torch.zeros_like(value, dtype=value.dtype if value.dtype == torch.float64 else torch.float32)
         for name, value in like.items()
     }
-
-
-def put(kind: str, values: Tensors) -> dict[str, Tensor]:
-    """Tensors by parameter, as entries of a state."""
-    return {f"{kind}/{name}": value for name, value in values.items()}
-
-
-def select(kind: str, state: State) -> dict[str, Tensor]:
-    """The tensors that `put` stored under this kind."""
-    start = f"{kind}/"
-    return {key.removeprefix(start): value for key, value in state.items() if key.startswith(start)}
 
 
 def mechanism_numbers(lot_size: float) -> dict[str, Tensor]:

@@ -3,12 +3,19 @@
 from tacit.stages.noise.banded import BandedNoise
 from tacit.stages.noise.buffered import BufferedNoise, InverseBandedNoise, TreeNoise
 from tacit.stages.noise.gaussian import GaussianNoise, Normal
-from tacit.stages.noise.laplace import Laplace, VarianceGamma
-from tacit.stages.noise.laws import Family, find_family, list_families, register_family
+from tacit.stages.noise.laws import (
+    Cauchy,
+    Family,
+    Laplace,
+    Sech,
+    StudentT,
+    VarianceGamma,
+    find_family,
+    list_families,
+    register_family,
+)
 from tacit.stages.noise.product import BoxNoise
 from tacit.stages.noise.published import DirectionalNoise, NoisyMean, PrunedNoise, RealisedMeanNoise
-from tacit.stages.noise.sech import Sech
-from tacit.stages.noise.student_t import Cauchy, StudentT
 
 __all__ = [
     "BandedNoise",

@@ -9,13 +9,11 @@ a run with a seed, which is not for release, computes them again from its first 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -52,76 +50,80 @@ class BandedNoise:
 
     def add(self, bounded: BoundedSum, rng: Stream) -> Tensors:
         """The sum with correlated noise, on the same public grid as independent noise."""
-        band = rng.recall("band", Band)
-        return add_to_grid(
-            bounded,
-            require_multiplier(self) * bounded.sensitivity,
-            lambda is_wide: band.draw(self.coefficients, bounded.dimension, rng, is_wide=is_wide),
-        )
+        return add_to_grid(self, bounded, require_multiplier(self) * bounded.sensitivity, rng, self.coefficients)
+
+    def advance(self, past: list[NDArray[Any]], fresh: NDArray[Any], step: int) -> NDArray[Any]:
+        """The noise of a step; `past` holds that of the last steps, newest first."""
+        noise, kind = fresh.copy(), fresh.dtype.type
+        for coefficient, before in zip(self.coefficients[1:], past, strict=False):
+            noise -= kind(coefficient) * before
+        noise /= kind(self.coefficients[0])
+        past.insert(0, noise)
+        del past[len(self.coefficients) - 1 :]
+        return noise
 
     def event(self, dimension: int) -> Correlated:
         """One Gaussian release, for examples whose lots are at least `bands` steps apart."""
         return _event(require_multiplier(self), self.bands)
 
 
-def add_to_grid(bounded: BoundedSum, std: float, draw: Callable[[bool], NDArray[Any]]) -> Tensors:
-    """The sum plus `std` times what is drawn, rounded to the public grid of `GaussianNoise`.
+class RememberingNoise(Protocol):
+    """Noise whose steps need what earlier ones have drawn."""
 
-    `draw` is told whether double precision is needed.
+    def advance(self, past: list[NDArray[Any]], fresh: NDArray[Any], step: int) -> NDArray[Any]:
+        """The noise of a step; `past` is what earlier steps left in memory, and is updated."""
+
+
+def add_to_grid(
+    noise: RememberingNoise, bounded: BoundedSum, std: float, rng: Stream, kind: object, most: float = math.inf
+) -> Tensors:
+    """The sum plus `std` times correlated noise, rounded to the public grid of `GaussianNoise`.
+
+    In a run `kind` must not change, and there may be at most `most` steps.
     """
     grid = find_grid(std)
     is_wide = torch.float64 in [value.dtype for value in bounded.values.values()]
-    noise = draw(is_wide)
-    kind = torch.float64 if is_wide else torch.float32
+    drawn = rng.recall("past noise", PastNoise).draw(noise, bounded.dimension, rng, is_wide, kind, most)
+    dtype = torch.float64 if is_wide else torch.float32
     noisy, start = {}, 0
     for name, value in bounded.values.items():
-        piece = torch.from_numpy(noise[start : start + value.numel()]).to(value.device).view(value.shape)
+        piece = torch.from_numpy(drawn[start : start + value.numel()]).to(value.device).view(value.shape)
         start += value.numel()
-        noisy[name] = value.to(kind).div(grid).add_(piece, alpha=std / grid).round_().mul_(grid)
+        noisy[name] = value.to(dtype).div(grid).add_(piece, alpha=std / grid).round_().mul_(grid)
     return noisy
 
 
-class Band:
-    """The noise of the last steps, in units of multiplier times sensitivity. Secret; never outside the process."""
+class PastNoise:
+    """What later noise needs of earlier noise, in units of its standard deviation. Secret; stays in the process."""
 
     def __init__(self) -> None:
-        self._past: deque[NDArray[Any]] = deque()
+        self._past: list[NDArray[Any]] = []
         self._kind: tuple[object, ...] = ()
-        self._next: int | None = None
+        self._next = 0
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("Past noise cannot be copied or saved: whoever had it could subtract it from the releases.")
 
     def draw(
-        self, coefficients: tuple[float, ...], dimension: int, rng: Stream, *, is_wide: bool
-    ) -> NDArray[np.floating]:
+        self, noise: RememberingNoise, dimension: int, rng: Stream, is_wide: bool, kind: object, most: float
+    ) -> NDArray[Any]:
         """The noise of the step of `rng`. A stream that can be drawn again has its past drawn again first."""
-        kind = coefficients, dimension, is_wide
-        if self._kind not in ((), kind):
+        step = self._next if rng.step is None else rng.step
+        if self._kind not in ((), (kind, dimension, is_wide)) or step >= most:
+            limit = f" It is for at most {most} steps, for which its scale holds." if math.isfinite(most) else ""
             raise InvalidArgument(
-                "Earlier noise of this run was correlated with other coefficients, or had another dimension. Keep the "
-                "trainable parameters and the bands as they are, and start another run for other ones."
+                "Earlier noise of this run was correlated with other coefficients, or had another dimension, or there "
+                f"are too many steps.{limit} Keep the trainable parameters and the noise as they are, and start "
+                "another run for other ones."
             )
-        self._kind = kind
-        step = rng.step
-        if step is not None and step != self._next:
+        if step != self._next:
             self._past.clear()
             for earlier in range(step):
                 stream = rng.at(earlier)
                 assert stream is not None
-                self._advance(coefficients, stream.normal(dimension, wide=is_wide))
-        self._next = None if step is None else step + 1
-        return self._advance(coefficients, rng.normal(dimension, wide=is_wide))
-
-    def _advance(self, coefficients: tuple[float, ...], fresh: NDArray[Any]) -> NDArray[Any]:
-        noise = fresh.copy()
-        for coefficient, past in zip(coefficients[1:], self._past, strict=False):
-            noise -= noise.dtype.type(coefficient) * past
-        noise /= noise.dtype.type(coefficients[0])
-        self._past.appendleft(noise)
-        while len(self._past) >= max(len(coefficients), 1):
-            self._past.pop()
-        return noise
+                noise.advance(self._past, stream.normal(dimension, wide=is_wide), earlier)
+        self._kind, self._next = (kind, dimension, is_wide), step + 1
+        return noise.advance(self._past, rng.normal(dimension, wide=is_wide), step)
 
 
 @lru_cache(maxsize=1024)

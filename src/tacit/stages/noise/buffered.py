@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
-from typing import Any, NoReturn, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ from tacit.accounting.factors import (
     optimise_buffers,
 )
 from tacit.accounting.lots import Correlated
-from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
 from tacit.stages.noise.banded import add_to_grid
 from tacit.stages.noise.gaussian import require_multiplier
@@ -58,15 +57,10 @@ class OverlappingNoise(ABC):
     def advance(self, past: list[NDArray[Any]], fresh: NDArray[Any], step: int) -> NDArray[Any]:
         """The noise of a step; `past` is what earlier steps left in memory, and is updated."""
 
-    @abstractmethod
-    def oldest(self, step: int) -> int:
-        """The first step whose draw the noise of `step` needs."""
-
     def add(self, bounded: BoundedSum, rng: Stream) -> Tensors:
         """The sum with correlated noise; refuses more steps than the scale is for."""
-        memory = rng.recall("past noise", _Past)
         std = require_multiplier(self) * bounded.sensitivity * self.scale
-        return add_to_grid(bounded, std, lambda is_wide: memory.draw(self, bounded.dimension, rng, is_wide))
+        return add_to_grid(self, bounded, std, rng, kind=self, most=self.steps)
 
     def event(self, dimension: int) -> Correlated:
         """One Gaussian release for each of an example's steps, if these are at least `apart` apart; no sampling."""
@@ -90,7 +84,6 @@ class BufferedNoise(OverlappingNoise):
 
     @cached_property
     def scale(self) -> float:
-        """The largest root of an example's squared sensitivity per step, over its first steps."""
         return _scale_buffers(self.buffers, self.steps, self.apart)
 
     def advance(self, past: list[NDArray[Any]], fresh: NDArray[Any], step: int) -> NDArray[Any]:
@@ -105,10 +98,6 @@ class BufferedNoise(OverlappingNoise):
             buffer *= kind(decay)
             buffer += noise
         return noise
-
-    def oldest(self, step: int) -> int:
-        """The buffers hold something of every step."""
-        return 0
 
 
 @final
@@ -129,7 +118,6 @@ class InverseBandedNoise(OverlappingNoise):
 
     @cached_property
     def scale(self) -> float:
-        """The largest root of an example's squared sensitivity per step, over its first steps."""
         return _scale_inverse(self.bands, self.steps, self.apart)
 
     def advance(self, past: list[NDArray[Any]], fresh: NDArray[Any], step: int) -> NDArray[Any]:
@@ -140,10 +128,6 @@ class InverseBandedNoise(OverlappingNoise):
         for coefficient, drawn in zip(self.coefficients, past, strict=False):
             noise += noise.dtype.type(coefficient) * drawn
         return noise
-
-    def oldest(self, step: int) -> int:
-        """The last draws are enough."""
-        return max(step - self.bands + 1, 0)
 
 
 @final
@@ -178,40 +162,6 @@ class TreeNoise(OverlappingNoise):
             noise -= past.pop()
         past.append(fresh.copy())
         return noise
-
-    def oldest(self, step: int) -> int:
-        """The nodes hold something of every step."""
-        return 0
-
-
-class _Past:
-    """What later noise needs of earlier noise. Secret; never outside the process."""
-
-    def __init__(self) -> None:
-        self._past: list[NDArray[Any]] = []
-        self._kind: tuple[object, ...] = ()
-        self._next = 0
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Past noise cannot be copied or saved: whoever had it could subtract it from the releases.")
-
-    def draw(self, noise: OverlappingNoise, dimension: int, rng: Stream, is_wide: bool) -> NDArray[Any]:
-        """The noise of the step of `rng`. A stream that can be drawn again has its past drawn again first."""
-        kind = noise, dimension, is_wide
-        step = rng.step if rng.step is not None else self._next
-        if self._kind not in ((), kind) or step >= noise.steps:
-            raise InvalidArgument(
-                f"This noise is for at most {noise.steps} steps of one run with the same parameters, and its scale "
-                "holds for no others. Make `steps` the number of steps of the run."
-            )
-        if step != self._next:
-            self._past.clear()
-            for earlier in range(noise.oldest(step), step):
-                stream = rng.at(earlier)
-                assert stream is not None
-                noise.advance(self._past, stream.normal(dimension, wide=is_wide), earlier)
-        self._kind, self._next = kind, step + 1
-        return noise.advance(self._past, rng.normal(dimension, wide=is_wide), step)
 
 
 @lru_cache(maxsize=256)

@@ -21,7 +21,7 @@ from tacit import _validate
 from tacit.accounting.events import EpsilonDelta, Event, Gaussian, Unproven
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
-from tacit.stages.flat import mark_largest
+from tacit.stages.flat import mark_largest, put, unflatten
 from tacit.stages.noise.gaussian import GaussianNoise, require_multiplier
 from tacit.types import BoundedSum, Tensors
 
@@ -97,8 +97,7 @@ class PrunedNoise:
         mask = mark_largest(bounded.values, self.keep)
         noisy = GaussianNoise(self.multiplier).add(bounded, rng)
         values = {name: value * mask[name].to(value.dtype) for name, value in noisy.items()}
-        left = {RESIDUAL + name: value * (1 - mask[name]) for name, value in bounded.values.items()}
-        return {**values, **left}
+        return {**values, **put(RESIDUAL, {name: value * (1 - mask[name]) for name, value in bounded.values.items()})}
 
     def event(self, dimension: int) -> Unproven:
         nominal = GaussianNoise(self.multiplier).event(dimension).multiplier
@@ -156,15 +155,10 @@ class NoisyMean:
         wide = any(value.dtype == torch.float64 for value in bounded.values.values())
         length = math.sqrt(sum(float(value.double().square().sum()) for value in bounded.values.values()))
         factor = 1 / max(1.0, length / self.clip_norm)
-        flat = torch.from_numpy(rng.normal(bounded.dimension, wide=wide)).mul_(
-            require_multiplier(self) * self.clip_norm
-        )
-        noisy, start = {}, 0
-        for name, value in bounded.values.items():
-            piece = flat[start : start + value.numel()].view(value.shape).to(value.device)
-            noisy[name] = piece.add_(value, alpha=factor)
-            start += value.numel()
-        return noisy
+        std = require_multiplier(self) * self.clip_norm
+        flat = torch.from_numpy(rng.normal(bounded.dimension, wide=wide)).mul_(std)
+        noise = unflatten(flat, {name: value.shape for name, value in bounded.values.items()})
+        return {name: noise[name].to(value.device).add_(value, alpha=factor) for name, value in bounded.values.items()}
 
     def event(self, dimension: int) -> Gaussian:
         """A Gaussian release of half the multiplier, because the sensitivity is twice the clip norm."""
