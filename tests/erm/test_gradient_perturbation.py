@@ -124,7 +124,7 @@ def test_a_seed_is_reproducible_and_not_for_release():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"training": "gd"}, "training must be NoisyDescent"),
+        ({"training": "gd"}, "training must be one such as NoisyDescent"),
         ({"constant": 0.0, "mode": "paper"}, "constant must be"),
         ({"delta": None, "mode": "paper"}, "need no delta"),
         ({"mode": ""}, "mode must be"),

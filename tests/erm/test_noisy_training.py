@@ -319,12 +319,12 @@ def test_training_is_refused_where_it_would_not_be_used(method):
     with pytest.raises(InvalidArgument, match="training applies to networks"):
         method(X, Y, **LOGISTIC, training=Descent(5))
     for mode in ("rigorous", "paper"):
-        with pytest.raises(InvalidArgument, match="training must be Descent"):
+        with pytest.raises(InvalidArgument, match="training must be one such as Descent"):
             method(X, Y, **LOGISTIC, training="fast", mode=mode)
 
 
 def test_nonsense_about_influence_is_refused():
-    with pytest.raises(InvalidArgument, match="training must be FilteredDescent"):
+    with pytest.raises(InvalidArgument, match="training must be one such as FilteredDescent"):
         influence_perturbation(X, Y, **LOGISTIC, training="fast")
     with pytest.raises(InvalidArgument, match="constant must be"):
         InfluenceRule(constant=-1)

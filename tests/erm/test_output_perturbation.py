@@ -162,7 +162,7 @@ def test_as_epsilon_grows_the_model_becomes_the_one_without_noise(loss):
         ({"epsilon": 0.0}, "epsilon must be a finite number above 0"),
         ({"delta": 1.0}, "delta must be a number strictly between 0 and 1"),
         ({"mode": "fast"}, "mode must be 'rigorous' or 'paper'"),
-        ({"training": "sgd"}, "training must be Minimiser"),
+        ({"training": "sgd"}, "training must be one such as Minimiser"),
         ({"regularisation": 0.0}, "regularisation must be above 0"),
         ({"loss": Squared(1.0), "training": FullDescent()}, "are unbounded"),
     ],

@@ -30,7 +30,7 @@ _LEAST_STEPS, _MOST_STEPS = 5, 500
 
 
 @runtime_checkable
-class Descent(Protocol):
+class NoisyTrainer(Protocol):
     """A fixed number of noisy steps. A frozen value."""
 
     def __hash__(self) -> int: ...

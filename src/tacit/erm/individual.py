@@ -20,13 +20,11 @@ from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Gaussian
 from tacit.accounting.individual import GaussianFilter, RenyiFilter, Spent, filter_mu
 from tacit.erm.descent import NoisyDescent, clip_norm_for, descend, step_size_for
 from tacit.erm.losses import Loss
-from tacit.erm.noise import add_gaussian
-from tacit.erm.problem import Problem, prepare
-from tacit.erm.result import Allowance, ErmResult, Published, release_result
-from tacit.errors import InvalidArgument
-from tacit.randomness import Purpose, Source, source_for
+from tacit.erm.noise import Noisy, add_gaussian
+from tacit.erm.problem import Problem
+from tacit.erm.result import Allowance, ErmResult, Published, Setup
+from tacit.randomness import Purpose, Source
 
-_NAME = "individual_descent"
 # So that the budget is kept at exactly its delta, despite rounding.
 _INWARDS = 1 - 1e-9
 
@@ -78,28 +76,20 @@ def individual_descent(
     little is charged little. Rows are clipped to `data_norm`. What every example has spent is private and for the
     curator only: `result.curator.for_curator()`.
     """
-    budget = Allowance(epsilon, _validate.open_unit("delta", delta))
-    if not isinstance(training, FilteredDescent):
-        raise InvalidArgument(f"training must be FilteredDescent of tacit.erm. Got {training!r}.")
-    problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
-    source = source_for(seed)
+    delta = _validate.open_unit("delta", delta)
+    _validate.kind("training", training, FilteredDescent, "FilteredDescent(steps=100)")
+    about: dict[str, Any] = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm}
+    setup = Setup.of(x, y, **about, epsilon=epsilon, delta=delta, intercept=intercept, seed=seed)
+    problem, budget = setup.problem, setup.budget
     clip_norm = clip_norm_for(problem, training.clip_norm)
     steps = training.steps_for(problem, gdp.mu(epsilon, delta))
     full_steps = max(training.full_share * steps, 1.0)
     judge = _filter_for(problem, training.lot_size, budget, adjacency, clip_norm, full_steps)
     sizes = np.full(steps, step_size_for(problem, training.step_size))
-    theta, spent = _descent(problem, sizes, judge, clip_norm, source)
-    return release_result(
-        theta,
-        problem,
-        _restate(judge.event, budget, adjacency),
-        published=Published(_NAME),
-        delta=budget.stated_delta,
-        intercept=intercept,
-        source=source,
-        notes=("Every example paid for its own contributions. What each has spent is private and is in no report.",),
-        curator=spent,
-    )
+    theta, spent = _descend(problem, sizes, judge, clip_norm, setup.source)
+    note = "Every example paid for its own contributions. What each has spent is private and is in no report."
+    noisy = Noisy(theta, _restate(judge.event, budget, adjacency))
+    return setup.release(noisy, Published("individual_descent"), notes=(note,), curator=spent)
 
 
 def _filter_for(
@@ -133,7 +123,7 @@ def _filter_for(
     return with_std(high)
 
 
-def _descent(
+def _descend(
     problem: Problem,
     step_sizes: Array,
     judge: GaussianFilter | RenyiFilter,

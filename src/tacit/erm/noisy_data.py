@@ -172,13 +172,6 @@ def check_noise(noise: str) -> Noise:
     )
 
 
-def check_training(training: object) -> Descent | None:
-    """`training`, if it is valid."""
-    if training is None or isinstance(training, Descent):
-        return training
-    raise InvalidArgument(f"training must be Descent of tacit.erm, or None. Got {training!r}.")
-
-
 def with_rows(problem: Problem, x: Array, *, intercept: bool, length: float | None = None) -> Problem:
     """The same problem over other rows (with a column of ones for the intercept), whose norms are about `length`.
 
@@ -188,11 +181,6 @@ def with_rows(problem: Problem, x: Array, *, intercept: bool, length: float | No
     if length is None:
         length = float(np.sqrt(np.einsum("ij,ij->i", rows, rows).max()))
     return replace(problem, rows=rows, data_norm=max(length, 1e-300))
-
-
-def expected_length(problem: Problem, std: float, *, intercept: bool) -> float:
-    """The largest root mean square of a row's norm after normal noise on every feature."""
-    return math.sqrt(problem.data_norm**2 + problem.columns * std**2 + intercept)
 
 
 def one_step_event(n: int, std: float, data_norm: float) -> Gaussian:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Union
 
 from tacit import _validate
 from tacit._validate import Array
 from tacit.accounting.events import Adjacency, Event, Gaussian, Unproven
-from tacit.erm.losses import Loss
-from tacit.erm.noise import Noisy
-from tacit.erm.noisy_data import Descent, Noise, add_noise, expected_length, with_rows
-from tacit.erm.problem import Problem, prepare
-from tacit.erm.reports import Labels, Randomizer, Reporting, calibrate_reports, fit_reports, reports_event
-from tacit.erm.result import Allowance, ErmResult, Mode, PerturbedData, make_result
+from tacit.erm.losses import Logistic, SmoothHinge
+from tacit.erm.noisy_data import Descent, Noise, add_noise, one_step_event, with_rows
+from tacit.erm.reports import (
+    Labels,
+    Randomizer,
+    Reporting,
+    calibrate_reports,
+    fit_reports,
+    keep_probability,
+    reports_event,
+)
+from tacit.erm.result import ErmResult, Mode, PerturbedData, Setup, make_result
 from tacit.errors import InvalidArgument, OutOfOrder
-from tacit.guarantee import FIXED_SEED, Assumption, Claim, Guarantee, Status
-from tacit.randomness import Purpose, Source, source_for
+from tacit.guarantee import Assumption, Claim, Guarantee, Status
+from tacit.randomness import Purpose
 
 if TYPE_CHECKING:
-    import torch
-
     from tacit.erm.noisy_networks import NetworkResult
 
 Result = Union[ErmResult, "NetworkResult"]
@@ -37,71 +41,15 @@ _SHUFFLED = Assumption(
 _STARTED = Assumption("public_first_weights", "The network started from weights that do not depend on the data.")
 
 
-@dataclass(frozen=True, eq=False)
-class Setup:
-    """The clipped data, the budget, and the model: `module`, or a linear one. Private."""
-
-    problem: Problem
-    budget: Allowance
-    intercept: bool
-    module: torch.nn.Module | None
-    source: Source
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """The assumptions of every guarantee here."""
-        norm = f"a norm of {self.problem.data_norm:g}, which was declared and not looked up"
-        return (
-            Assumption("rows_clipped", f"The features of every example were clipped to {norm}."),
-            Assumption("public_count", "The number of examples is public."),
-        )
-
-    @property
-    def length(self) -> float:
-        """The largest norm of a row, the 1 of its intercept included."""
-        return math.sqrt(self.problem.data_norm**2 + self.intercept)
-
-    def longest_gradient(self, declared: float | None) -> float:
-        """The G of the papers: declared, or the largest slope times the longest row, or 1 for a network."""
-        if declared is not None:
-            return _validate.positive("lipschitz", declared)
-        if self.module is not None:
-            return 1.0
-        found = self.problem.loss.slope_bound * self.length
-        if not math.isfinite(found):
-            raise InvalidArgument(
-                f"Slopes of {self.problem.loss!r} are unbounded, and the papers' noise grows with the longest gradient "
-                "G. Use Huber, or declare a G for the formula, as in rule=InputRule(lipschitz=1.0)."
-            )
-        return found
-
-    @property
-    def violations(self) -> tuple[str, ...]:
-        return () if self.source.is_secret else (FIXED_SEED,)
-
-
-def clip_data(
-    x: Any,
-    y: Any,
-    *,
-    budget: Allowance,
-    intercept: bool,
-    module: torch.nn.Module | None,
-    seed: int | None,
-    **about: Any,
+def set_up(
+    x: Any, y: Any, mode: Mode, *, delta: float | None, training: Descent | None = None, **settings: Any
 ) -> Setup:
-    """Clip the features to the declared norm; the 1 of an intercept is public and not clipped.
-
-    `about` are the loss, the regularisation and the norm. An example that is not finite becomes a row of zeros with the
-    first label.
-    """
-    return Setup(
-        prepare(x, y, intercept=False, **about),
-        budget,
-        _validate.flag("intercept", intercept),
-        module,
-        source_for(seed),
-    )
+    """Clip the features to the declared norm; the 1 of an intercept is public and not clipped."""
+    if training is not None:
+        _validate.kind("training", training, Descent, "Descent(steps=100)")
+    if mode == "paper" and delta is None:
+        raise InvalidArgument("The formulas of Kang et al. need a delta. Give one, or use mode='rigorous'.")
+    return Setup.of(x, y, delta=delta, is_joint=False, **settings)
 
 
 def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: Descent | None) -> Result:
@@ -136,7 +84,7 @@ def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: 
         method=method,
         unit=FEATURES if public else "example",
         assumptions=(
-            *setup.assumptions,
+            *setup.list_assumptions(),
             *([_SHUFFLED] if amplified else []),
             *([_STARTED] if setup.module is not None else []),
         ),
@@ -151,39 +99,50 @@ def train_on_reports(setup: Setup, method: str, reporting: Reporting, training: 
     if reporting.debias:
         raise InvalidArgument("debias applies to linear models: no correction is known for networks. Leave it out.")
     descent = training or replace(_NETWORK, lot_size=min(256, problem.n))
-    return _train_network(setup, data, descent, guarantee, targets_of(problem.loss, labels, data))
+    # Numbers beyond their bound are kept, because clipping would bias them.
+    targets = data.y[:, None] if labels.bound is not None else problem.loss.encode(data.y)
+    return _train_network(setup, data, descent, guarantee, targets)
 
 
-def perturb_features(setup: Setup, std: float, noise: Noise, claim: Claim) -> Noisy:
-    """Features with the noise that a paper prescribes, drawn once, and their cost.
+def train_as_published(
+    setup: Setup,
+    std: float,
+    noise: Noise,
+    claim: Claim,
+    descent: Descent,
+    *,
+    method: str,
+    because: str,
+    returns_data: bool,
+) -> Result:
+    """Features with the noise that a paper prescribes, labels without noise, and gradient steps on both.
 
     Noise per example is a Gaussian release of each row; of shared noise nothing is proven.
     """
-    problem = setup.problem
+    problem, intercept = setup.problem, setup.intercept
     x = add_noise(problem.rows, std, noise, setup.source.stream(Purpose.NOISE, 0))
-    if noise == "per_example":
-        return Noisy(x, Gaussian(std / (2 * problem.data_norm), Adjacency.REPLACE_ONE))
-    event = Unproven(
-        f"({claim.epsilon:g}, {claim.delta:g})-DP",
-        "all examples got the same noise, which differences between them, and balanced sums over them, do not contain",
-        Adjacency.REPLACE_ONE,
+    event: Event = Gaussian(std / (2 * problem.data_norm), Adjacency.REPLACE_ONE)
+    if noise == "shared":
+        event = Unproven(
+            f"({claim.epsilon:g}, {claim.delta:g})-DP",
+            "all examples got the same noise, which differences between them, and balanced sums over them, do not "
+            "contain",
+            Adjacency.REPLACE_ONE,
+        )
+    guarantee = published_guarantee(
+        setup, event, claim, method=method, because=because, returns_data=returns_data, std=std
     )
-    return Noisy(x, event)
-
-
-def train_on_noise(
-    setup: Setup, x: Array, std: float, descent: Descent, guarantee: Guarantee, *, returns_data: bool
-) -> Result:
-    """Gradient steps on features with noise of this standard deviation, and on labels without noise."""
-    problem = setup.problem
+    is_one_step = descent.steps == 1 and descent.lot_size_for(problem.n) == problem.n
+    is_linear = setup.module is None and isinstance(problem.loss, Logistic | SmoothHinge)
+    if isinstance(event, Gaussian) and is_one_step and is_linear and not returns_data:
+        # Of the model alone more is known.
+        guarantee = replace(guarantee, event=one_step_event(problem.n, std, problem.data_norm), attained=True)
     data = PerturbedData(x, problem.numbers)
     if setup.module is not None:
         return _train_network(setup, data, descent, guarantee, problem.targets, returns_data=returns_data)
-    length = expected_length(problem, std, intercept=setup.intercept)
-    noisy = with_rows(problem, x, intercept=setup.intercept, length=length)
-    theta = descent.fit(noisy, setup.source)
-    kept = data if returns_data else None
-    return make_result(theta, problem.loss, guarantee, intercept=setup.intercept, data=kept)
+    length = math.sqrt(problem.data_norm**2 + problem.columns * std**2 + intercept)
+    theta = descent.fit(with_rows(problem, x, intercept=intercept, length=length), setup.source)
+    return make_result(theta, problem.loss, guarantee, intercept=intercept, data=data if returns_data else None)
 
 
 def published_guarantee(
@@ -202,6 +161,8 @@ def published_guarantee(
     noise on features, if it is the same for all.
     """
     protects = isinstance(event, Gaussian)
+    claimed = f"which the paper says keeps epsilon {claim.epsilon:g}"
+    note = f"Features have normal noise of standard deviation {std:.4g}, {claimed}." if std is not None else ""
     return Guarantee(
         event=event,
         delta=claim.delta,
@@ -211,31 +172,13 @@ def published_guarantee(
         claim=claim,
         because=because,
         unit=FEATURES if protects else "example",
-        assumptions=setup.assumptions if protects else (),
+        assumptions=setup.list_assumptions() if protects else (),
         unprotected=("labels",) if protects else ("labels", "examples"),
         violations=setup.violations,
-        notes=() if std is None else (noise_note(std, claim),),
+        notes=(note,) if note else (),
         local=event if protects else None,
         attained=returns_data,
     )
-
-
-def published_budget(epsilon: float, delta: float | None, mode: Mode) -> Allowance:
-    """The budget; in paper mode it needs a delta, as the papers' formulas do."""
-    if mode == "paper" and delta is None:
-        raise InvalidArgument("The formulas of Kang et al. need a delta. Give one, or use mode='rigorous'.")
-    return Allowance(epsilon, delta)
-
-
-def noise_note(std: float, claim: Claim) -> str:
-    """How much noise there is, and what the paper claims of it."""
-    claimed = f"which the paper says keeps epsilon {claim.epsilon:g}"
-    return f"Features have normal noise of standard deviation {std:.4g}, {claimed}."
-
-
-def targets_of(loss: Loss, labels: Labels, data: PerturbedData) -> Array:
-    """Reported labels as the loss uses them. Numbers beyond their bound are kept, because clipping would bias them."""
-    return data.y[:, None] if labels.bound is not None else loss.encode(data.y)
 
 
 def _train_network(
@@ -264,5 +207,5 @@ def _describe(randomizer: Randomizer) -> str:
         assert randomizer.labels.bound is not None
         scale = 2 * randomizer.labels.bound / randomizer.label_epsilon
         return f"{features}; targets have Laplace noise of scale {scale:.4g}."
-    kept = 1 / (1 + (choices - 1) * math.exp(-randomizer.label_epsilon))
+    kept = keep_probability(randomizer.label_epsilon, choices)
     return f"{features}; labels are true with probability {kept:.4g}."

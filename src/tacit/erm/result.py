@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, cast, final
 
 import numpy as np
 
@@ -18,10 +18,14 @@ from tacit._validate import Array
 from tacit.accounting.events import Adjacency, Event
 from tacit.accounting.individual import Spent
 from tacit.erm.losses import Loss
-from tacit.erm.problem import Problem
+from tacit.erm.noise import Noisy
+from tacit.erm.problem import Problem, prepare
 from tacit.errors import InvalidArgument
 from tacit.guarantee import FIXED_SEED, Assumption, Claim, Guarantee, Status
-from tacit.randomness import Indices, Source
+from tacit.randomness import Indices, Source, source_for
+
+if TYPE_CHECKING:
+    import torch
 
 Mode = Literal["rigorous", "paper"]
 
@@ -190,41 +194,97 @@ def refuse_network(module: object, why: str) -> None:
         )
 
 
-def release_result(
-    theta: Array,
-    problem: Problem,
-    event: Event,
-    *,
-    published: Published,
-    delta: float,
-    intercept: bool,
-    source: Source,
-    assumptions: Sequence[Assumption] = (),
-    notes: Sequence[str] = (),
-    curator: Spent | None = None,
-) -> ErmResult:
-    """The released coefficients with the guarantee of the event."""
-    guarantee = Guarantee(
-        event=event,
-        delta=delta,
-        method=published.method,
-        mode=published.mode,
-        status=published.status,
-        claim=published.claim,
-        because=published.because,
-        assumptions=(*_assumptions(problem, event, intercept), *assumptions),
-        violations=() if source.is_secret else (FIXED_SEED,),
-        notes=tuple(notes),
-        # Sensitivities are upper bounds, and only the last iterate of a descent is released.
-        attained=False,
-    )
-    return make_result(theta, problem.loss, guarantee, intercept=intercept, curator=curator)
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """The clipped data, the budget, and the model: `module`, or a linear one. Private.
 
+    If `is_joint`, the problem has the column of the intercept, which is clipped with the features.
+    """
 
-def _assumptions(problem: Problem, event: Event, intercept: bool) -> tuple[Assumption, ...]:
-    joint = ", the 1 of its intercept included," if intercept else ""
-    clipped = f"Every row{joint} was clipped to a norm of {problem.data_norm:g}, which was declared and not looked up."
-    count = "The number of examples is public."
-    if event.adjacency is Adjacency.ADD_REMOVE:
-        count = "The number of rows is public: an example that is removed leaves a row of zeros in its place."
-    return Assumption("rows_clipped", clipped), Assumption("public_count", count)
+    problem: Problem
+    budget: Allowance
+    intercept: bool
+    source: Source
+    is_joint: bool
+    module: torch.nn.Module | None = None
+
+    @staticmethod
+    def of(
+        x: Any,
+        y: Any,
+        *,
+        epsilon: float,
+        delta: float | None,
+        intercept: bool,
+        seed: int | None,
+        is_joint: bool = True,
+        module: torch.nn.Module | None = None,
+        **about: Any,
+    ) -> Setup:
+        """Clip the data; `about` are the loss, the regularisation and the norm.
+
+        An example that is not finite becomes a row of zeros, with the first label unless `is_joint`.
+        """
+        budget, intercept = Allowance(epsilon, delta), _validate.flag("intercept", intercept)
+        problem = prepare(x, y, intercept=intercept and is_joint, **about)
+        return Setup(problem, budget, intercept, source_for(seed), is_joint, module)
+
+    @property
+    def length(self) -> float:
+        """The largest norm of a row, the 1 of its intercept included."""
+        return math.sqrt(self.problem.data_norm**2 + (self.intercept and not self.is_joint))
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        return () if self.source.is_secret else (FIXED_SEED,)
+
+    def longest_gradient(self, declared: float | None) -> float:
+        """The G of the papers: declared, or the largest slope times the longest row, or 1 for a network."""
+        if declared is not None:
+            return _validate.positive("lipschitz", declared)
+        if self.module is not None:
+            return 1.0
+        found = self.problem.loss.slope_bound * self.length
+        if not math.isfinite(found):
+            raise InvalidArgument(
+                f"Slopes of {self.problem.loss!r} are unbounded, and the papers' noise grows with the longest gradient "
+                "G. Use Huber, or declare a G for the formula, as in rule=InputRule(lipschitz=1.0)."
+            )
+        return found
+
+    def list_assumptions(self, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> tuple[Assumption, ...]:
+        """The assumptions of every guarantee about such neighbours."""
+        rows = "The features of every example were"
+        if self.is_joint:
+            rows = f"Every row{', the 1 of its intercept included,' if self.intercept else ''} was"
+        clipped = f"{rows} clipped to a norm of {self.problem.data_norm:g}, which was declared and not looked up."
+        count = "The number of examples is public."
+        if adjacency is Adjacency.ADD_REMOVE:
+            count = "The number of rows is public: an example that is removed leaves a row of zeros in its place."
+        return Assumption("rows_clipped", clipped), Assumption("public_count", count)
+
+    def release(
+        self,
+        noisy: Noisy,
+        published: Published,
+        *,
+        assumptions: Sequence[Assumption] = (),
+        notes: Sequence[str] = (),
+        curator: Spent | None = None,
+    ) -> ErmResult:
+        """The released coefficients with the guarantee of their event."""
+        guarantee = Guarantee(
+            event=noisy.event,
+            delta=self.budget.stated_delta,
+            method=published.method,
+            mode=published.mode,
+            status=published.status,
+            claim=published.claim,
+            because=published.because,
+            assumptions=(*self.list_assumptions(noisy.event.adjacency), *assumptions),
+            violations=self.violations,
+            notes=tuple(notes),
+            # Sensitivities are upper bounds, and only the last iterate of a descent is released.
+            attained=False,
+        )
+        return make_result(noisy.values, self.problem.loss, guarantee, intercept=self.intercept, curator=curator)

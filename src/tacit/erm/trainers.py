@@ -25,7 +25,7 @@ _SOLVER_SHARE = 1e-4
 
 
 @runtime_checkable
-class Training(Protocol):
+class Trainer(Protocol):
     """Computes coefficients from a problem; private data enter through gradients only."""
 
     def fit(self, problem: Problem) -> Array:

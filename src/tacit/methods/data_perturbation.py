@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tacit import _validate
 from tacit.erm.losses import Loss
-from tacit.erm.noisy_data import DataRule, Descent, Noise, check_noise, check_training
-from tacit.erm.noisy_training import (
-    Result,
-    clip_data,
-    perturb_features,
-    published_budget,
-    published_guarantee,
-    train_on_noise,
-    train_on_reports,
-)
+from tacit.erm.noisy_data import DataRule, Descent, Noise, check_noise
+from tacit.erm.noisy_training import Result, set_up, train_as_published, train_on_reports
 from tacit.erm.reports import Reporting
 from tacit.erm.result import Mode, check_mode
 from tacit.methods.registry import Entry
@@ -83,21 +75,17 @@ def data_perturbation(
     >>> result.data.x.shape == x.shape and result.guarantee.epsilon(1e-5) <= 1.0
     True
     """
-    mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
+    mode, noise = check_mode(mode), check_noise(noise)
     _validate.kind("rule", rule, DataRule, "DataRule(constant=1.0)")
     _validate.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
-    about = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm}
-    budget = published_budget(epsilon, delta, mode)
-    setup = clip_data(x, y, **about, budget=budget, intercept=intercept, module=module, seed=seed)
+    about: dict[str, Any] = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm}
+    about |= {"intercept": intercept, "module": module, "training": training, "seed": seed}
+    setup = set_up(x, y, mode, epsilon=epsilon, delta=delta, **about)
     if mode == "rigorous":
         return train_on_reports(setup, _NAME, reporting, training)
     descent = training or Descent(steps=1000, lot_size=max(math.isqrt(setup.problem.n), 1))
     longest = setup.longest_gradient(rule.lipschitz)
     std = rule.std(setup.problem, descent, epsilon, setup.budget.stated_delta, longest)
     claim = setup.budget.claim(f"Kang et al. 2021, theorem 1 with c = {rule.constant:g}")
-    method = f"{_NAME} (Kang et al. 2021)"
-    noisy = perturb_features(setup, std, noise, claim)
-    guarantee = published_guarantee(
-        setup, noisy.event, claim, method=method, because=_BECAUSE[noise], returns_data=True, std=std
-    )
-    return train_on_noise(setup, noisy.values, std, descent, guarantee, returns_data=True)
+    method, because = f"{_NAME} (Kang et al. 2021)", _BECAUSE[noise]
+    return train_as_published(setup, std, noise, claim, descent, method=method, because=because, returns_data=True)

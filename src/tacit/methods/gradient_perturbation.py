@@ -20,11 +20,11 @@ from tacit.accounting import gdp
 from tacit.accounting.calibrate import calibrate, multiplier_for
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
 from tacit.erm.descent import (
-    Descent,
     NoisyDescent,
     NoisyLots,
     NoisyPass,
     NoisySnapshots,
+    NoisyTrainer,
     clip_norm_for,
     descend,
     shift,
@@ -34,12 +34,12 @@ from tacit.erm.descent import (
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy, gaussian
 from tacit.erm.noisy_data import draw_below
-from tacit.erm.problem import Problem, prepare
-from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, release_result
+from tacit.erm.problem import Problem
+from tacit.erm.result import Allowance, ErmResult, Mode, Published, Setup, check_mode, refuse_network
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Assumption, Status
 from tacit.methods.registry import Entry
-from tacit.randomness import Purpose, Source, Stream, source_for
+from tacit.randomness import Purpose, Source, Stream
 
 ENTRY = Entry(
     name="gradient_perturbation",
@@ -70,7 +70,7 @@ def gradient_perturbation(
     delta: float | None,
     data_norm: float,
     mode: Mode = "rigorous",
-    training: Descent = NoisyDescent(),  # noqa: B008 - a frozen value
+    training: NoisyTrainer = NoisyDescent(),  # noqa: B008 - a frozen value
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
     intercept: bool = True,
     constant: float = 1.0,
@@ -85,36 +85,24 @@ def gradient_perturbation(
     refused.
     """
     refuse_network(module, _LINEAR_ONLY)
-    budget, mode = Allowance(epsilon, delta), check_mode(mode)
-    if not isinstance(training, Descent):
-        raise InvalidArgument(
-            f"training must be NoisyDescent, NoisyLots, NoisyPass or NoisySnapshots of tacit.erm. Got {training!r}."
-        )
-    problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
+    mode = check_mode(mode)
+    _validate.kind("training", training, NoisyTrainer, "NoisyDescent(), NoisyLots(), NoisyPass() or NoisySnapshots()")
+    about: dict[str, Any] = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm}
+    setup = Setup.of(x, y, **about, epsilon=epsilon, delta=delta, intercept=intercept, seed=seed)
+    problem, budget, source = setup.problem, setup.budget, setup.source
     if isinstance(training, NoisyDescent) and budget.delta is not None:
         training = training.plan_steps(problem, gdp.mu(budget.epsilon, budget.delta))
-    source = source_for(seed)
     if mode == "rigorous":
         multiplier = _find_multiplier(training, problem.n, budget, adjacency)
         noisy, published = training.run(problem, multiplier, adjacency, source), Published(_NAME)
     else:
-        noisy, published = _run_as_published(
-            training, problem, budget, _validate.positive("constant", constant), source
-        )
-    return release_result(
-        noisy.values,
-        problem,
-        noisy.event,
-        published=published,
-        delta=budget.stated_delta,
-        intercept=intercept,
-        source=source,
-        assumptions=_assume_sampling(training, mode),
-    )
+        constant = _validate.positive("constant", constant)
+        noisy, published = _run_as_published(training, problem, budget, constant, source)
+    return setup.release(noisy, published, assumptions=_assume_sampling(training, mode))
 
 
 @lru_cache(maxsize=256)
-def _find_multiplier(training: Descent, n: int, budget: Allowance, adjacency: Adjacency) -> float:
+def _find_multiplier(training: NoisyTrainer, n: int, budget: Allowance, adjacency: Adjacency) -> float:
     """The least noise over sensitivity with which all steps keep the budget. Cached, because lots take seconds."""
     if budget.delta is None:
         if not isinstance(training, NoisyPass):
@@ -135,7 +123,7 @@ def _find_multiplier(training: Descent, n: int, budget: Allowance, adjacency: Ad
 
 
 def _run_as_published(
-    training: Descent, problem: Problem, budget: Allowance, constant: float, source: Source
+    training: NoisyTrainer, problem: Problem, budget: Allowance, constant: float, source: Source
 ) -> tuple[Noisy, Published]:
     if isinstance(training, NoisyPass):
         claim = budget.claim(f"Song et al. 2013, epsilon {budget.epsilon / training.passes:g} in each pass")
@@ -224,7 +212,7 @@ def _bound_gradient(problem: Problem) -> float:
     return problem.lipschitz
 
 
-def _assume_sampling(training: Descent, mode: Mode) -> tuple[Assumption, ...]:
+def _assume_sampling(training: NoisyTrainer, mode: Mode) -> tuple[Assumption, ...]:
     match training:
         case NoisyLots() | NoisySnapshots() if mode == "rigorous":
             text = "Lots are Poisson samples, and which examples they held stays secret."

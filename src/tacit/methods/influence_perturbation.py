@@ -19,8 +19,8 @@ from tacit.erm.individual import FilteredDescent, individual_descent
 from tacit.erm.influence import Influenceable, InfluenceRule, LinearModel, SelectiveRun, selective_descent
 from tacit.erm.losses import Loss
 from tacit.erm.noisy_data import Descent
-from tacit.erm.noisy_training import Result, Setup, clip_data, published_budget, published_guarantee
-from tacit.erm.result import ErmResult, Mode, check_mode, make_result
+from tacit.erm.noisy_training import Result, published_guarantee, set_up
+from tacit.erm.result import ErmResult, Mode, Setup, check_mode, make_result
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.methods.registry import Entry
@@ -112,7 +112,7 @@ def influence_perturbation(
         found = individual_descent(x, y, epsilon=epsilon, delta=delta, training=training, adjacency=adjacency, **given)
         return replace(found, guarantee=replace(found.guarantee, method=_NAME))
     _refuse_unused(mode, training=training, adjacency=adjacency)
-    setup = clip_data(x, y, **given, budget=published_budget(epsilon, delta, mode), module=module)
+    setup = set_up(x, y, mode, epsilon=epsilon, delta=delta, module=module, **given)
     if module is None:
         _refuse_unused("paper, for a linear model,", pretraining=pretraining)
         return _select_linear(setup, rule or InfluenceRule())

@@ -14,22 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tacit import _validate
-from tacit.accounting.events import Event, Gaussian
-from tacit.erm.losses import Logistic, Loss, SmoothHinge
-from tacit.erm.noisy_data import Descent, InputRule, Noise, check_noise, check_training, one_step_event
-from tacit.erm.noisy_training import (
-    Result,
-    Setup,
-    clip_data,
-    perturb_features,
-    published_budget,
-    published_guarantee,
-    train_on_noise,
-    train_on_reports,
-)
+from tacit.erm.losses import Loss
+from tacit.erm.noisy_data import Descent, InputRule, Noise, check_noise
+from tacit.erm.noisy_training import Result, set_up, train_as_published, train_on_reports
 from tacit.erm.reports import Reporting
 from tacit.erm.result import Mode, check_mode
-from tacit.guarantee import Claim, Guarantee
 from tacit.methods.registry import Entry
 
 if TYPE_CHECKING:
@@ -48,7 +37,6 @@ ENTRY = Entry(
 )
 
 _NAME = "input_perturbation"
-_SOURCE = "Kang et al. 2020, theorem {theorem} with c = {constant:g}"
 _BECAUSE = {
     "per_example": "Noise per example averages out over the examples, so no constant makes the theorem true for all n; "
     "and no noise touches the labels.",
@@ -92,12 +80,12 @@ def input_perturbation(
     >>> result.guarantee.epsilon(1e-5) <= 1.0 < result.guarantee.local_epsilon(1e-5)
     True
     """
-    mode, noise, training = check_mode(mode), check_noise(noise), check_training(training)
+    mode, noise = check_mode(mode), check_noise(noise)
     _validate.kind("rule", rule, InputRule, "InputRule(constant=1.0)")
     _validate.kind("reporting", reporting, Reporting, "Reporting(shuffled=False)")
-    about = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm}
-    budget = published_budget(epsilon, delta, mode)
-    setup = clip_data(x, y, **about, budget=budget, intercept=intercept, module=module, seed=seed)
+    about: dict[str, Any] = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm}
+    about |= {"intercept": intercept, "module": module, "training": training, "seed": seed}
+    setup = set_up(x, y, mode, epsilon=epsilon, delta=delta, **about)
     if mode == "rigorous":
         return train_on_reports(setup, _NAME, reporting, training)
     descent = training or Descent()
@@ -106,26 +94,6 @@ def input_perturbation(
     longest = setup.longest_gradient(rule.lipschitz)
     std = rule.std(setup.problem, descent.steps, epsilon, setup.budget.stated_delta, longest)
     theorem = 1 if rule.condition_for(setup.problem) == "strongly_convex" else 3
-    claim = setup.budget.claim(_SOURCE.format(theorem=theorem, constant=rule.constant))
-    noisy = perturb_features(setup, std, noise, claim)
-    guarantee = _make_guarantee(setup, noisy.event, std, claim, because=_BECAUSE[noise], descent=descent)
-    return train_on_noise(setup, noisy.values, std, descent, guarantee, returns_data=False)
-
-
-def _make_guarantee(
-    setup: Setup, event: Event, std: float, claim: Claim, *, because: str, descent: Descent
-) -> Guarantee:
-    """The guarantee of the model alone: at least as good as that of the noisy features."""
-    method = f"{_NAME} (Kang et al. 2020)"
-    guarantee = published_guarantee(setup, event, claim, method=method, because=because, returns_data=False, std=std)
-    if isinstance(event, Gaussian) and _is_one_step(setup, descent):
-        one_step = one_step_event(setup.problem.n, std, setup.problem.data_norm)
-        return replace(guarantee, event=one_step, attained=True)
-    return guarantee
-
-
-def _is_one_step(setup: Setup, descent: Descent) -> bool:
-    whole = descent.lot_size_for(setup.problem.n) == setup.problem.n
-    return (
-        setup.module is None and descent.steps == 1 and whole and isinstance(setup.problem.loss, Logistic | SmoothHinge)
-    )
+    claim = setup.budget.claim(f"Kang et al. 2020, theorem {theorem} with c = {rule.constant:g}")
+    method, because = f"{_NAME} (Kang et al. 2020)", _BECAUSE[noise]
+    return train_as_published(setup, std, noise, claim, descent, method=method, because=because, returns_data=False)

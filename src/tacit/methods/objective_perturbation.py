@@ -14,22 +14,19 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from tacit import _validate
-from tacit._validate import Array
 from tacit.accounting import gdp
-from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Unproven
+from tacit.accounting.events import Adjacency, EpsilonDelta, Unproven
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy, add_gaussian, add_k_norm, gaussian, k_norm
 from tacit.erm.objective import Setting, added_strength, chaudhuri_2011, kifer_2012
-from tacit.erm.problem import Problem, prepare
-from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, release_result
+from tacit.erm.problem import Problem
+from tacit.erm.result import Allowance, ErmResult, Mode, Published, Setup, check_mode, refuse_network
 from tacit.erm.solver import minimise, reachable_tolerance
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim, Status
 from tacit.methods.registry import Entry
-from tacit.randomness import Purpose, Source, Stream, source_for
+from tacit.randomness import Purpose, Stream
 
 ENTRY = Entry(
     name="objective_perturbation",
@@ -71,32 +68,35 @@ def objective_perturbation(
     the exact minimiser, as in the papers, and nothing is proven. A network (`module`) is refused.
     """
     refuse_network(module, _LINEAR_ONLY)
-    budget, mode = Allowance(epsilon, delta), check_mode(mode)
-    share = _check_share(solver_share)
-    problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
-    _refuse_unbounded(problem)
-    plan = _make_plan(problem, budget, share, mode, adjacency)
-    source = source_for(seed)
-    theta, event = _release(problem, plan, budget, share, source)
-    result = release_result(
-        theta,
-        problem,
-        event,
-        published=plan.published if share > 0 else _treat_as_exact(plan.published),
-        delta=budget.stated_delta,
-        intercept=intercept,
-        source=source,
-        notes=_list_notes(plan, problem),
-    )
-    return replace(result, regularisation=plan.setting.strength / problem.n)
+    mode, share = check_mode(mode), _validate.unit("solver_share", solver_share)
+    if share > 0.5:
+        raise InvalidArgument(f"solver_share must be at most 0.5: the rest is for the noise. Got {share:g}.")
+    about: dict[str, Any] = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm}
+    setup = Setup.of(x, y, **about, epsilon=epsilon, delta=delta, intercept=intercept, seed=seed)
+    problem = setup.problem
+    if not math.isfinite(problem.lipschitz):
+        raise InvalidArgument(
+            f"Slopes of {problem.loss!r} are unbounded, and the noise may push the minimiser anywhere: no noise would "
+            "be enough. Use Huber, or output perturbation."
+        )
+    plan = _make_plan(problem, setup.budget, share, mode, adjacency)
+    published = plan.published
+    if share == 0:
+        reason = "The proof is about the exact minimiser, and the solver's answer was treated as one."
+        published = replace(published, status=Status.UNPROVEN, because=reason)
+    strong = plan.setting.strength / problem.n
+    notes: list[str] = []
+    if strong > 1.01 * problem.regularisation:
+        notes = [f"The proof needed more regularisation: {strong:.4g} in place of {problem.regularisation:.4g}."]
+    noisy = _release(setup, plan, share)
+    return replace(setup.release(noisy, published, notes=notes), regularisation=strong)
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Noise on the sum of gradients (normal if `std`, K-norm if `scale`), strength that is added, and the cost."""
+class _LinearTerm:
+    """Noise on the sum of gradients (normal if `std`, K-norm if `scale`), and the cost."""
 
     setting: Setting
-    added: float
     std: float | None
     scale: float | None
     cost: EpsilonDelta
@@ -118,9 +118,13 @@ class _Plan:
         return self.scale * 2 * (dimension + tail)
 
 
-def _make_plan(problem: Problem, budget: Allowance, share: float, mode: Mode, adjacency: Adjacency | None) -> _Plan:
+def _make_plan(
+    problem: Problem, budget: Allowance, share: float, mode: Mode, adjacency: Adjacency | None
+) -> _LinearTerm:
     """The noise gets the budget that the solver leaves; a paper's claim is about the whole budget."""
-    left = _reduce(budget, share)
+    # Minus a little, so that the sum of both stays within the budget despite rounding.
+    kept = (1 - share) * (1 - 1e-9)
+    left = Allowance(kept * budget.epsilon, None if budget.delta is None else kept * budget.delta)
     if mode == "rigorous":
         return _plan_rigorous(problem, left, adjacency or Adjacency.REPLACE_ONE)
     if problem.loss.curvature_rank > 1:
@@ -136,18 +140,18 @@ def _make_plan(problem: Problem, budget: Allowance, share: float, mode: Mode, ad
     return _plan_kifer(problem, left, budget.claim(f"Kifer et al. 2012, {adjacency}"), adjacency)
 
 
-def _plan_rigorous(problem: Problem, budget: Allowance, adjacency: Adjacency) -> _Plan:
+def _plan_rigorous(problem: Problem, budget: Allowance, adjacency: Adjacency) -> _LinearTerm:
     loss, norm = problem.loss, problem.data_norm
     strength = problem.n * problem.regularisation
     added = added_strength(loss, norm, strength, budget.epsilon)
     setting = Setting(loss, norm, strength + added, adjacency)
     cost = EpsilonDelta(budget.epsilon, budget.delta or 0.0, adjacency)
     if budget.delta is None:
-        return _Plan(setting, added, None, setting.k_norm_scale(budget.epsilon), cost, Published(_NAME))
-    return _Plan(setting, added, setting.std(budget.epsilon, budget.delta), None, cost, Published(_NAME))
+        return _LinearTerm(setting, None, setting.k_norm_scale(budget.epsilon), cost, Published(_NAME))
+    return _LinearTerm(setting, setting.std(budget.epsilon, budget.delta), None, cost, Published(_NAME))
 
 
-def _plan_chaudhuri(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacency | None) -> _Plan:
+def _plan_chaudhuri(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacency | None) -> _LinearTerm:
     if adjacency is Adjacency.ADD_REMOVE:
         raise InvalidArgument(
             "Chaudhuri et al. 2011 compare data sets of one size, in which an example is replaced. Leave adjacency "
@@ -165,10 +169,10 @@ def _plan_chaudhuri(problem: Problem, budget: Allowance, claim: Claim, adjacency
     scale = 2 * problem.lipschitz / left
     # Our proof charges one determinant and the paper two, so the proven epsilon may be less than the claimed one.
     true = setting.determinant_cost() + left
-    return _Plan(setting, problem.n * added, None, scale, EpsilonDelta(true, 0.0, setting.adjacency), published)
+    return _LinearTerm(setting, None, scale, EpsilonDelta(true, 0.0, setting.adjacency), published)
 
 
-def _plan_kifer(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacency) -> _Plan:
+def _plan_kifer(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacency) -> _LinearTerm:
     assert budget.delta is not None
     doubled = 1 if adjacency is Adjacency.ADD_REMOVE else 2
     added, std = kifer_2012(
@@ -180,12 +184,12 @@ def _plan_kifer(problem: Problem, budget: Allowance, claim: Claim, adjacency: Ad
     setting = Setting(problem.loss, problem.data_norm, problem.n * problem.regularisation + added, adjacency)
     true = setting.epsilon(budget.delta, std)
     published = Published(f"{_NAME} (Kifer et al. 2012)", "paper", claim)
-    return _Plan(setting, added, std, None, EpsilonDelta(true, budget.delta, adjacency), published)
+    return _LinearTerm(setting, std, None, EpsilonDelta(true, budget.delta, adjacency), published)
 
 
-def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, source: Source) -> tuple[Array, Event]:
+def _release(setup: Setup, plan: _LinearTerm, share: float) -> Noisy:
     """The minimiser of the perturbed objective, with a little noise for the solver's error."""
-    rng = source.stream(Purpose.NOISE, 0)
+    problem, budget, rng = setup.problem, setup.budget, setup.source.stream(Purpose.NOISE, 0)
     term = plan.draw(problem.dimension, rng)
     strong = plan.setting.strength / problem.n
     perturbed = replace(problem, regularisation=strong, linear=term.values.reshape(problem.shape) / problem.n)
@@ -195,7 +199,7 @@ def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, sou
     if share == 0:
         why = f"the proof is about the exact minimiser, and the solver stopped at a gradient of norm {tolerance:.2g}"
         claimed = f"({plan.cost.epsilon:g}, {plan.cost.delta:g})-DP"
-        return np.asarray(theta), Unproven(claimed, why, plan.cost.adjacency)
+        return Noisy(theta, Unproven(claimed, why, plan.cost.adjacency))
     # On both data sets the answer is at most this far from its minimiser: given the minimiser, that is the sensitivity.
     moved = 2 * tolerance / strong
     left = share * budget.epsilon
@@ -204,37 +208,4 @@ def _release(problem: Problem, plan: _Plan, budget: Allowance, share: float, sou
     else:
         multiplier = (1 + 1e-11) / gdp.mu(left, share * budget.delta)
         noisy = add_gaussian(theta, sensitivity=moved, multiplier=multiplier, adjacency=plan.cost.adjacency, rng=rng)
-    return noisy.values, term.event + noisy.event
-
-
-def _check_share(solver_share: float) -> float:
-    share = _validate.unit("solver_share", solver_share)
-    if share > 0.5:
-        raise InvalidArgument(f"solver_share must be at most 0.5: the rest is for the noise. Got {share:g}.")
-    return share
-
-
-def _reduce(budget: Allowance, share: float) -> Allowance:
-    """What the solver leaves, minus a little, so that the sum of both stays within the budget despite rounding."""
-    left = (1 - share) * (1 - 1e-9)
-    return Allowance(left * budget.epsilon, None if budget.delta is None else left * budget.delta)
-
-
-def _treat_as_exact(published: Published) -> Published:
-    reason = "The proof is about the exact minimiser, and the solver's answer was treated as one."
-    return replace(published, status=Status.UNPROVEN, because=reason)
-
-
-def _list_notes(plan: _Plan, problem: Problem) -> tuple[str, ...]:
-    now = plan.setting.strength / problem.n
-    if now <= 1.01 * problem.regularisation:
-        return ()
-    return (f"The proof needed more regularisation: {now:.4g} in place of {problem.regularisation:.4g}.",)
-
-
-def _refuse_unbounded(problem: Problem) -> None:
-    if not math.isfinite(problem.lipschitz):
-        raise InvalidArgument(
-            f"Slopes of {problem.loss!r} are unbounded, and the noise may push the minimiser anywhere: no noise would "
-            "be enough. Use Huber, or output perturbation."
-        )
+    return Noisy(noisy.values, term.event + noisy.event)

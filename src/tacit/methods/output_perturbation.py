@@ -18,13 +18,13 @@ from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy, add_gaussian, add_k_norm
-from tacit.erm.problem import Problem, prepare
-from tacit.erm.result import Allowance, ErmResult, Mode, Published, check_mode, refuse_network, release_result
-from tacit.erm.trainers import FullDescent, Minimiser, PermutedDescent, Training
+from tacit.erm.problem import Problem
+from tacit.erm.result import Allowance, ErmResult, Mode, Published, Setup, check_mode, refuse_network
+from tacit.erm.trainers import FullDescent, Minimiser, PermutedDescent, Trainer
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
 from tacit.methods.registry import Entry
-from tacit.randomness import Purpose, Stream, source_for
+from tacit.randomness import Purpose, Stream
 
 ENTRY = Entry(
     name="output_perturbation",
@@ -52,7 +52,7 @@ def output_perturbation(
     delta: float | None,
     data_norm: float,
     mode: Mode = "rigorous",
-    training: Training = Minimiser(),  # noqa: B008 - a frozen value
+    training: Trainer = Minimiser(),  # noqa: B008 - a frozen value
     intercept: bool = True,
     constant: float = 5.0,
     module: object = None,
@@ -65,34 +65,19 @@ def output_perturbation(
     `constant` is Zhang et al.'s. An example that is not finite counts nothing. A network (`module`) is refused.
     """
     refuse_network(module, _LINEAR_ONLY)
-    budget, mode = Allowance(epsilon, delta), check_mode(mode)
-    if not isinstance(training, Training):
-        raise InvalidArgument(
-            f"training must be Minimiser, PermutedDescent or FullDescent of tacit.erm. Got {training!r}."
-        )
-    problem = prepare(x, y, loss=loss, regularisation=regularisation, data_norm=data_norm, intercept=intercept)
+    mode = check_mode(mode)
+    _validate.kind("training", training, Trainer, "Minimiser(), PermutedDescent() or FullDescent()")
+    about: dict[str, Any] = {"loss": loss, "regularisation": regularisation, "data_norm": data_norm}
+    setup = Setup.of(x, y, **about, epsilon=epsilon, delta=delta, intercept=intercept, seed=seed)
+    problem, budget = setup.problem, setup.budget
     moved = training.sensitivity(problem)
-    plan = (
-        _plan_rigorous(budget, moved)
-        if mode == "rigorous"
-        else _follow_paper(training, problem, budget, constant, moved)
-    )
-    source = source_for(seed)
-    noisy = plan.add(training.fit(problem), moved, source.stream(Purpose.NOISE, 0))
-    return release_result(
-        noisy.values,
-        problem,
-        noisy.event,
-        published=plan.published,
-        delta=budget.stated_delta,
-        intercept=intercept,
-        source=source,
-        notes=plan.notes(budget, moved),
-    )
+    plan = _plan_rigorous(budget) if mode == "rigorous" else _follow_paper(training, problem, budget, constant, moved)
+    noisy = plan.add(training.fit(problem), moved, setup.source.stream(Purpose.NOISE, 0))
+    return setup.release(noisy, plan.published, notes=plan.list_notes(budget, moved))
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _OutputNoise:
     """The noise in units of the proven sensitivity, and what its authors claim."""
 
     multiplier: float | None
@@ -105,7 +90,7 @@ class _Plan:
             return add_gaussian(theta, sensitivity=moved, multiplier=self.multiplier, adjacency=replaced, rng=rng)
         return add_k_norm(theta, sensitivity=moved, epsilon=self.epsilon, adjacency=replaced, rng=rng)
 
-    def notes(self, budget: Allowance, moved: float) -> tuple[str, ...]:
+    def list_notes(self, budget: Allowance, moved: float) -> tuple[str, ...]:
         """In paper form, how much noise is enough."""
         if self.multiplier is None or budget.delta is None or self.published.mode == "rigorous":
             return ()
@@ -115,13 +100,15 @@ class _Plan:
         )
 
 
-def _plan_rigorous(budget: Allowance, moved: float) -> _Plan:
+def _plan_rigorous(budget: Allowance) -> _OutputNoise:
     if budget.delta is None:
-        return _Plan(None, budget.epsilon, Published(_NAME))
-    return _Plan(_OUTWARDS / gdp.mu(budget.epsilon, budget.delta), budget.epsilon, Published(_NAME))
+        return _OutputNoise(None, budget.epsilon, Published(_NAME))
+    return _OutputNoise(_OUTWARDS / gdp.mu(budget.epsilon, budget.delta), budget.epsilon, Published(_NAME))
 
 
-def _follow_paper(training: Training, problem: Problem, budget: Allowance, constant: float, moved: float) -> _Plan:
+def _follow_paper(
+    training: Trainer, problem: Problem, budget: Allowance, constant: float, moved: float
+) -> _OutputNoise:
     """The noise of the training's paper, in units of the proven sensitivity `moved`."""
     match training:
         case Minimiser():
@@ -133,7 +120,7 @@ def _follow_paper(training: Training, problem: Problem, budget: Allowance, const
     raise InvalidArgument(f"No paper is known for {training!r}. Use mode='rigorous'.")
 
 
-def _plan_chaudhuri(budget: Allowance) -> _Plan:
+def _plan_chaudhuri(budget: Allowance) -> _OutputNoise:
     """K-norm noise; the sensitivity includes the solver's tolerance, which the paper takes to be zero."""
     if budget.delta is not None:
         raise InvalidArgument(
@@ -141,19 +128,19 @@ def _plan_chaudhuri(budget: Allowance) -> _Plan:
             "mode='rigorous', which adds less noise with a delta."
         )
     claim = budget.claim("Chaudhuri et al. 2011, output perturbation")
-    return _Plan(None, budget.epsilon, Published(f"{_NAME} (Chaudhuri et al. 2011)", "paper", claim))
+    return _OutputNoise(None, budget.epsilon, Published(f"{_NAME} (Chaudhuri et al. 2011)", "paper", claim))
 
 
-def _plan_wu(training: PermutedDescent, problem: Problem, budget: Allowance, moved: float) -> _Plan:
+def _plan_wu(training: PermutedDescent, problem: Problem, budget: Allowance, moved: float) -> _OutputNoise:
     said = wu_sensitivity(training, problem)
     claim = budget.claim("Wu et al. 2017, permutation-based stochastic gradient descent")
     name = f"{_NAME} (Wu et al. 2017)"
     if budget.delta is None:
         true = budget.epsilon * moved / said
-        return _Plan(None, true, Published(name, "paper", claim, *_judge(true, budget)))
+        return _OutputNoise(None, true, Published(name, "paper", claim, *_judge(true, budget)))
     multiplier = said / moved * classic_multiplier(budget.epsilon, budget.delta)
     true = gdp.epsilon(budget.delta, 1 / multiplier)
-    return _Plan(multiplier, true, Published(name, "paper", claim, *_judge(true, budget)))
+    return _OutputNoise(multiplier, true, Published(name, "paper", claim, *_judge(true, budget)))
 
 
 def wu_sensitivity(training: PermutedDescent, problem: Problem) -> float:
@@ -178,7 +165,7 @@ def wu_sensitivity(training: PermutedDescent, problem: Problem) -> float:
     return whole / training.lot_size
 
 
-def _plan_zhang(problem: Problem, budget: Allowance, constant: float, moved: float) -> _Plan:
+def _plan_zhang(problem: Problem, budget: Allowance, constant: float, moved: float) -> _OutputNoise:
     if budget.delta is None or problem.regularisation == 0:
         raise InvalidArgument(
             "Zhang et al. 2017 is here as published for normal noise and strongly convex objectives: give a delta and "
@@ -194,7 +181,9 @@ def _plan_zhang(problem: Problem, budget: Allowance, constant: float, moved: flo
     multiplier = said / moved * classic_multiplier(budget.epsilon, budget.delta, head=2.0)
     true = gdp.epsilon(budget.delta, 1 / multiplier)
     claim = budget.claim(f"Zhang et al. 2017, gradient descent with constant {constant:g}")
-    return _Plan(multiplier, true, Published(f"{_NAME} (Zhang et al. 2017)", "paper", claim, *_judge(true, budget)))
+    return _OutputNoise(
+        multiplier, true, Published(f"{_NAME} (Zhang et al. 2017)", "paper", claim, *_judge(true, budget))
+    )
 
 
 def _judge(true: float, budget: Allowance) -> tuple[Status, str]:
