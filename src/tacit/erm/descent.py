@@ -21,7 +21,7 @@ from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Gaussian, ad
 from tacit.erm.noise import Noisy, add_gaussian, add_k_norm
 from tacit.erm.problem import Problem
 from tacit.errors import InvalidArgument
-from tacit.randomness import Indices, Purpose, Source
+from tacit.randomness import Indices, Purpose, Source, Stream
 
 # For the planned number of steps: how far away a minimiser is expected, and when the descent has converged.
 _FAR = 10.0
@@ -78,18 +78,13 @@ class NoisyDescent:
         return Gaussian(multiplier, adjacency) * self._steps
 
     def run(self, problem: Problem, multiplier: float, adjacency: Adjacency, source: Source) -> Noisy:
-        clip_norm = clip_norm_for(problem, self.clip_norm)
-        moved, rng = shift(clip_norm, adjacency), source.stream(Purpose.NOISE, 0)
-        events: list[Event] = []
+        clip_norm, rng = clip_norm_for(problem, self.clip_norm), source.stream(Purpose.NOISE, 0)
 
-        def gradient(theta: Array, step: int) -> Array:
-            total = clipped_sum(problem, theta, clip_norm)
-            noisy = add_gaussian(total, sensitivity=moved, multiplier=multiplier, adjacency=adjacency, rng=rng)
-            events.append(noisy.event)
-            return noisy.values / problem.n
+        def gradient(theta: Array, step: int) -> tuple[Array, Event]:
+            noisy = _add_gaussian(clipped_sum(problem, theta, clip_norm), clip_norm, multiplier, adjacency, rng)
+            return noisy.values / problem.n, noisy.event
 
-        sizes = np.full(self._steps, step_size_for(problem, self.step_size))
-        return Noisy(descend(problem, gradient, sizes), add_up(events))
+        return _descend(problem, gradient, np.full(self._steps, step_size_for(problem, self.step_size)))
 
     @property
     def _steps(self) -> int:
@@ -123,18 +118,14 @@ class NoisyLots:
 
     def run(self, problem: Problem, multiplier: float, adjacency: Adjacency, source: Source) -> Noisy:
         clip_norm, rate = clip_norm_for(problem, self.clip_norm), self.rate(problem.n)
-        moved, rng = shift(clip_norm, adjacency), source.stream(Purpose.NOISE, 0)
-        events: list[Event] = []
+        rng = source.stream(Purpose.NOISE, 0)
 
-        def gradient(theta: Array, step: int) -> Array:
+        def gradient(theta: Array, step: int) -> tuple[Array, Event]:
             lot = source.stream(Purpose.LOT, step).coins(problem.n, rate)
-            total = clipped_sum(problem, theta, clip_norm, lot)
-            noisy = add_gaussian(total, sensitivity=moved, multiplier=multiplier, adjacency=adjacency, rng=rng)
-            events.append(noisy.event.sampled(rate))
-            return noisy.values / (rate * problem.n)
+            noisy = _add_gaussian(clipped_sum(problem, theta, clip_norm, lot), clip_norm, multiplier, adjacency, rng)
+            return noisy.values / (rate * problem.n), noisy.event.sampled(rate)
 
-        theta = descend(problem, gradient, shrinking_steps(problem, self.steps, self.step_size))
-        return Noisy(theta, add_up(events))
+        return _descend(problem, gradient, shrinking_steps(problem, self.steps, self.step_size))
 
 
 @dataclass(frozen=True)
@@ -162,19 +153,15 @@ class NoisyPass:
         clip_norm = clip_norm_for(problem, self.clip_norm)
         moved, rng = shift(clip_norm, adjacency), source.stream(Purpose.NOISE, 0)
         lots = math.ceil(problem.n / self.lot_size)
-        events: list[Event] = []
 
-        def gradient(theta: Array, step: int) -> Array:
+        def gradient(theta: Array, step: int) -> tuple[Array, Event | None]:
             lot = slice(step % lots * self.lot_size, (step % lots + 1) * self.lot_size)
             total = clipped_sum(problem, theta, clip_norm, lot)
             noisy = add_k_norm(total, sensitivity=moved, epsilon=1 / multiplier, adjacency=adjacency, rng=rng)
             # Parallel composition: the lots of a pass have no example in common.
-            if step % lots == 0:
-                events.append(noisy.event)
-            return noisy.values / self.lot_size
+            return noisy.values / self.lot_size, noisy.event if step % lots == 0 else None
 
-        sizes = self.step_size / np.sqrt(np.arange(1.0, self.passes * lots + 1))
-        return Noisy(descend(problem, gradient, sizes), add_up(events))
+        return _descend(problem, gradient, self.step_size / np.sqrt(np.arange(1.0, self.passes * lots + 1)))
 
 
 @dataclass(frozen=True)
@@ -214,10 +201,6 @@ class NoisySnapshots:
         size, rng = step_size_for(problem, self.step_size), source.stream(Purpose.NOISE, 0)
         events: list[Event] = []
 
-        def add_noise(total: Array, longest: float, chosen: float) -> Noisy:
-            moved = shift(longest, adjacency)
-            return add_gaussian(total, sensitivity=moved, multiplier=chosen, adjacency=adjacency, rng=rng)
-
         def correct(theta: Array, snapshot: Array, step: int) -> Array:
             """How much the mean gradient has changed since the snapshot, from a lot."""
             lot = source.stream(Purpose.LOT, step).coins(problem.n, rate)
@@ -226,14 +209,16 @@ class NoisySnapshots:
             # At the snapshot itself nothing has changed and nothing needs hiding; the event is emitted all the same.
             longest = max(longest, 1e-12 * clip_norm)
             change = problem.slopes(theta, lot) - problem.slopes(snapshot, lot)
-            noisy = add_noise(weighted_sum(problem, change, longest, lot), longest, multiplier)
+            total = weighted_sum(problem, change, longest, lot)
+            noisy = _add_gaussian(total, longest, multiplier, adjacency, rng)
             events.append(noisy.event.sampled(rate))
             return noisy.values / (rate * problem.n)
 
         theta = np.zeros(problem.shape)
         for turn in range(self.rounds):
             snapshot = theta
-            full = add_noise(clipped_sum(problem, snapshot, clip_norm), clip_norm, self.share * multiplier)
+            total = clipped_sum(problem, snapshot, clip_norm)
+            full = _add_gaussian(total, clip_norm, self.share * multiplier, adjacency, rng)
             events.append(full.event)
             for step in range(turn * self.inner, (turn + 1) * self.inner):
                 gradient = full.values / problem.n + correct(theta, snapshot, step)
@@ -241,12 +226,25 @@ class NoisySnapshots:
         return Noisy(theta, add_up(events))
 
 
-def descend(problem: Problem, gradient: Callable[[Array, int], Array], step_sizes: Array) -> Array:
-    """The last iterate, from zero; the regulariser's gradient is added to the noisy one."""
-    theta = np.zeros(problem.shape)
-    for step, size in enumerate(step_sizes):
-        theta = theta - size * (gradient(theta, step) + problem.regularisation * theta)
-    return theta
+def _descend(
+    problem: Problem, gradient: Callable[[Array, int], tuple[Array, Event | None]], step_sizes: Array
+) -> Noisy:
+    """The last iterate, and what the gradients cost together."""
+    events: list[Event] = []
+
+    def step_along(theta: Array, step: int) -> Array:
+        values, event = gradient(theta, step)
+        events.extend([] if event is None else [event])
+        return values
+
+    theta = problem.descend(step_along, step_sizes)
+    return Noisy(theta, add_up(events))
+
+
+def _add_gaussian(total: Array, longest: float, multiplier: float, adjacency: Adjacency, rng: Stream) -> Noisy:
+    """A sum of gradients up to `longest`, with noise."""
+    moved = shift(longest, adjacency)
+    return add_gaussian(total, sensitivity=moved, multiplier=multiplier, adjacency=adjacency, rng=rng)
 
 
 def clipped_sum(problem: Problem, theta: Array, clip_norm: float, lot: Indices | slice = slice(None)) -> Array:

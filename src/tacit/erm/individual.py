@@ -18,7 +18,7 @@ from tacit._validate import Array
 from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Gaussian
 from tacit.accounting.individual import GaussianFilter, RenyiFilter, Spent, filter_mu
-from tacit.erm.descent import NoisyDescent, clip_norm_for, descend, step_size_for
+from tacit.erm.descent import NoisyDescent, clip_norm_for, step_size_for
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy, add_gaussian
 from tacit.erm.problem import Problem
@@ -147,8 +147,7 @@ def _descend(
         noisy = add_gaussian(total, sensitivity=judge.std, multiplier=1.0, adjacency=Adjacency.ADD_REMOVE, rng=rng)
         return noisy.values / (rate * problem.n)
 
-    theta = descend(problem, gradient, step_sizes)
-    return theta, spent
+    return problem.descend(gradient, step_sizes), spent
 
 
 def _restate(event: Event, budget: Allowance, adjacency: Adjacency) -> Event:

@@ -74,24 +74,64 @@ class _BoundedSlopes:
         return self.slope_bound
 
 
+class _TwoClasses(_BoundedSlopes):
+    """One score, of which the slope of one target has one sign; a target above 0 is the positive class."""
+
+    outputs: ClassVar[int] = 1
+    slope_bound: ClassVar[float] = 1.0
+    curvature_rank: ClassVar[int] = 1
+    corners: ClassVar[Corners] = ((1, 1.0),)
+
+    def encode(self, y: Any) -> Array:
+        numbers = _to_numbers(y)
+        signs = np.where(numbers > 0, 1.0, -1.0)
+        signs[np.isnan(numbers)] = np.nan
+        return signs
+
+
+class _OneNumber:
+    """One score, compared with a number."""
+
+    outputs: ClassVar[int] = 1
+    curvature_bound: ClassVar[float] = 1.0
+    curvature_trace: ClassVar[float] = 1.0
+    curvature_rank: ClassVar[int] = 1
+
+
+class _ManyClasses(_BoundedSlopes):
+    """A score for each of `classes`; targets are 0, 1, ..., classes - 1."""
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", _validate.count("classes", self.classes, at_least=2))
+
+    @property
+    def outputs(self) -> int:
+        return self.classes
+
+    def encode(self, y: Any) -> Array:
+        """Class numbers; refused if one is not among the declared classes."""
+        numbers = _to_numbers(y)
+        known = numbers[~np.isnan(numbers)]
+        if np.any((known != np.floor(known)) | (known < 0) | (known >= self.classes)):
+            raise InvalidArgument(
+                f"y must hold class numbers 0, 1, ..., {self.classes - 1}. Classes must be declared: reading them off "
+                "the data is not private. Declare all classes that are known in advance, and number them."
+            )
+        return numbers
+
+
 @dataclass(frozen=True)
-class Logistic(_BoundedSlopes):
+class Logistic(_TwoClasses):
     """log(1 + e^-margin) for two classes; a target above 0 is the positive class.
 
     >>> Logistic().evaluate(np.array([[0.0]]), Logistic().encode([1]))
     (array([0.69314718]), array([[-0.5]]))
     """
 
-    outputs: ClassVar[int] = 1
-    slope_bound: ClassVar[float] = 1.0
     curvature_bound: ClassVar[float] = 0.25
     curvature_trace: ClassVar[float] = 0.25
-    curvature_rank: ClassVar[int] = 1
-    # The slope of one target has one sign.
-    corners: ClassVar[Corners] = ((1, 1.0),)
-
-    def encode(self, y: Any) -> Array:
-        return _to_signs(y)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         margins = targets * scores
@@ -108,7 +148,7 @@ class Logistic(_BoundedSlopes):
 
 
 @dataclass(frozen=True)
-class Squared:
+class Squared(_OneNumber):
     """Half the squared difference, for targets clipped to [-target_bound, target_bound].
 
     Its slopes are unbounded: only the minimiser of a regularised objective stays near zero. Use `Huber` for methods
@@ -116,11 +156,7 @@ class Squared:
     """
 
     target_bound: float
-    outputs: ClassVar[int] = 1
     slope_bound: ClassVar[float] = math.inf
-    curvature_bound: ClassVar[float] = 1.0
-    curvature_trace: ClassVar[float] = 1.0
-    curvature_rank: ClassVar[int] = 1
     corners: ClassVar[Corners] = ((2, math.inf),)
 
     def __post_init__(self) -> None:
@@ -149,14 +185,10 @@ class Squared:
 
 
 @dataclass(frozen=True)
-class Huber(_BoundedSlopes):
+class Huber(_OneNumber, _BoundedSlopes):
     """Half the squared difference up to `threshold`, straight beyond: regression with bounded slopes."""
 
     threshold: float = 1.0
-    outputs: ClassVar[int] = 1
-    curvature_bound: ClassVar[float] = 1.0
-    curvature_trace: ClassVar[float] = 1.0
-    curvature_rank: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         _validate.check_fields(self, positive="threshold")
@@ -184,15 +216,10 @@ class Huber(_BoundedSlopes):
 
 
 @dataclass(frozen=True)
-class SmoothHinge(_BoundedSlopes):
+class SmoothHinge(_TwoClasses):
     """The hinge max(0, 1 - margin), rounded by a parabola within `width` of its kink (Chaudhuri et al. 2011)."""
 
     width: float = 0.5
-    outputs: ClassVar[int] = 1
-    slope_bound: ClassVar[float] = 1.0
-    curvature_rank: ClassVar[int] = 1
-    # The slope of one target has one sign.
-    corners: ClassVar[Corners] = ((1, 1.0),)
 
     def __post_init__(self) -> None:
         _validate.check_fields(self, positive="width")
@@ -204,9 +231,6 @@ class SmoothHinge(_BoundedSlopes):
     @property
     def curvature_trace(self) -> float:
         return self.curvature_bound
-
-    def encode(self, y: Any) -> Array:
-        return _to_signs(y)
 
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         """Zero beyond 1 + width, straight before 1 - width, a parabola between."""
@@ -220,17 +244,10 @@ class SmoothHinge(_BoundedSlopes):
 
 
 @dataclass(frozen=True)
-class Multinomial(_BoundedSlopes):
+class Multinomial(_ManyClasses):
     """Cross-entropy of a softmax over `classes`; targets are 0, 1, ..., classes - 1."""
 
     classes: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", _validate.count("classes", self.classes, at_least=2))
-
-    @property
-    def outputs(self) -> int:
-        return self.classes
 
     @property
     def slope_bound(self) -> float:
@@ -257,10 +274,6 @@ class Multinomial(_BoundedSlopes):
         """e_j - e_y, for every other class j."""
         return ((self.classes - 1, math.sqrt(2)),)
 
-    def encode(self, y: Any) -> Array:
-        """Class numbers; refused if one is not among the declared classes."""
-        return _to_class_numbers(y, self.classes)
-
     def evaluate(self, scores: Array, targets: Array) -> tuple[Array, Array]:
         """log sum e^score - score of the target, and p - e_y."""
         rows, chosen = np.arange(len(scores)), targets[:, 0].astype(np.int64)
@@ -278,7 +291,7 @@ class Multinomial(_BoundedSlopes):
 
 
 @dataclass(frozen=True)
-class OneVsRest(_BoundedSlopes):
+class OneVsRest(_ManyClasses):
     """One model per class, each separating it from all others by a loss of two classes; targets are class numbers.
 
     All models are trained and released together, and one example moves up to `classes` of them, so `Multinomial` costs
@@ -287,13 +300,6 @@ class OneVsRest(_BoundedSlopes):
 
     loss: Logistic | SmoothHinge
     classes: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", _validate.count("classes", self.classes, at_least=2))
-
-    @property
-    def outputs(self) -> int:
-        return self.classes
 
     @property
     def slope_bound(self) -> float:
@@ -321,7 +327,7 @@ class OneVsRest(_BoundedSlopes):
 
     def encode(self, y: Any) -> Array:
         """For every class 1 if it is the target, -1 if not."""
-        numbers = _to_class_numbers(y, self.classes)
+        numbers = super().encode(y)
         signs = np.where(numbers == np.arange(self.classes), 1.0, -1.0)
         signs[np.isnan(numbers[:, 0])] = np.nan
         return signs
@@ -358,21 +364,3 @@ def _to_numbers(y: Any) -> Array:
     column = values.astype(np.float64)[:, None]
     column[~np.isfinite(column)] = np.nan
     return column
-
-
-def _to_signs(y: Any) -> Array:
-    numbers = _to_numbers(y)
-    signs = np.where(numbers > 0, 1.0, -1.0)
-    signs[np.isnan(numbers)] = np.nan
-    return signs
-
-
-def _to_class_numbers(y: Any, classes: int) -> Array:
-    numbers = _to_numbers(y)
-    known = numbers[~np.isnan(numbers)]
-    if np.any((known != np.floor(known)) | (known < 0) | (known >= classes)):
-        raise InvalidArgument(
-            f"y must hold class numbers 0, 1, ..., {classes - 1}. Classes must be declared: reading them off the data "
-            "is not private. Declare all classes that are known in advance, and number them."
-        )
-    return numbers

@@ -142,12 +142,12 @@ class Descent:
         size, step_size = self.lot_size_for(problem.n), step_size_for(problem, self.step_size)
         if size == problem.n:
             return FullDescent(self.steps, step_size).fit(problem)
-        theta = np.zeros(problem.shape)
-        for step in range(self.steps):
+
+        def gradient(theta: Array, step: int) -> Array:
             lot = draw_lot(problem.n, size, source.stream(Purpose.LOT, step))
-            gradient = problem.rows[lot].T @ problem.slopes(theta, lot) / size
-            theta = theta - step_size * (gradient + problem.regularisation * theta)
-        return theta
+            return problem.rows[lot].T @ problem.slopes(theta, lot) / size
+
+        return problem.descend(gradient, np.full(self.steps, step_size))
 
 
 def add_noise(rows: Array, std: float, noise: Noise, rng: Stream) -> Array:

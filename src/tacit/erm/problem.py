@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -108,6 +109,13 @@ class Problem:
         bent = self.loss.bend(scores, self.targets, self.rows @ direction)
         product: Array = self.rows.T @ bent / self.n + self.regularisation * direction
         return product
+
+    def descend(self, gradient: Callable[[Array, int], Array], step_sizes: Array) -> Array:
+        """The last of some gradient steps from zero. `gradient` leaves out the regulariser, which is added here."""
+        theta = np.zeros(self.shape)
+        for step, size in enumerate(step_sizes):
+            theta = theta - size * (gradient(theta, step) + self.regularisation * theta)
+        return theta
 
     def slopes(self, theta: Array, indices: Indices | slice = slice(None)) -> Array:
         """The slopes of these examples. The gradient of an example is its row times its slopes."""

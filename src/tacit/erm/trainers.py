@@ -86,14 +86,13 @@ class PermutedDescent:
 
     def fit(self, problem: Problem) -> Array:
         order = np.random.default_rng(self.order_seed).permutation(problem.n)
-        sizes = self.step_sizes(problem)
-        theta = np.zeros(problem.shape)
         lots = [order[start : start + self.lot_size] for start in range(0, problem.n, self.lot_size)]
-        for step, size in enumerate(sizes):
+
+        def gradient(theta: Array, step: int) -> Array:
             lot = lots[step % len(lots)]
-            gradient = problem.rows[lot].T @ problem.slopes(theta, lot) / self.lot_size
-            theta = theta - size * (gradient + problem.regularisation * theta)
-        return theta
+            return problem.rows[lot].T @ problem.slopes(theta, lot) / self.lot_size
+
+        return problem.descend(gradient, self.step_sizes(problem))
 
     def sensitivity(self, problem: Problem) -> float:
         """The exact sum of what one example adds in each pass, shrunk by all later steps."""

@@ -26,7 +26,6 @@ from tacit.erm.descent import (
     NoisySnapshots,
     NoisyTrainer,
     clip_norm_for,
-    descend,
     shift,
     shrinking_steps,
     step_size_for,
@@ -280,7 +279,7 @@ def singles_descent(
         return problem.rows[one].T @ problem.slopes(theta, one) + noise
 
     event = singles_event(problem.n, len(step_sizes), std / sensitivity, delta)
-    return Noisy(descend(problem, gradient, step_sizes), event)
+    return Noisy(problem.descend(gradient, step_sizes), event)
 
 
 def _draw_noises(rng: Stream, dimension: int) -> Iterator[Array]:
