@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting import Adjacency, EpsilonDelta, Gaussian, RenyiProfile, curve, gdp
-from tacit.accounting.individual import GaussianFilter, RenyiFilter, Spent, filter_mu, renyi_budget
+from tacit.accounting.individual import ExampleCosts, GaussianFilter, RenyiFilter, filter_mu, renyi_budget
 from tacit.errors import InvalidArgument, NotAchievable
 
 WORKED = GaussianFilter(mu=0.5, std=10.0)
@@ -177,9 +177,9 @@ def test_replacing_an_example_takes_half_the_budget_each_way():
 
 
 def test_what_was_spent_is_neither_shown_nor_saved_by_accident():
-    spent = Spent(np.array([0.123456, 0.5]))
+    spent = ExampleCosts(np.array([0.123456, 0.5]))
     assert "0.123456" not in repr(spent)
-    assert repr(spent) == "Spent(2 examples, private)"
+    assert repr(spent) == "ExampleCosts(2 examples, private)"
     for save in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="private"):
             save(spent)

@@ -20,12 +20,12 @@ from tacit.accounting.densities import (
 from tacit.accounting.losses import (
     Cells,
     LossAtoms,
-    coin_sampled,
     convolve,
     convolve_power,
     density_atoms,
     merge,
-    remove_sampled,
+    sample_removal,
+    sample_with_coin,
     split,
     thin,
 )
@@ -290,22 +290,22 @@ def test_convolved_gaussians_bracket_the_gaussian_they_make(times, shift):
 def test_a_sampled_two_point_pair_is_exact_in_both_directions(rate, epsilon):
     likely = 1 / (1 + math.exp(-epsilon))
     pair = np.array([likely, 1 - likely])
-    atoms = remove_sampled(LossAtoms(np.array([epsilon, -epsilon]), pair, pair[::-1].copy()), rate)
+    atoms = sample_removal(LossAtoms(np.array([epsilon, -epsilon]), pair, pair[::-1].copy()), rate)
     exact = sampled(response(epsilon), rate)
     for share in (0.0, 0.3, 0.95):
         level = share * math.log1p(rate * math.expm1(epsilon))
         assert atoms.delta(level) == pytest.approx(float(hockey_stick(exact, level)), rel=1e-9, abs=1e-16)
         level = -share * math.log1p(rate * math.expm1(-epsilon))
         added = float(hockey_stick(swapped(exact), level))
-        assert atoms.reversed().delta(level) == pytest.approx(added, rel=1e-9, abs=1e-16)
+        assert atoms.reverse().delta(level) == pytest.approx(added, rel=1e-9, abs=1e-16)
 
 
 @pytest.mark.parametrize("rate", [1e-4, 0.01, 0.3, 0.9])
 @pytest.mark.parametrize("multiplier", [0.5, 1.0, 4.0])
 def test_a_sampled_gaussian_is_bracketed_in_both_directions(rate, multiplier):
     for kind, side in (("lower", 1), ("upper", -1)):
-        whole = remove_sampled(density_atoms(GaussianDensity(1.0), 1 / multiplier, kind, 1e-16, 4000), rate)
-        for added, atoms in ((False, whole), (True, whole.reversed())):
+        whole = sample_removal(density_atoms(GaussianDensity(1.0), 1 / multiplier, kind, 1e-16, 4000), rate)
+        for added, atoms in ((False, whole), (True, whole.reverse())):
             for epsilon in (0.0, 0.3 * rate, 0.9 * rate):
                 exact = float(sampled_gaussian_delta(epsilon, multiplier, rate, added))
                 assert side * (exact - atoms.delta(epsilon)) >= -1e-15
@@ -315,7 +315,7 @@ def test_a_sampled_gaussian_is_bracketed_in_both_directions(rate, multiplier):
 @pytest.mark.parametrize("rate", [0.01, 0.5, 1.0])
 def test_outcomes_that_only_one_side_has_are_sampled_with_the_rest(rate):
     atoms = LossAtoms(np.array([0.0]), np.array([0.9]), np.array([0.8]), 0.1, 0.2)
-    with_example = remove_sampled(atoms, rate)
+    with_example = sample_removal(atoms, rate)
     assert with_example.only_p == pytest.approx(0.1 * rate)
     assert float(with_example.p.sum()) + with_example.only_p == pytest.approx(1)
     assert float(with_example.q.sum()) + with_example.only_q == pytest.approx(1)
@@ -326,7 +326,7 @@ def test_outcomes_that_only_one_side_has_are_sampled_with_the_rest(rate):
 @given(pairs, st.floats(0.001, 0.999))
 def test_with_the_coin_revealed_delta_is_the_rate_times_delta(points, rate):
     atoms = atoms_from(points)
-    revealed = coin_sampled(atoms, rate)
+    revealed = sample_with_coin(atoms, rate)
     for epsilon in GRID:
         assert revealed.delta(epsilon) == pytest.approx(rate * atoms.delta(epsilon), abs=1e-15)
     assert float(revealed.p.sum()) == pytest.approx(1)
@@ -335,7 +335,7 @@ def test_with_the_coin_revealed_delta_is_the_rate_times_delta(points, rate):
 @given(pairs)
 def test_reversing_twice_changes_nothing(points):
     atoms = atoms_from(points)
-    back = atoms.reversed().reversed()
+    back = atoms.reverse().reverse()
     assert np.array_equal(back.loss, atoms.loss)
     assert np.array_equal(back.p, atoms.p)
 
@@ -356,7 +356,7 @@ def test_the_loss_of_a_rarely_sampled_step_keeps_its_digits(rate):
     atoms = LossAtoms(np.array([loss, -loss]), np.array([0.7, 0.3]), np.array([0.3, 0.7]))
     with mpmath.workdps(40):
         exact = mpmath.log1p(mpmath.mpf(rate) * mpmath.expm1(mpmath.mpf(loss)))
-        assert abs(mpmath.mpf(float(remove_sampled(atoms, rate).loss[0])) / exact - 1) < 1e-15
+        assert abs(mpmath.mpf(float(sample_removal(atoms, rate).loss[0])) / exact - 1) < 1e-15
 
 
 @pytest.mark.parametrize("mass", [1e-18, 1.7e-16, 1e-10])

@@ -43,7 +43,7 @@ def aiming_at(target):
 
 def tilt(mixture, c, reach):
     """The nodes of one kind of step."""
-    law = Mixtures.of([(mixture, 1)]).tilted(c, reach)
+    law = Mixtures.of([(mixture, 1)]).tilt(c, reach)
     return Tilted(law.weight[0], law.loss[0], float(law.log_total[0]), float(law.error[0]))
 
 
@@ -243,7 +243,7 @@ def test_moments_of_many_kinds_at_once_are_those_of_each_kind_in_long_doubles(ki
 
 @pytest.mark.parametrize(("rate", "most"), [(1e-6, 0.05), (1e-4, 0.5)])
 def test_rounding_is_in_proportion_to_what_is_sampled(rate, most):
-    law = Mixtures.of([(GaussianMixture(2.0, (1 - rate, rate)), 1)]).tilted(3.0, 4000.0)
+    law = Mixtures.of([(GaussianMixture(2.0, (1 - rate, rate)), 1)]).tilt(3.0, 4000.0)
     change, rounding = characteristic(law.weight, law.loss, 1.0, 4000)
     assert rounding[0] < most * ROUNDING
     k = np.array([1, 40, 700, 3999])

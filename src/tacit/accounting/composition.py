@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from tacit.accounting.densities import Floats
-from tacit.accounting.losses import Kind
+from tacit.accounting.losses import LossAtoms
 from tacit.accounting.mixture import GaussianMixture, Mixtures, Tilted
 
 Complexes = NDArray[np.complex128]
@@ -53,18 +53,7 @@ class Measure(Protocol):
     def moments(self, c: float, spacing: float, count: int) -> Moments: ...
 
 
-class Atoms(Protocol):
-    """One kind of step that has finitely many losses: those under P, tilted by e^{c loss}."""
-
-    @property
-    def only_p(self) -> float: ...
-    @property
-    def size(self) -> int: ...
-    def tilted(self, c: float) -> Tilted: ...
-    def capped(self, most: float, kind: Kind) -> Atoms: ...
-
-
-Part = GaussianMixture | Atoms
+Part = GaussianMixture | LossAtoms
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +78,7 @@ class Composition:
         return (*self.known, *Mixtures.group(parts))
 
     @cached_property
-    def atoms(self) -> tuple[tuple[Atoms, int], ...]:
+    def atoms(self) -> tuple[tuple[LossAtoms, int], ...]:
         """All other steps, with their numbers."""
         return tuple((part, times) for part, times in self.parts if not isinstance(part, GaussianMixture))
 
@@ -114,7 +103,7 @@ class Composition:
             more = block.cumulants(c)
             value, slope, curvature = value + more[0], slope + more[1], curvature + more[2]
         for part, times in self.atoms:
-            tilted = part.tilted(c)
+            tilted = part.tilt(c)
             mean, variance = mean_and_variance(tilted)
             value += times * float(tilted.log_total[0])
             slope += times * mean
@@ -146,12 +135,12 @@ class Composition:
         for block in self.mixtures:
             if (c, spacing, count) not in block.known_moments:
                 block.known_moments.clear()
-                law = block.tilted(c, spacing * count)
+                law = block.tilt(c, spacing * count)
                 block.known_moments[c, spacing, count] = _log_moments(law, block.times, spacing, count)
             scale, log_values, errors = block.known_moments[c, spacing, count]
             log_scale, log_moment, relative = log_scale + scale, log_moment + log_values, relative + errors
         for part, times in self.atoms:
-            scale, log_values, errors = _log_moments(part.tilted(c), np.array([float(times)]), spacing, count)
+            scale, log_values, errors = _log_moments(part.tilt(c), np.array([float(times)]), spacing, count)
             log_scale, log_moment, relative = log_scale + scale, log_moment + log_values, relative + errors
         values = np.exp(log_moment)
         return Moments(log_scale, values, np.abs(values) * relative)

@@ -19,6 +19,7 @@ from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Adjacency, Event
+from tacit.accounting.search import find_least
 from tacit.accounting.steps import boil_down, dominating_mu
 from tacit.errors import Asymptotic, InvalidArgument
 
@@ -52,7 +53,7 @@ class Bounds:
         """The bounds of the largest of several numbers."""
         return Bounds(max(b.lower for b in bounds), max(b.estimate for b in bounds), max(b.upper for b in bounds))
 
-    def capped(self, upper: float) -> Bounds:
+    def cap(self, upper: float) -> Bounds:
         """The same with another upper bound, if that is smaller."""
         upper = max(min(self.upper, upper), self.lower)
         return Bounds(self.lower, min(self.estimate, upper), upper)
@@ -162,15 +163,9 @@ class GroupProfile:
     def epsilon(self, delta: float) -> Bounds:
         """The epsilon at which the chained delta falls to `delta`."""
         lower = self.single.epsilon(delta).lower
-        low, high = 0.0, max(self.single.epsilon(delta / self.size).upper * self.size, 1e-9)
-        while self.delta(high).upper > delta:
-            low, high = high, 2 * high
-            if high > 1e9:
-                return Bounds(lower, math.inf, math.inf)
-        while high - low > 1e-9 * high:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.delta(middle).upper > delta else (low, middle)
-        return Bounds(lower, high, high)
+        high = max(self.single.epsilon(delta / self.size).upper * self.size, 1e-9)
+        found = find_least(lambda epsilon: self.delta(epsilon).upper <= delta, 0.0, high, within=1e-9, most=1e9)
+        return Bounds(lower, found, found)
 
     def delta(self, epsilon: float) -> Bounds:
         """The chained delta."""
@@ -187,15 +182,6 @@ class GroupProfile:
         if log_factor < 600:
             log_factor = math.log(sum(math.exp(power * share) for power in range(self.size)))
         return math.exp(min(math.log(single) + log_factor, 0.0))
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """delta at many epsilons: lower and upper bounds."""
-
-    epsilons: Floats
-    lower: Floats
-    upper: Floats
 
 
 @dataclass(frozen=True)
@@ -273,24 +259,24 @@ class PrivacyCurve:
         bounds = self._profile.delta(_validate.non_negative("epsilon", epsilon))
         return bounds.lower, bounds.upper
 
-    def tradeoff(self, alpha: float | Floats) -> float | Floats:
+    def tradeoff(self, alpha: gdp.Values) -> gdp.Values:
         """Smallest type II error of any attacker whose false alarms have probability `alpha`.
 
         The symmetric curve of Dong, Roth and Su 2019: the worse of adding and removing the example.
         """
         alphas = _validate.units("alpha", alpha)
-        table = self._table
-        return _same_shape(alpha, _largest(alphas, table.epsilons, table.upper))
+        epsilons, _, deltas = self._table
+        return gdp.match_shape(_find_largest(alphas, epsilons, deltas), alpha)
 
-    def tradeoff_bounds(self, alpha: float | Floats) -> tuple[float | Floats, float | Floats]:
+    def tradeoff_bounds(self, alpha: gdp.Values) -> tuple[gdp.Values, gdp.Values]:
         """(lower, upper): the smallest type II error lies between them."""
         self._refuse_asymptotic_bounds()
         alphas = _validate.units("alpha", alpha)
-        table = self._table
+        epsilons, deltas, _ = self._table
         # Between two tabulated epsilons, delta is at least its value at the right, e^epsilon that at the left.
-        later = np.append(table.lower[1:], 0.0)
-        upper = np.minimum(_largest(alphas, table.epsilons, later), 1 - alphas)
-        return self.tradeoff(alpha), _same_shape(alpha, upper)
+        later = np.append(deltas[1:], 0.0)
+        upper = np.minimum(_find_largest(alphas, epsilons, later), 1 - alphas)
+        return self.tradeoff(alpha), gdp.match_shape(upper, alpha)
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
         """The largest fraction of members that an attacker can find at this rate of false alarms."""
@@ -306,8 +292,8 @@ class PrivacyCurve:
         at_zero = self.delta(0.0)
         if self.accountant.certifies is not Certifies.ABOVE and isinstance(self._profile, CurveProfile):
             return at_zero
-        table = self._table
-        pairs = 1 - 2 * (1 - table.upper) / (1 + np.exp(np.minimum(table.epsilons, 700.0)))
+        epsilons, _, deltas = self._table
+        pairs = 1 - 2 * (1 - deltas) / (1 + np.exp(np.minimum(epsilons, 700.0)))
         return min(at_zero, float(pairs.min()))
 
     def group(self, size: int) -> PrivacyCurve:
@@ -324,8 +310,8 @@ class PrivacyCurve:
         regret = _validate.non_negative("regret", regret)
         if regret < _LEAST_DELTA:
             return self._whole_mu()
-        table = self._table
-        rights, excess = np.append(table.epsilons[1:], math.inf), table.upper - regret
+        epsilons, _, deltas = self._table
+        rights, excess = np.append(epsilons[1:], math.inf), deltas - regret
         if excess.min() > 0:
             return self._whole_mu()
         rights, excess = rights[: np.argmax(excess <= 0)], excess[: np.argmax(excess <= 0)]
@@ -346,7 +332,8 @@ class PrivacyCurve:
         return dominating_mu(boil_down(self.event, self.group_size))
 
     @cached_property
-    def _table(self) -> _Table:
+    def _table(self) -> tuple[Floats, Floats, Floats]:
+        """Many epsilons, and lower and upper bounds of delta there."""
         profile = self._profile
         least = _LEAST_DELTA
         last = profile.epsilon(least).upper
@@ -359,7 +346,7 @@ class PrivacyCurve:
         else:
             found = [profile.delta(float(epsilon)) for epsilon in epsilons]
             lower, upper = np.array([b.lower for b in found]), np.array([b.upper for b in found])
-        return _Table(epsilons, lower, np.minimum.accumulate(upper))
+        return epsilons, lower, np.minimum.accumulate(upper)
 
     def _refuse_asymptotic_bounds(self) -> None:
         if self.is_asymptotic:
@@ -389,14 +376,10 @@ def claim_side(claimed: float, bounds: tuple[float, float]) -> ClaimSide:
     return "under" if claimed < lower else "over" if claimed > upper else "inside"
 
 
-def _largest(alphas: Floats, epsilons: Floats, deltas: Floats) -> Floats:
+def _find_largest(alphas: Floats, epsilons: Floats, deltas: Floats) -> Floats:
     """max over the table of 1 - delta - e^eps alpha and e^{-eps} (1 - delta - alpha), at least 0."""
     growth = np.exp(np.minimum(epsilons, 700.0))
     flat = np.atleast_1d(alphas)[..., None]
     left = 1 - deltas - growth * flat
     right = (1 - deltas - flat) / growth
     return np.asarray(np.maximum(np.maximum(left, right).max(axis=-1), 0.0))
-
-
-def _same_shape(like: float | Floats, values: Floats) -> float | Floats:
-    return float(values[0]) if np.ndim(like) == 0 else values

@@ -288,22 +288,13 @@ def _fields(kind: type[Any]) -> list[str]:
     return sorted((field.name for field in fields(kind) if field.init), key=lambda name: name == "inside")
 
 
+def _keep(value: Any) -> Any:
+    return value
+
+
 def _write(event: Event) -> dict[str, Any]:
-    values = {name: _write_field(name, getattr(event, name)) for name in _fields(type(event))}
+    values = {name: _WRITERS.get(name, _keep)(getattr(event, name)) for name in _fields(type(event))}
     return {"event": _NAMES[type(event)], **values}
-
-
-def _write_field(name: str, value: Any) -> Any:
-    match name:
-        case "inside":
-            return _write(value)
-        case "parts":
-            return [_write(part) for part in value]
-        case "density":
-            return describe_density(value)
-        case "adjacency":
-            return value.value
-    return list(value) if name == "shifts" else value
 
 
 def from_json(text: str) -> Event:
@@ -331,7 +322,7 @@ def from_json(text: str) -> Event:
 def _read(data: dict[str, Any]) -> Event:
     try:
         kind: Callable[..., Event] = _KINDS[data["event"]]
-        return kind(**{name: _read_field(name, data[name]) for name in _fields(_KINDS[data["event"]])})
+        return kind(**{name: _READERS.get(name, _keep)(data[name]) for name in _fields(_KINDS[data["event"]])})
     except InvalidArgument:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -341,17 +332,21 @@ def _read(data: dict[str, Any]) -> Event:
         ) from error
 
 
-def _read_field(name: str, value: Any) -> Any:
-    match name:
-        case "inside":
-            return _read(value)
-        case "parts":
-            return tuple(_read(part) for part in value)
-        case "density":
-            return read_density(value)
-        case "adjacency":
-            return Adjacency(value)
-    return tuple(value) if name == "shifts" else value
+# Fields that are no JSON values.
+_WRITERS: dict[str, Callable[[Any], Any]] = {
+    "inside": _write,
+    "parts": lambda parts: [_write(part) for part in parts],
+    "density": describe_density,
+    "adjacency": lambda adjacency: adjacency.value,
+    "shifts": list,
+}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "inside": _read,
+    "parts": lambda parts: tuple(_read(part) for part in parts),
+    "density": read_density,
+    "adjacency": Adjacency,
+    "shifts": tuple,
+}
 
 
 def add_up(events: Iterable[Event]) -> Event:

@@ -31,7 +31,7 @@ _OUTWARDS = 1 + 1e-9
 
 
 @final
-class Spent:
+class ExampleCosts:
     """What each example has spent so far. Private: for the curator, or for the person whose example it is.
 
     It cannot be printed or saved by accident; `for_curator` returns the numbers.
@@ -44,7 +44,7 @@ class Spent:
         return len(self._costs)
 
     def __repr__(self) -> str:
-        return f"Spent({len(self)} examples, private)"
+        return f"ExampleCosts({len(self)} examples, private)"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -54,6 +54,10 @@ class Spent:
     def for_curator(self) -> Array:
         """The cost of every example, in the filter's units. Never publish it."""
         return self._costs.copy()
+
+
+Spent = ExampleCosts
+"""The former name of `ExampleCosts`."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +88,15 @@ class GaussianFilter:
         """The cost of the whole transcript, for any number of steps."""
         return Gaussian(1 / (_OUTWARDS * self.mu), Adjacency.ADD_REMOVE)
 
-    def start(self, n: int) -> Spent:
+    def start(self, n: int) -> ExampleCosts:
         """The state before the first step: nothing is spent."""
-        return Spent(np.zeros(_validate.count("n", n)))
+        return ExampleCosts(np.zeros(_validate.count("n", n)))
 
     def cost(self, norms: Array) -> Array:
         """The cost of contributions of these norms in one step."""
         return np.asarray((norms / self.std) ** 2)
 
-    def admit(self, norms: Array, spent: Spent) -> tuple[Array, Spent]:
+    def admit(self, norms: Array, spent: ExampleCosts) -> tuple[Array, ExampleCosts]:
         """The factors that scale contributions of these norms, and what each example has spent then.
 
         A norm that is not finite gets factor 0, because nothing bounds such a contribution.
@@ -105,7 +109,7 @@ class GaussianFilter:
         factors = np.where(finite, np.where(fits, 1.0, shrunk), 0.0)
         # A shrunk example has spent everything, and a dropped one stays out.
         after = np.where(fits, spent._costs + self.cost(norms), self.budget * _OUTWARDS)
-        return factors, Spent(after)
+        return factors, ExampleCosts(after)
 
     def steps(self, norm: float) -> int:
         """The number of steps in which contributions of this norm are not shrunk."""
@@ -167,9 +171,9 @@ class RenyiFilter:
         cost = float(self.divergence(np.array([self.clip_norm]))[0])
         return self.budget / cost if cost > 0 else math.inf
 
-    def start(self, n: int) -> Spent:
+    def start(self, n: int) -> ExampleCosts:
         """The state before the first step: nothing is spent."""
-        return Spent(np.zeros(_validate.count("n", n)))
+        return ExampleCosts(np.zeros(_validate.count("n", n)))
 
     def divergence(self, norms: Array) -> Array:
         """The Rényi divergence of one step for contributions of these norms, exactly (Mironov et al. 2019)."""
@@ -191,7 +195,7 @@ class RenyiFilter:
         squares = np.linspace(0.0, self.clip_norm**2, _TABLE_SIZE)
         return squares, self.divergence(np.sqrt(squares)) * (1 + 1e-10)
 
-    def admit(self, norms: Array, spent: Spent) -> tuple[Array, Spent]:
+    def admit(self, norms: Array, spent: ExampleCosts) -> tuple[Array, ExampleCosts]:
         """The factors (1 or 0) of the contributions, and what each example has spent then.
 
         Clip contributions to `clip_norm` first; longer ones are refused.
@@ -205,7 +209,7 @@ class RenyiFilter:
         fits = finite & (spent._costs + cost <= self.budget)
         # An example that does not fit, or is not finite, takes no part in later steps.
         after = np.where(fits, spent._costs + cost, math.inf)
-        return np.where(fits, 1.0, 0.0), Spent(after)
+        return np.where(fits, 1.0, 0.0), ExampleCosts(after)
 
 
 def renyi_budget(epsilon: float, delta: float, order: float) -> float:
@@ -222,7 +226,7 @@ def filter_mu(epsilon: float, delta: float, adjacency: Adjacency) -> float:
     return whole if adjacency is Adjacency.ADD_REMOVE else whole / 2
 
 
-def _check_norms(norms: Any, spent: Spent) -> tuple[Array, Any]:
+def _check_norms(norms: Any, spent: ExampleCosts) -> tuple[Array, Any]:
     values = np.asarray(norms, dtype=np.float64)
     if values.shape != spent._costs.shape:
         raise InvalidArgument(

@@ -50,7 +50,7 @@ class Jumps:
         for (part, times), large in zip(self.small.atoms, self.large, strict=True):
             if large is None:
                 continue
-            core, rest = part.tilted(c), large.tilted(c)
+            core, rest = part.tilt(c), large.tilt(c)
             log_ratio = float(rest.log_total[0] - core.log_total[0])
             share = _share(log_ratio)
             (mean_c, var_c), (mean_r, var_r) = mean_and_variance(core), mean_and_variance(rest)
@@ -83,7 +83,7 @@ class Jumps:
         core_doubt = np.full(count, 32 * ROUNDING)
         rest_doubt = np.zeros(count)
         for (part, times), large in zip(self.small.atoms, self.large, strict=True):
-            core = part.tilted(c)
+            core = part.tilt(c)
             phi = 1 + characteristic(core.weight, core.loss, spacing, count)[0][0]
             size = np.maximum(np.abs(phi), ROUNDING)
             log_scale += times * float(core.log_total[0])
@@ -91,7 +91,7 @@ class Jumps:
             core_doubt += times * ROUNDING / size
             if large is None:
                 continue
-            rest = large.tilted(c)
+            rest = large.tilt(c)
             log_weight = float(rest.log_total[0] - core.log_total[0])
             ratio = (1 + characteristic(rest.weight, rest.loss, spacing, count)[0][0]) / (phi + 1e-300)
             if log_weight > _HUGE:
@@ -126,9 +126,7 @@ def separate(whole: Composition, threshold: float) -> tuple[Composition, Jumps] 
         return None
     small: list[tuple[Part, int]] = []
     large: list[LossAtoms | None] = []
-    for part, times in whole.parts:
-        if not isinstance(part, LossAtoms):
-            return None
+    for part, times in whole.atoms:
         low, high = part.cut(threshold)
         if low is None:
             return None

@@ -163,7 +163,7 @@ def _make_lattice(parts: Counted, std: float, tolerance: float) -> _Lattice | No
     count = sum(times for _, times in parts)
     if not 0 < std < math.inf:
         return None
-    reversed_parts = [(part.reversed(), times) for part, times in parts]
+    reversed_parts = [(part.reverse(), times) for part, times in parts]
     high, low = _reach(parts, std), -_reach(reversed_parts, std)
     # Between two neighbours a loss has a variance of a sixth of their distance squared, on average.
     width = max(math.sqrt(6 * tolerance / count) * std, (high - low) / _MOST_POINTS)

@@ -39,11 +39,11 @@ class LossAtoms:
     only_p: float = 0.0
     only_q: float = 0.0
 
-    def reversed(self) -> LossAtoms:
+    def reverse(self) -> LossAtoms:
         """The same pair in the other direction."""
         return LossAtoms(-self.loss, self.q, self.p, self.only_q, self.only_p)
 
-    def tilted(self, c: float) -> Tilted:
+    def tilt(self, c: float) -> Tilted:
         """The masses under P times e^{c loss}, normalised."""
         loss, log_p = self._finite
         weight = c * loss
@@ -67,7 +67,7 @@ class LossAtoms:
         above = self.loss > threshold
         return self._where(real & ~above), self._where(real & above)
 
-    def capped(self, most: float, kind: Kind) -> LossAtoms:
+    def cap(self, most: float, kind: Kind) -> LossAtoms:
         """Losses above `most` become infinite; a lower bound gives up 1e-15 of their mass for that."""
         low, high = self.cut(most)
         if low is None or high is None:
@@ -137,7 +137,7 @@ def split(cells: Cells) -> LossAtoms:
     return LossAtoms(cells.ends[finite], p[finite], q[finite], float(p[above].sum()), float(q[below].sum()))
 
 
-def remove_sampled(atoms: LossAtoms, rate: float) -> LossAtoms:
+def sample_removal(atoms: LossAtoms, rate: float) -> LossAtoms:
     """The pair ((1-rate) Q + rate P, Q): the example takes part with probability `rate`."""
     loss = _sampled_loss(atoms.loss, rate)
     p = rate * atoms.p + (1 - rate) * atoms.q
@@ -151,7 +151,7 @@ def remove_sampled(atoms: LossAtoms, rate: float) -> LossAtoms:
     )
 
 
-def coin_sampled(atoms: LossAtoms, rate: float) -> LossAtoms:
+def sample_with_coin(atoms: LossAtoms, rate: float) -> LossAtoms:
     """Replace-one under Poisson sampling, with the coin revealed: with probability 1-rate nothing differs.
 
     Valid by joint convexity (the true pair is a function of this one); not the tightest.
@@ -384,14 +384,14 @@ def mixture_atoms(mixture: GaussianMixture, kind: Kind, tail: float, size: int, 
         ratio = mixture.log_ratio(x)
         weight = weight / math.sqrt(2 * math.pi)
         atoms = LossAtoms(ratio, weight * np.exp(ratio - x**2 / 2), weight * np.exp(-(x**2) / 2))
-        return atoms.reversed() if mixture.added else atoms
+        return atoms.reverse() if mixture.added else atoms
     noise = GaussianDensity()
     p = sum(w * _masses(noise, x - j * mixture.shift) for j, w in enumerate(mixture.weights))
     # The far cells count as infinite losses: a finite rare one, tilted, would dominate all others.
     ends = np.concatenate([[-math.inf], mixture.log_ratio(x), [math.inf]])
     cells = Cells(np.asarray(p), _masses(noise, x), ends)
     atoms = merge(cells) if kind == "lower" else split(cells)
-    return atoms.reversed() if mixture.added else atoms
+    return atoms.reverse() if mixture.added else atoms
 
 
 def _quadrature(density: Density, shift: float, tail: float, size: int) -> LossAtoms:

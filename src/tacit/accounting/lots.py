@@ -77,7 +77,7 @@ class Allocated(LotEvent):
     def atoms(self, kind: Kind, *, added: bool, tail: float, size: int) -> LossAtoms:
         """Both bounds differ by about 0.05 % of epsilon."""
         found = allocation_atoms(self.inside.multiplier, self.lots, self.steps, kind, tail, size)
-        return found.reversed() if added else found
+        return found.reverse() if added else found
 
 
 @final

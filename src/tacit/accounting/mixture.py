@@ -63,10 +63,6 @@ class GaussianMixture:
     added: bool = False
 
     @property
-    def only_p(self) -> float:
-        return 0.0
-
-    @property
     def most(self) -> int:
         """The largest number of shifts that has positive probability."""
         return len(self.weights) - 1
@@ -323,7 +319,7 @@ class Mixtures:
             log_error = log_error + (math.log(1.5) + _log_sum(law.log_weight - 0.5 * c * (first + second)))[:, None]
         return np.asarray(np.exp(np.minimum(log_error[:, 0], 0.0)))
 
-    def tilted(self, c: float, reach: float) -> Tilted:
+    def tilt(self, c: float, reach: float) -> Tilted:
         """Nodes of the trapezoidal rule in s = x + dense * log A(x), fine enough for |t| <= reach."""
         rule = self._rule(c, reach)
         # A step with few binary digits makes all nodes exact: errors of their spacing would be multiplied by T.
@@ -358,7 +354,7 @@ class Mixtures:
         return x, slope
 
     def points(self, c: float, reach: float) -> int:
-        """The number of nodes that `tilted` needs for each kind; huge where it would miss its error target."""
+        """The number of nodes that `tilt` needs for each kind; huge where it would miss its error target."""
         rule = self._rule(c, reach)
         return rule.points if float(rule.error.max()) <= 10 * _TARGET else 1000 * rule.points
 

@@ -144,7 +144,7 @@ class LossProfile:
             if not other.is_below(bounds.lower, delta):
                 bounds = Bounds.largest([bounds, other.epsilon(delta)])
         stated = stated_sums(self.steps)
-        return bounds.capped(min(self._epsilon_by_hops(delta), stated[0] if stated[1] <= delta else math.inf))
+        return bounds.cap(min(self._epsilon_by_hops(delta), stated[0] if stated[1] <= delta else math.inf))
 
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of the smallest delta for which the event is (epsilon, delta)-DP."""
@@ -159,9 +159,9 @@ class LossProfile:
             if not (bounds.lower > 0 and other.is_below(epsilon, bounds.lower)):
                 bounds = Bounds.largest([bounds, other.delta(epsilon)])
         stated = stated_sums(self.steps)
-        bounds = bounds.capped(min(self._delta_by_hops(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
+        bounds = bounds.cap(min(self._delta_by_hops(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
         if self.steps.total > 1 and bounds.upper > 1.001 * bounds.lower:
-            bounds = bounds.capped(self._summed_advantage())
+            bounds = bounds.cap(self._summed_advantage())
         if bounds.upper == 0 or bounds.lower >= _LEAST_DELTA:
             return bounds
         # Nothing is computed below what a float can hold with all its digits.
@@ -265,7 +265,7 @@ class _Direction:
     def epsilon(self, delta: float) -> Bounds:
         """Bounds of epsilon(delta) in this direction."""
         ceiling = total_loss_ceiling(self.steps, added=self.added)
-        return self._search_epsilon(delta).capped(ceiling * (1 + 1e-12))
+        return self._search_epsilon(delta).cap(ceiling * (1 + 1e-12))
 
     def _search_epsilon(self, delta: float) -> Bounds:
         tail = 1e-9 * delta / self.steps.total
@@ -484,7 +484,7 @@ def _cap(composition: Composition, epsilon: float, kind: Kind) -> Composition:
     With one such loss l, whatever the other steps lose (L), the expected 1 - e^{epsilon - l - L} is at least 1 - e^-45,
     because E[e^-L] is at most 1. So an infinite loss is an upper bound, and 1 - 1e-15 of its mass a lower one.
     """
-    parts = tuple((part.capped(epsilon + 45.0, kind), times) for part, times in composition.atoms)
+    parts = tuple((part.cap(epsilon + 45.0, kind), times) for part, times in composition.atoms)
     return Composition(parts, composition.mu)
 
 

@@ -20,6 +20,7 @@ from tacit import _validate
 from tacit.accounting.curve import PrivacyCurve, curve
 from tacit.accounting.events import EpsilonDelta, Event
 from tacit.accounting.rdp import RenyiProfile
+from tacit.accounting.search import find_least
 from tacit.errors import AdjacencyMismatch, InvalidArgument
 
 _ORDERS = 1 + np.geomspace(1e-2, 1e4, 200)
@@ -223,15 +224,7 @@ class BestOf:
         def is_enough(epsilon: float) -> bool:
             return self._delta_of_one(epsilon) <= math.expm1(epsilon) * odds
 
-        low, high = 0.0, 1.0
-        while not is_enough(high):
-            low, high = high, 2 * high
-            if high > 500:
-                return math.inf
-        while high - low > 1e-6 * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if is_enough(middle) else (middle, high)
-        return high
+        return find_least(is_enough, 0.0, 1.0, within=1e-6, most=500)
 
 
 def _check_above_one(name: str, value: float) -> float:

@@ -9,7 +9,6 @@ same authors' 2023 paper are not used: by their own erratum they hold for some r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,6 +20,7 @@ from tacit.accounting import gdp
 from tacit.accounting.densities import Floats, GaussianDensity
 from tacit.accounting.events import EpsilonDelta, Event, ProductNoise, RandomizedResponse, ShuffledReports
 from tacit.accounting.losses import Kind, LossAtoms, density_atoms, exact_power, exact_product
+from tacit.accounting.search import find_least
 from tacit.accounting.steps import atoms_of, boil_down, total_loss_ceiling
 from tacit.errors import NotAccountable
 
@@ -61,7 +61,12 @@ def clone_epsilon(delta: float, *, local_epsilon: float, population: int) -> flo
     delta = _validate.open_unit("delta", delta)
     local_epsilon = _validate.positive("local_epsilon", local_epsilon)
     population = _validate.count("population", population)
-    return _least_epsilon(lambda epsilon: _clone_delta(epsilon, local_epsilon, population), delta, local_epsilon)
+
+    def is_enough(epsilon: float) -> bool:
+        return _clone_delta(epsilon, local_epsilon, population) <= delta
+
+    # At local_epsilon the delta of the clones is 0.
+    return 0.0 if is_enough(0.0) else find_least(is_enough, 0.0, local_epsilon, within=1e-12)
 
 
 def closed_form_epsilon(delta: float, *, local_epsilon: float, population: int) -> float:
@@ -268,17 +273,6 @@ def _survival(k: Floats, coins: Floats) -> Floats:
     inside = (k >= 0) & (k < coins)
     value = special.betainc(np.where(inside, k + 1, 1.0), np.where(inside, coins - k, 1.0), 0.5)
     return np.where(inside, value, np.where(k < 0, 1.0, 0.0))
-
-
-def _least_epsilon(delta_at: Callable[[float], float], delta: float, most: float) -> float:
-    """The smallest epsilon up to `most` with delta_at(epsilon) <= delta, rounded up."""
-    low, high = 0.0, most
-    if delta_at(0.0) <= delta:
-        return 0.0
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
-    return high
 
 
 def _mirror_curve(losses: Floats, deltas: Floats) -> LossAtoms:

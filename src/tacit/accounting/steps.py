@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from tacit.accounting.densities import Density, Floats, GaussianDensity
+from tacit.accounting.densities import Density, GaussianDensity
 from tacit.accounting.events import (
     Adaptive,
     Adjacency,
@@ -30,13 +30,13 @@ from tacit.accounting.lattice import convolve_all
 from tacit.accounting.losses import (
     Kind,
     LossAtoms,
-    coin_sampled,
     convolve,
     convolve_power,
     density_atoms,
     mixture_atoms,
-    remove_sampled,
     replaced_atoms,
+    sample_removal,
+    sample_with_coin,
 )
 from tacit.accounting.lots import Correlated, LotEvent
 from tacit.accounting.mixture import GaussianMixture
@@ -232,7 +232,7 @@ def atoms_of(
         case RandomizedResponse(epsilon=epsilon, choices=choices) if group == 1:
             return [(_response_atoms(epsilon, choices), 1)]
         case EpsilonDelta(epsilon=epsilon, delta=delta) if group == 1:
-            return [(_epsilon_delta_atoms(epsilon, delta), 1)]
+            return [(_response_atoms(epsilon, delta=delta), 1)]
         case ShuffledReports() if group == 1:
             # A cycle: shuffling reduces the reports by `boil_down`.
             from tacit.accounting.shuffle import report_atoms
@@ -252,9 +252,9 @@ def _sampled_atoms(inside: Event, rate: float, kind: Kind, *, added: bool, tail:
         return replaced_atoms(1 / inside.multiplier, rate, kind, tail, size)
     whole = _join_lot(inside, kind, tail, size)
     if is_replaced:
-        return coin_sampled(whole, rate)
-    with_example = remove_sampled(whole, rate)
-    return with_example.reversed() if added else with_example
+        return sample_with_coin(whole, rate)
+    with_example = sample_removal(whole, rate)
+    return with_example.reverse() if added else with_example
 
 
 def _refuse_shuffled(event: Event) -> None:
@@ -327,27 +327,15 @@ def _round_shifts(shifts: tuple[float, ...], kind: Kind, most: int) -> list[tupl
     return result
 
 
-def _response_atoms(epsilon: float, choices: int) -> LossAtoms:
-    likely = 1 / (1 + (choices - 1) * math.exp(-epsilon))
+def _response_atoms(epsilon: float, choices: int = 2, delta: float = 0.0) -> LossAtoms:
+    """Randomized response, which with probability `delta` shows the example."""
+    likely = (1 - delta) / (1 + (choices - 1) * math.exp(-epsilon))
     unlikely = likely * math.exp(-epsilon)
-    loss: Floats = np.array([epsilon, -epsilon])
-    p, q = np.array([likely, unlikely]), np.array([unlikely, likely])
-    if choices == 2:
-        return LossAtoms(loss, p, q)
-    other = (choices - 2) * unlikely
-    return LossAtoms(np.append(loss, 0.0), np.append(p, other), np.append(q, other))
-
-
-def _epsilon_delta_atoms(epsilon: float, delta: float) -> LossAtoms:
-    likely = (1 - delta) / (1 + math.exp(-epsilon))
-    unlikely = likely * math.exp(-epsilon)
-    return LossAtoms(
-        np.array([epsilon, -epsilon]),
-        np.array([likely, unlikely]),
-        np.array([unlikely, likely]),
-        delta,
-        delta,
-    )
+    loss, p, q = [epsilon, -epsilon], [likely, unlikely], [unlikely, likely]
+    if choices > 2:
+        other = (choices - 2) * unlikely
+        loss, p, q = [*loss, 0.0], [*p, other], [*q, other]
+    return LossAtoms(np.array(loss), np.array(p), np.array(q), delta, delta)
 
 
 def dominating_mu(steps: Steps) -> float:
@@ -365,8 +353,7 @@ def dominating_mu(steps: Steps) -> float:
 
 def _unsampled_mu(event: Event) -> float:
     if isinstance(event, (Sampled, ShuffledReports)):
-        inside = boil_down(event.inside)
-        return dominating_mu(inside)
+        return dominating_mu(boil_down(event.inside))
     mu = event.largest_mu if isinstance(event, LotEvent) else gaussian_mu(event)
     if mu is not None:
         return mu

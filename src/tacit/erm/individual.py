@@ -17,7 +17,8 @@ from tacit import _validate
 from tacit._validate import Array
 from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event, Gaussian
-from tacit.accounting.individual import GaussianFilter, RenyiFilter, Spent, filter_mu
+from tacit.accounting.individual import ExampleCosts, GaussianFilter, RenyiFilter, filter_mu
+from tacit.accounting.search import find_least
 from tacit.erm.descent import NoisyDescent, clip_norm_for, step_size_for
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy, add_gaussian
@@ -114,13 +115,10 @@ def _filter_for(
     def with_std(std: float) -> RenyiFilter:
         return RenyiFilter.best(epsilon=epsilon, delta=delta, std=std, rate=rate, clip_norm=clip_norm)
 
-    low = high = clip_norm
-    while with_std(high).lasts < full_steps:
-        low, high = high, 2 * high
-    while high / low > 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if with_std(middle).lasts >= full_steps else (middle, high)
-    return with_std(high)
+    std = find_least(
+        lambda std: with_std(std).lasts >= full_steps, clip_norm, clip_norm, within=1e-3, is_geometric=True
+    )
+    return with_std(std)
 
 
 def _descend(
@@ -129,7 +127,7 @@ def _descend(
     judge: GaussianFilter | RenyiFilter,
     clip_norm: float,
     source: Source,
-) -> tuple[Array, Spent]:
+) -> tuple[Array, ExampleCosts]:
     rate = judge.rate if isinstance(judge, RenyiFilter) else 1.0
     rng = source.stream(Purpose.NOISE, 0)
     spent = judge.start(problem.n)

@@ -16,6 +16,7 @@ from scipy.optimize import brentq
 
 from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency
+from tacit.accounting.search import find_least
 from tacit.erm.losses import Loss
 from tacit.errors import InvalidArgument
 
@@ -64,13 +65,7 @@ class Setting:
         low = self.determinant_cost()
         if self.delta(low, std) <= delta:
             return low
-        high = low + 1.0
-        while self.delta(high, std) > delta:
-            low, high = high, 2 * high
-        while high - low > 1e-9 * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.delta(middle, std) <= delta else (middle, high)
-        return high
+        return find_least(lambda epsilon: self.delta(epsilon, std) <= delta, low, low + 1.0, within=1e-9)
 
     def std(self, epsilon: float, delta: float) -> float:
         """The least standard deviation of normal noise with which the exact minimiser is (epsilon, delta)-DP."""

@@ -16,7 +16,7 @@ from tacit import _validate
 from tacit._files import write_atomic
 from tacit._validate import Array
 from tacit.accounting.events import Adjacency, Event
-from tacit.accounting.individual import Spent
+from tacit.accounting.individual import ExampleCosts
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy
 from tacit.erm.problem import Problem, prepare
@@ -80,7 +80,7 @@ class ErmResult:
     loss: Loss
     guarantee: Guarantee
     data: PerturbedData | None = None
-    curator: Unnoised | Spent | None = field(default=None, repr=False)
+    curator: Unnoised | ExampleCosts | None = field(default=None, repr=False)
     regularisation: float | None = None
 
     @property
@@ -138,7 +138,7 @@ def make_result(
     *,
     intercept: bool,
     data: PerturbedData | None = None,
-    curator: Unnoised | Spent | None = None,
+    curator: Unnoised | ExampleCosts | None = None,
 ) -> ErmResult:
     """Coefficients apart from intercepts, which are the last row of `theta`."""
     weights, ones = (theta[:-1], theta[-1]) if intercept else (theta, np.zeros(loss.outputs))
@@ -270,7 +270,7 @@ class Setup:
         *,
         assumptions: Sequence[Assumption] = (),
         notes: Sequence[str] = (),
-        curator: Spent | None = None,
+        curator: ExampleCosts | None = None,
     ) -> ErmResult:
         """The released coefficients with the guarantee of their event."""
         guarantee = Guarantee(

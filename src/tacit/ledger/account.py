@@ -28,6 +28,7 @@ from tacit.accounting.events import (
     from_json,
 )
 from tacit.accounting.lots import LotEvent
+from tacit.accounting.search import find_least
 from tacit.budget import Budget, Terms
 from tacit.errors import (
     AdjacencyMismatch,
@@ -257,15 +258,14 @@ class Account:
         if terms.order is None:
             epsilon, delta = terms.budget.epsilon, terms.budget.delta
             return calibrate(lambda x: self.after(event_of(x)), epsilon=epsilon, delta=delta, guess=guess)
-        low, high = 1e-3, 1.0
-        while not terms.allows(self.after(event_of(high))):
-            low, high = high, 2 * high
-            if high > 1e9:
-                raise NotAchievable("No amount of noise makes this event fit through the filter.")
-        while high / low > 1.0001:
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if terms.allows(self.after(event_of(middle))) else (middle, high)
-        return high
+
+        def fits(x: float) -> bool:
+            return terms.allows(self.after(event_of(x)))
+
+        least = find_least(fits, 1e-3, 1.0, within=1e-4, most=1e9, is_geometric=True)
+        if math.isinf(least):
+            raise NotAchievable("No amount of noise makes this event fit through the filter.")
+        return least
 
     def _require_terms(self) -> Terms:
         if self.terms is None:

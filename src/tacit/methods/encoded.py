@@ -21,6 +21,7 @@ from tacit import _validate
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import Event
 from tacit.accounting.losses import density_atoms
+from tacit.accounting.search import find_least
 from tacit.budget import Budget
 from tacit.errors import InvalidArgument, NotAchievable
 from tacit.guarantee import Claim
@@ -124,16 +125,14 @@ class RenyiOverVectors:
 
     def calibrate(self, settings: Settings, budget: Budget) -> Mechanism:
         """The least noise with which this formula stays within the budget, to four digits."""
-        low, high = 0.05, 0.1
-        while self._epsilon(settings, high, budget.delta) > budget.epsilon:
-            low, high = high, 2 * high
-            if high > 1e6:
-                raise NotAchievable(f"No noise brings the paper's formula down to epsilon {budget.epsilon:g}.")
-        while high / low > 1 + 1e-4:
-            middle = math.sqrt(low * high)
-            fits = self._epsilon(settings, middle, budget.delta) <= budget.epsilon
-            low, high = (low, middle) if fits else (middle, high)
-        return settings.mechanism.with_multiplier(high)
+
+        def is_enough(multiplier: float) -> bool:
+            return self._epsilon(settings, multiplier, budget.delta) <= budget.epsilon
+
+        least = find_least(is_enough, 0.05, 0.1, within=1e-4, most=1e6, is_geometric=True)
+        if math.isinf(least):
+            raise NotAchievable(f"No noise brings the paper's formula down to epsilon {budget.epsilon:g}.")
+        return settings.mechanism.with_multiplier(least)
 
     def _epsilon(self, settings: Settings, multiplier: float, delta: float) -> float:
         noise, bound = settings.mechanism.noise, settings.mechanism.bound
