@@ -31,7 +31,7 @@ from tacit.features import KnotsAndCells, PrivateCells, PrivateCentring, Private
 from tacit.features.cells import GRIDS
 from tacit.ledger import Ledger
 from tacit.methods import dpsgd, encoded, gradient_perturbation, objective_perturbation, output_perturbation
-from tacit.methods.objective_perturbation import _Plan
+from tacit.methods.objective_perturbation import _LinearTerm
 from tacit.recipes.recipe import RecipePlan, auto
 from tacit.reports.scores import Score
 from tacit.stages.bounds import QuantileClip
@@ -340,9 +340,9 @@ def test_a_pass_over_disjoint_lots_is_charged_for_the_one_lot_that_an_example_is
 @pytest.mark.parametrize("delta", [DELTA, None])
 def test_noise_on_the_objective_is_charged_for_no_less_than_its_scale_costs(emissions, ledger, monkeypatch, delta):
     """What the linear term costs follows from its scale by the theorem; the solver's noise is charged as it is."""
-    plans: list[_Plan] = []
-    draw = _Plan.draw
-    monkeypatch.setattr(_Plan, "draw", lambda self, *args: plans.append(self) or draw(self, *args))
+    plans: list[_LinearTerm] = []
+    draw = _LinearTerm.draw
+    monkeypatch.setattr(_LinearTerm, "draw", lambda self, *args: plans.append(self) or draw(self, *args))
     Erm("objective", delta=delta).fit(ledger)
     [plan], [solver] = plans, emissions.taken()
     whole = singles(charged(ledger))
