@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from tacit.accounting import Adjacency, Gaussian, Unproven, curve
 from tacit.audit import Canaries, ManyRuns, Runs, Training, Verdict, audit, audit_training
-from tacit.audit.attacks import Alternating, _keep_settings, minus_loss, released_numbers
+from tacit.audit.attacks import Alternating, _keep_settings, list_numbers, negate_loss
 from tacit.audit.given import Releases
 from tacit.audit.runs import load_results
 from tacit.errors import InvalidArgument
@@ -146,7 +146,7 @@ def test_what_cannot_be_sent_to_another_process_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_give_the_same_results_as_one(tmp_path):
-    job = Alternating(Releases(dpsgd(1.0, 1.0), Poisson(2, 4), 2), ((np.eye(4), np.zeros(4)),) * 2, released_numbers)
+    job = Alternating(Releases(dpsgd(1.0, 1.0), Poisson(2, 4), 2), ((np.eye(4), np.zeros(4)),) * 2, list_numbers)
     alone, together = Runs(tmp_path / "one", seed=3), Runs(tmp_path / "two", workers=2, seed=3)
     one, two = (load_results(runs.results("runs", job, 5)) for runs in (alone, together))
     np.testing.assert_array_equal(one, two)
@@ -193,23 +193,23 @@ def test_scores_of_one_s_own_are_used():
 
 
 def test_numbers_are_found_in_whatever_was_released():
-    flat = released_numbers({"a": torch.ones(2), "b": [np.zeros(1), 2.0]})
+    flat = list_numbers({"a": torch.ones(2), "b": [np.zeros(1), 2.0]})
     np.testing.assert_allclose(flat, [1, 1, 0, 2, 0.5 * np.log(6 / 4)])
-    assert released_numbers(torch.nn.Linear(3, 2)).size == 9
+    assert list_numbers(torch.nn.Linear(3, 2)).size == 9
     inputs, targets = some_data()
-    assert released_numbers(LogisticRegression().fit(inputs, targets)).size == 5
+    assert list_numbers(LogisticRegression().fit(inputs, targets)).size == 5
     with pytest.raises(InvalidArgument, match="no numbers"):
-        released_numbers(object())
+        list_numbers(object())
 
 
 def test_losses_are_found_for_estimators_too():
     inputs, targets = some_data()
     classifier, ridge = LogisticRegression().fit(inputs, targets), Ridge().fit(inputs, targets)
     expected = np.log(classifier.predict_proba(inputs)[np.arange(30), targets])
-    np.testing.assert_allclose(minus_loss(classifier, inputs, targets), expected)
-    np.testing.assert_allclose(minus_loss(ridge, inputs, targets), -((ridge.predict(inputs) - targets) ** 2))
+    np.testing.assert_allclose(negate_loss(classifier, inputs, targets), expected)
+    np.testing.assert_allclose(negate_loss(ridge, inputs, targets), -((ridge.predict(inputs) - targets) ** 2))
     with pytest.raises(InvalidArgument, match="score="):
-        minus_loss("a model", inputs, targets)
+        negate_loss("a model", inputs, targets)
 
 
 @pytest.mark.parametrize("data", [np.zeros((3, 2)), (np.zeros((3, 2)), np.zeros(4)), "data"])
@@ -301,13 +301,13 @@ def test_a_training_that_breaks_down_gives_itself_away():
 
 
 def test_half_precision_is_released_numbers_too():
-    found = released_numbers({"weight": torch.ones(2, dtype=torch.bfloat16), "count": torch.tensor(3)})
+    found = list_numbers({"weight": torch.ones(2, dtype=torch.bfloat16), "count": torch.tensor(3)})
     np.testing.assert_allclose(found[:3], [1, 1, 3])
 
 
 def test_a_class_that_the_model_does_not_know_has_no_probability():
     inputs, targets = some_data()
-    found = minus_loss(LogisticRegression().fit(inputs, targets), inputs[:3], np.array([0, 1, 7]))
+    found = negate_loss(LogisticRegression().fit(inputs, targets), inputs[:3], np.array([0, 1, 7]))
     assert np.all(found[:2] > -10)
     assert found[2] < -600
 
@@ -315,7 +315,7 @@ def test_a_class_that_the_model_does_not_know_has_no_probability():
 def test_what_a_model_keeps_beside_its_weights_is_released_with_it():
     model = torch.nn.BatchNorm1d(2, affine=False)
     model(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
-    np.testing.assert_allclose(released_numbers(model)[:2], [0.2, 0.4], rtol=1e-6)
+    np.testing.assert_allclose(list_numbers(model)[:2], [0.2, 0.4], rtol=1e-6)
 
 
 def test_kept_runs_hold_no_hash_that_confirms_a_guess(tmp_path):
@@ -334,7 +334,7 @@ def test_a_network_for_numbers_is_scored_by_its_squared_errors():
     model = torch.nn.Linear(2, 1)
     inputs, targets = np.eye(2, dtype=np.float32), np.array([1.0, 2.0], dtype=np.float32)
     missed = model(torch.from_numpy(inputs)).detach().numpy()[:, 0] - targets
-    assert minus_loss(model, inputs, targets) == pytest.approx(-(missed**2), rel=1e-6)
+    assert negate_loss(model, inputs, targets) == pytest.approx(-(missed**2), rel=1e-6)
 
 
 def test_a_guarantee_that_proves_nothing_has_no_curve_to_compare_with():

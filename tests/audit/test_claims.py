@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tacit.audit import LowerBound
-from tacit.audit.claims import read_report, report_json, run_fixtures
+from tacit.audit.claims import read_report, run_fixtures, write_report
 from tacit.audit.evidence import AuditReport, Finding, Kind
 from tacit.audit.fixtures import Fixture, all_fixtures, gradient
 from tacit.audit.fixtures.nasr import FIXTURES as QUICK
-from tacit.audit.runs import progress
+from tacit.audit.runs import show_progress
 from tacit.guarantee import Claim
 
 
@@ -63,7 +63,7 @@ def test_a_report_survives_json(proven):
     measured = LowerBound(1.5, 1e-5, 0.99, Kind.SIMULATED, assuming="something")
     finding = Finding("an attack", bound, measured, False, ((0.1, 0.8), (0.2, 0.6)), ("a note",))
     report = AuditReport(finding, 1.0, proven, source="somebody")
-    assert read_report(json.loads(json.dumps(report_json(report)))) == report
+    assert read_report(json.loads(json.dumps(write_report(report)))) == report
 
 
 def test_runs_within_runs_show_one_bar(monkeypatch):
@@ -84,9 +84,9 @@ def test_runs_within_runs_show_one_bar(monkeypatch):
 
     monkeypatch.setattr("tacit.audit.runs.Progress", Bar)
     monkeypatch.setattr("tacit.audit.runs.Console", lambda **_: type("Terminal", (), {"is_terminal": True})())
-    with progress("outer", 2, 0), progress("inner", 2, 0):
+    with show_progress("outer", 2, 0), show_progress("inner", 2, 0):
         pass
-    with progress("next", 2, 0):
+    with show_progress("next", 2, 0):
         pass
     assert made == [False, True, False]
 

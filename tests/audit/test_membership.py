@@ -9,7 +9,7 @@ from scipy import stats
 from torch.nn import functional as F
 
 from tacit.audit import Runs, Shadows, infer_membership, roc, train_shadows
-from tacit.audit.membership import scores
+from tacit.audit.membership import score_all
 from tacit.errors import InvalidArgument
 
 
@@ -44,12 +44,12 @@ def test_scores_are_what_they_are_called(model):
         shares = torch.softmax(model(torch.from_numpy(inputs)).double(), dim=1).numpy()
     right = shares[np.arange(7), targets]
     data = (inputs, targets)
-    np.testing.assert_allclose(scores(model, F.cross_entropy, data, "loss"), np.log(right), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(score_all(model, F.cross_entropy, data, "loss"), np.log(right), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(
-        scores(model, F.cross_entropy, data, "entropy"), -stats.entropy(shares, axis=1), atol=1e-6
+        score_all(model, F.cross_entropy, data, "entropy"), -stats.entropy(shares, axis=1), atol=1e-6
     )
     np.testing.assert_allclose(
-        scores(model, F.cross_entropy, data, "confidence"), np.log(right / (1 - right)), rtol=1e-4, atol=1e-6
+        score_all(model, F.cross_entropy, data, "confidence"), np.log(right / (1 - right)), rtol=1e-4, atol=1e-6
     )
     lengths = []
     for row, target in zip(torch.from_numpy(inputs), torch.from_numpy(targets), strict=True):
@@ -57,7 +57,7 @@ def test_scores_are_what_they_are_called(model):
         lengths.append(
             math.sqrt(sum(float(g.square().sum()) for g in torch.autograd.grad(loss, list(model.parameters()))))
         )
-    np.testing.assert_allclose(scores(model, F.cross_entropy, data, "gradient norm"), -np.array(lengths), rtol=1e-4)
+    np.testing.assert_allclose(score_all(model, F.cross_entropy, data, "gradient norm"), -np.array(lengths), rtol=1e-4)
 
 
 def test_a_model_that_memorises_is_seen_to_by_every_score(model):
@@ -84,7 +84,7 @@ def test_a_regression_has_two_scores():
 
 def test_unknown_scores_are_refused(model):
     with pytest.raises(InvalidArgument, match="A score is one of"):
-        scores(model, F.cross_entropy, some_data(3, 0), "luck")
+        score_all(model, F.cross_entropy, some_data(3, 0), "luck")
 
 
 def simulated_shadows(count, hardness, shift, seed):
@@ -135,7 +135,7 @@ def test_losses_of_examples_that_are_surely_right_are_told_apart():
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[1.0], [-1.0]]))
     inputs = torch.tensor([[10.0], [11.0], [12.0], [13.0]])
-    found = scores(model, F.cross_entropy, (inputs, torch.zeros(4, dtype=torch.long)), "loss")
+    found = score_all(model, F.cross_entropy, (inputs, torch.zeros(4, dtype=torch.long)), "loss")
     assert found == pytest.approx(-np.log1p(np.exp(-2.0 * inputs.numpy().ravel())), rel=1e-6)
 
 

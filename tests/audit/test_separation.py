@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from tacit.audit.separation import detection_interval, roc
+from tacit.audit.separation import find_detection_interval, roc
 from tacit.errors import InvalidArgument
 
 
@@ -38,7 +38,7 @@ def test_the_interval_of_found_members_holds_at_least_as_often_as_it_says(rate):
     truth = stats.norm.sf(stats.norm.isf(rate) - 1.0)
     held = 0
     for seed in range(300):
-        found = detection_interval(*some_scores(seed, shift=1.0, members=1000, others=1000), rate, 0.95)
+        found = find_detection_interval(*some_scores(seed, shift=1.0, members=1000, others=1000), rate, 0.95)
         held += found.low <= truth <= found.high
         assert found.low <= found.value <= found.high
     assert held >= 280

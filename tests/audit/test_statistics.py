@@ -13,8 +13,8 @@ from tacit.audit.statistics import (
     Rates,
     choose,
     distinguish,
-    error_points,
     least_share,
+    list_error_points,
     log_ratio,
     most_share,
 )
@@ -155,7 +155,7 @@ def test_a_discriminant_copes_with_no_spread_at_all():
 
 def test_error_points_run_from_one_corner_to_the_other():
     rng = np.random.default_rng(6)
-    points = np.array(error_points(rng.normal(1, 1, 500), rng.normal(0, 1, 500)))
+    points = np.array(list_error_points(rng.normal(1, 1, 500), rng.normal(0, 1, 500)))
     assert len(points) <= 200
     assert np.all((points >= 0) & (points <= 1))
     assert points[:, 0].min() == 0

@@ -196,7 +196,7 @@ def scored(*values, method="dpsgd") -> dict:
     proven = {"proven": {"epsilon_upper": 1.0}, "claim": None, "unprotected": [], "status": "proven"}
     guarantee = {**proven, "adjacency": "add_remove"}
     made = [{**about, "seed": n, "score": {"rmse": value}, "guarantee": guarantee} for n, value in enumerate(values)]
-    (row,) = cells.rows_of(made, {"constant": 2.0, "test_examples": 10})
+    (row,) = cells.make_rows(made, {"constant": 2.0, "test_examples": 10})
     return row
 
 

@@ -377,6 +377,6 @@ def test_a_folder_without_cells_is_refused(tmp_path, files, words):
 @pytest.mark.slow
 def test_the_switch_is_there_only_if_it_shows_something(twin):
     assert 'for="others"' in render_comparison(twin)
-    best = {label for panel in score_plots.panels_of(twin) for label in score_plots.best_methods(twin, panel)}
+    best = {label for panel in score_plots.list_panels(twin) for label in score_plots.choose_best_methods(twin, panel)}
     few = [row for row in twin["rows"] if row["epsilon"] is None or row["label"] in best]
     assert 'for="others"' not in render_comparison({**twin, "rows": few})

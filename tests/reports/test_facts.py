@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.accounting import EpsilonDelta, Gaussian
-from tacit.reports.facts import sampling_facts
+from tacit.reports.facts import assume_sampling
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ from tacit.reports.facts import sampling_facts
     ],
 )
 def test_what_the_accountant_assumes_is_what_the_event_says(event, words):
-    assert sampling_facts(event)["assumed"] == words
+    assert assume_sampling(event)["assumed"] == words
 
 
 def test_where_nothing_is_proven_nothing_is_assumed():
-    assert sampling_facts(Gaussian(1.0), is_proven=False) == {"assumed": None, "rates": []}
+    assert assume_sampling(Gaussian(1.0), is_proven=False) == {"assumed": None, "rates": []}

@@ -14,7 +14,7 @@ from tacit.cli import main
 from tacit.guarantee import Guarantee
 from tacit.reports import run
 from tacit.reports.curves import Spending
-from tacit.reports.page import as_svg
+from tacit.reports.page import to_svg
 from tacit.reports.plots import draw_spending, draw_tradeoff
 from tacit.reports.wording import percent_up, up
 
@@ -161,7 +161,7 @@ def test_the_model_without_privacy_is_trained_once(folder, twin):
 def test_figures_are_vectors_with_names_and_follow_the_theme():
     drawn = Figure(layout="constrained")
     draw_tradeoff(curve(Gaussian(2.0)), delta=1e-5, axes=drawn.subplots())
-    svg = as_svg(drawn, key="k", title="A <title>", description="words")
+    svg = to_svg(drawn, key="k", title="A <title>", description="words")
     assert svg.startswith("<svg ")
     assert '<title id="k-title">A &lt;title&gt;</title><desc id="k-words">words</desc>' in svg
     assert 'role="img" aria-labelledby="k-title k-words"' in svg

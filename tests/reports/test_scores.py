@@ -19,7 +19,7 @@ from tacit.reports.scores import (
     interval_of_rmse,
     interval_of_shares,
     is_better,
-    utility_facts,
+    read_utility,
     wilson_interval,
 )
 from tacit.reports.wording import up
@@ -30,7 +30,7 @@ OTHER = {"final": 0.9, "interval": None, "how": "somehow"}
 
 def said(value: float, measure: str = "accuracy", other=None, **about) -> str:
     row = {"step": 5, measure: value, **about}
-    found = utility_facts({"test": [row], "test_examples": 30}, other, is_held_out=False)
+    found = read_utility({"test": [row], "test_examples": 30}, other, is_held_out=False)
     return " ".join(found["sentences"])
 
 
@@ -54,19 +54,19 @@ def test_what_was_scored_before_there_were_intervals_gets_one_where_the_count_is
 
 
 def test_a_score_that_was_chosen_by_is_said_to_flatter():
-    found = utility_facts({"test": [{"step": 5, "accuracy": 0.9}], "tuning": "yes"}, None, is_held_out=False)
+    found = read_utility({"test": [{"step": 5, "accuracy": 0.9}], "tuning": "yes"}, None, is_held_out=False)
     assert found["sentences"][-1].startswith("This is the best of several trials")
 
 
 def test_nothing_measured_is_nothing_said():
-    found = utility_facts({"test": []}, None, is_held_out=True)
+    found = read_utility({"test": []}, None, is_held_out=True)
     assert found["final"] is None
     assert found["sentences"] == ["The model was not tested."]
 
 
 def test_training_that_diverged_is_said_to_and_is_no_number():
     rows = [{"step": 5, "rmse": 60.0}, {"step": 9, "rmse": 70.0}, {"step": 12, "rmse": None}]
-    found = utility_facts({"test": rows, "test_examples": 30}, {**OTHER, "final": 50.0}, is_held_out=False)
+    found = read_utility({"test": rows, "test_examples": 30}, {**OTHER, "final": 50.0}, is_held_out=False)
     assert found["final"] is None
     assert found["by_step"] == [[5, 60.0], [9, 70.0]]
     assert found["sentences"] == [
@@ -77,7 +77,7 @@ def test_training_that_diverged_is_said_to_and_is_no_number():
 def test_what_the_score_of_private_rows_cost_them_is_read_off_its_event():
     event = Gaussian(2.0)
     row = {"step": 5, "accuracy": 0.9, "interval": [0.8, 1.0], "noise_std": 0.05, "event": json.loads(event.to_json())}
-    found = utility_facts({"test": [row]}, None, is_held_out=True, delta=1e-5)
+    found = read_utility({"test": [row]}, None, is_held_out=True, delta=1e-5)
     # A single Gaussian release has a closed form.
     exact = gdp.epsilon(1e-5, 1 / 2.0)
     assert found["cost"]["epsilon"] == pytest.approx(exact, rel=1e-6)
@@ -85,12 +85,12 @@ def test_what_the_score_of_private_rows_cost_them_is_read_off_its_event():
     said = f"The score costs the held-out rows epsilon {up(found['cost']['epsilon'])} at delta 1e-05."
     assert any(sentence.startswith(said) for sentence in found["sentences"])
     # That of the best of several trials is part of what the whole search cost.
-    assert utility_facts({"test": [row], "tuning": "yes"}, None, is_held_out=True, delta=1e-5)["cost"] is None
+    assert read_utility({"test": [row], "tuning": "yes"}, None, is_held_out=True, delta=1e-5)["cost"] is None
 
 
 def test_a_run_of_a_version_that_wrote_no_event_is_reported_all_the_same():
     row = {"step": 5, "accuracy": 0.9, "interval": [0.8, 1.0], "noise_std": 0.05}
-    found = utility_facts({"test": [row]}, None, is_held_out=True, delta=1e-5)
+    found = read_utility({"test": [row]}, None, is_held_out=True, delta=1e-5)
     assert found["cost"] is None
     assert not any("cost the rows" in sentence for sentence in found["sentences"])
 

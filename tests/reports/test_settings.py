@@ -6,7 +6,7 @@ import pytest
 
 from tacit.datasets import Bounds
 from tacit.methods.registry import list_gradient_names
-from tacit.reports.settings import all_choices, bounds_facts, describe_settings, format_bounds, settings_facts
+from tacit.reports.settings import collect_settings, describe_bounds, describe_settings, format_bounds, list_all_choices
 
 BOUNDS = """
 rows = 300          # as Dr Jones told me
@@ -40,7 +40,7 @@ KEPT = {
 
 def test_the_bounds_file_declares_the_same():
     bounds = Bounds.parse(BOUNDS, "/home/jones")
-    again = Bounds.parse(bounds_facts(bounds)["file"])
+    again = Bounds.parse(describe_bounds(bounds)["file"])
     for name in ("columns", "rows", "held_out", "test", "example"):
         assert getattr(again, name) == getattr(bounds, name)
     assert list(again.columns) == list(bounds.columns)
@@ -49,8 +49,8 @@ def test_the_bounds_file_declares_the_same():
 def test_remarks_and_folders_stay_with_whoever_wrote_them():
     text = BOUNDS.replace("held_out = 0.25", 'test = "/home/jones/public.csv"')
     bounds = Bounds.parse(text, "/home/jones")
-    assert "ones" not in repr(bounds_facts(bounds))
-    assert tomllib.loads(bounds_facts(bounds)["file"])["test"] == "public.csv"
+    assert "ones" not in repr(describe_bounds(bounds))
+    assert tomllib.loads(describe_bounds(bounds)["file"])["test"] == "public.csv"
 
 
 def test_a_control_character_in_a_name_is_escaped():
@@ -61,7 +61,7 @@ def test_a_control_character_in_a_name_is_escaped():
 
 
 def test_every_setting_has_its_value_and_no_path_or_secret_is_among_them():
-    found = settings_facts(KEPT, 2.5)
+    found = collect_settings(KEPT, 2.5)
     assert found["multiplier"] == 2.5
     assert (found["momentum"], found["views"], found["averaging"]) == (0.0, 1, 0.0)
     assert (found["optimizer"], found["seed"]) == ("SGD", None)
@@ -99,16 +99,16 @@ def test_every_setting_has_its_value_and_no_path_or_secret_is_among_them():
     ],
 )
 def test_settings_are_said_in_plain_words(changes, name, words):
-    assert dict(describe_settings(settings_facts({**KEPT, **changes}, 2.5)))[name] == words
+    assert dict(describe_settings(collect_settings({**KEPT, **changes}, 2.5)))[name] == words
 
 
 def test_noise_that_a_search_found_is_not_called_given():
-    found = dict(describe_settings(settings_facts({**KEPT, "multiplier": 2.5}, 2.5, is_tuned=True)))
+    found = dict(describe_settings(collect_settings({**KEPT, "multiplier": 2.5}, 2.5, is_tuned=True)))
     assert found["Noise multiplier"] == "2.5000 (found by the search)"
     assert found["Budget"] == "ε = 3 at δ = 1e-05"
 
 
 @pytest.mark.parametrize("method", list_gradient_names())
 def test_the_choices_of_every_method_are_known_with_their_defaults(method):
-    assert all_choices(method, {}) is not None
-    assert all(words for _, words in describe_settings(settings_facts({**KEPT, "method": method}, 1.0)))
+    assert list_all_choices(method, {}) is not None
+    assert all(words for _, words in describe_settings(collect_settings({**KEPT, "method": method}, 1.0)))

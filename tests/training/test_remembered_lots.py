@@ -7,7 +7,7 @@ from tacit import Budget, CyclicPoisson, FixedLots, Ledger, PrivateRun, RandomAl
 from tacit.accounting import Adjacency, Allocated, Gaussian, curve
 from tacit.errors import CannotResume
 from tacit.methods import adaclip, dpsgd, noisy_adam
-from tacit.reports.facts import describe_sampling, sampling_facts
+from tacit.reports.facts import assume_sampling, describe_sampling
 from tacit.stages.sampling import Poisson
 
 POPULATION = 120
@@ -147,7 +147,7 @@ def test_a_run_states_its_adjacency_and_describes_its_lots(sampling, adjacency):
     assert guarantee.event.adjacency is adjacency
     assert sampling.assumption in guarantee.assumptions
     assert type(sampling).__name__ not in describe_sampling(sampling)
-    assert sampling_facts(guarantee.event)["assumed"]
+    assert assume_sampling(guarantee.event)["assumed"]
 
 
 @pytest.mark.slow

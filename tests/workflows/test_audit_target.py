@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tacit.audit.membership import scores
+from tacit.audit.membership import score_all
 from tacit.training.folder import read_checkpoint
 from tacit.workflows.audit_target import load_target
 from tacit.workflows.descent import Descent
@@ -40,7 +40,7 @@ def test_the_model_that_is_attacked_is_the_one_that_is_handed_out(averaged, tmp_
     # By the weights of the last step, members would be told from others by other scores.
     last = copy.deepcopy(subject.model)
     last.load_state_dict(raw)
-    assert not np.array_equal(*(scores(model, subject.loss, subject.members) for model in (subject.model, last)))
+    assert not np.array_equal(*(score_all(model, subject.loss, subject.members) for model in (subject.model, last)))
 
 
 @pytest.mark.slow

@@ -22,10 +22,10 @@ from tacit.workflows.scoring import (
     _bound_terms,
     _find_terms,
     held_out_score,
+    read_score,
     refuse_unless_charged,
     release_terms,
     score,
-    score_of,
 )
 
 
@@ -136,7 +136,7 @@ def test_a_score_is_read_off_a_release_that_says_what_its_lots_cost(classes):
     assert isinstance(release, Release)
     assert release.values["terms"].shape == (2,)
     assert release.event == Gaussian(1.5).sampled(20 / 80) * 20 == run.plan.total(20)
-    found = score_of(release, data, run.plan)
+    found = read_score(release, data, run.plan)
     assert found == held_out_score(model, data, run, seed=0)
     assert found.event == release.event
 

@@ -30,8 +30,8 @@ from tacit.accounting.events import Adjacency
 from tacit.audit.canaries import InputCanaries
 from tacit.audit.evidence import AuditReport, Finding, Verdict, find_curve
 from tacit.audit.guessing import one_run
-from tacit.audit.runs import iterate_results, load_results, runs_in
-from tacit.audit.statistics import Discriminant, distinguish, error_points
+from tacit.audit.runs import iterate_results, load_results, open_runs
+from tacit.audit.statistics import Discriminant, distinguish, list_error_points
 from tacit.errors import InvalidArgument
 from tacit.guarantee import AUDIT, Claim, Guarantee
 
@@ -67,7 +67,7 @@ class Canaries:
         rng = np.random.default_rng(self.seed)
         canaries = InputCanaries.draw(*data, count=_validate.count("count", self.count, at_least=2), rng=rng)
         released = train(canaries.join(*data))
-        numbers = (self.score or minus_loss)(released, canaries.inputs, canaries.targets)
+        numbers = (self.score or negate_loss)(released, canaries.inputs, canaries.targets)
         found = np.nan_to_num(np.asarray(numbers, dtype=np.float64).ravel())
         settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "share": self.share, "proven": proven}
         result = one_run(found, canaries.included, **settings)
@@ -77,7 +77,7 @@ class Canaries:
             result.bound,
             result.gaussian,
             result.contradicts,
-            error_points(found[canaries.included], found[~canaries.included]),
+            list_error_points(found[canaries.included], found[~canaries.included]),
             (f"{guesses.right} of {guesses.made} guesses were right, {guesses.canaries - guesses.made} withheld.",),
         )
 
@@ -106,8 +106,8 @@ class ManyRuns:
         """Train on both data sets, and tell them apart."""
         count = _validate.count("runs", self.runs, at_least=16)
         worlds = self._make_worlds(data)
-        vector = self.features or released_numbers
-        with runs_in(self.folder, self.workers, self.seed) as runs:
+        vector = self.features or list_numbers
+        with open_runs(self.folder, self.workers, self.seed) as runs:
             _keep_settings(runs.folder, {"runs": count, "seed": self.seed}, worlds)
             fitting = runs.results("fit", Alternating(train, worlds, vector), 2 * (count // 4))
             score = Discriminant.fit(iterate_results(fitting[::2]), iterate_results(fitting[1::2]))
@@ -120,7 +120,7 @@ class ManyRuns:
             result.bound,
             result.gaussian,
             None if proven is None else result.contradicts,
-            error_points(members[:, result.column], others[:, result.column]),
+            list_error_points(members[:, result.column], others[:, result.column]),
             _describe_runs((members, others), judged - judged // 3, confidence),
         )
 
@@ -203,7 +203,7 @@ def _pick_unusual_example(data: Data) -> tuple[Any, Any]:
 _HUGE = 1e30
 
 
-def released_numbers(released: Any) -> NDArray[np.float64]:
+def list_numbers(released: Any) -> NDArray[np.float64]:
     """All released numbers as one vector, followed by the log of their root mean square.
 
     Numbers that are not finite become huge: a training that diverged is visible to an attacker, too.
@@ -233,7 +233,7 @@ def _list_arrays(released: Any) -> list[NDArray[Any]]:
     return [np.asarray(one) for one in fitted]
 
 
-def minus_loss(released: Any, inputs: Any, targets: Any) -> NDArray[np.float64]:
+def negate_loss(released: Any, inputs: Any, targets: Any) -> NDArray[np.float64]:
     """Minus the loss of a torch module or of a scikit-learn estimator on each example."""
     if isinstance(released, nn.Module):
         return _minus_module_loss(released, inputs, targets)

@@ -40,7 +40,7 @@ class _FixtureJob:
     fixtures: tuple[Fixture, ...]
 
     def __call__(self, index: int) -> NDArray[np.uint8]:
-        return np.frombuffer(json.dumps(report_json(self.fixtures[index].run())).encode(), dtype=np.uint8)
+        return np.frombuffer(json.dumps(write_report(self.fixtures[index].run())).encode(), dtype=np.uint8)
 
 
 def _remove_others(folder: Path, about: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ def _fingerprint_program() -> str:
     return found.hexdigest()
 
 
-def report_json(report: AuditReport) -> dict[str, Any]:
+def write_report(report: AuditReport) -> dict[str, Any]:
     """An audit as JSON values; null if nothing is claimed or proven."""
     finding = report.finding
     return {
@@ -71,8 +71,8 @@ def report_json(report: AuditReport) -> dict[str, Any]:
         "claimed": report.claimed,
         "source": report.source,
         "proven": report.proven if math.isfinite(report.proven) else None,
-        "bound": _bound_json(finding.bound),
-        "gaussian": _bound_json(finding.gaussian),
+        "bound": asdict(finding.bound),
+        "gaussian": asdict(finding.gaussian),
         "contradicts": finding.contradicts,
         "verdict": str(report.verdict),
         "notes": list(finding.notes),
@@ -81,7 +81,7 @@ def report_json(report: AuditReport) -> dict[str, Any]:
 
 
 def read_report(written: dict[str, Any]) -> AuditReport:
-    """The audit of `report_json`, without its proven curve."""
+    """The audit of `write_report`, without its proven curve."""
     finding = Finding(
         written["attack"],
         _read_bound(written["bound"]),
@@ -92,10 +92,6 @@ def read_report(written: dict[str, Any]) -> AuditReport:
     )
     proven = math.inf if written["proven"] is None else written["proven"]
     return AuditReport(finding, written["claimed"], proven, source=written["source"])
-
-
-def _bound_json(bound: LowerBound) -> dict[str, Any]:
-    return {**asdict(bound), "kind": str(bound.kind)}
 
 
 def _read_bound(written: dict[str, Any]) -> LowerBound:

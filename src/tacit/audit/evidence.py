@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Self
 
 from tacit import _validate
@@ -15,7 +15,7 @@ from tacit.accounting.events import Event
 from tacit.errors import NotProven
 
 
-class Kind(Enum):
+class Kind(StrEnum):
     """How a lower bound was found. Only the last kind can be wrong, with probability 1 - confidence."""
 
     EXACT = "exact"
@@ -23,9 +23,6 @@ class Kind(Enum):
     GAUSSIAN_SHIFT = "gaussian shift"
     COMPOSED = "composed"
     SIMULATED = "simulated"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -89,15 +86,12 @@ class LowerBound:
         return f"{text} at delta {self.delta:g} ({self.kind}{sure}{gap})"
 
 
-class Verdict(Enum):
+class Verdict(StrEnum):
     """What a lower bound says about a claim and about a proof."""
 
     BROKEN = "claim broken"
     STANDS = "not contradicted"
     CONFLICT = "contradicts what is proven"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 def judge(bound: LowerBound, claimed: float | None, proven: float) -> Verdict:

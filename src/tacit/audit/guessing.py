@@ -93,7 +93,7 @@ def steinke_epsilon(guesses: Guesses, *, delta: float, confidence: float) -> flo
     >>> round(steinke_epsilon(Guesses(1000, 100, 75), delta=1e-4, confidence=0.95), 3)
     0.673
     """
-    return _largest(lambda epsilon: p_value(guesses, epsilon, delta) < 1 - confidence, _MOST_EPSILON)
+    return _find_largest(lambda epsilon: p_value(guesses, epsilon, delta) < 1 - confidence, _MOST_EPSILON)
 
 
 def is_refuted(guesses: Guesses, tradeoff: Callable[[float], float], confidence: float) -> bool:
@@ -127,7 +127,7 @@ def curve_epsilon(guesses: Guesses, *, delta: float, confidence: float) -> float
             guesses, lambda alpha: max(0.0, 1 - delta - growth * alpha, (1 - delta - alpha) / growth), confidence
         )
 
-    return _largest(rejects, _MOST_EPSILON)
+    return _find_largest(rejects, _MOST_EPSILON)
 
 
 def curve_mu(guesses: Guesses, *, confidence: float) -> float:
@@ -137,7 +137,7 @@ def curve_mu(guesses: Guesses, *, confidence: float) -> float:
         # Scalar functions, because this is called a thousand times with one value.
         return is_refuted(guesses, lambda alpha: float(special.ndtr(special.ndtri(1 - alpha) - mu)), confidence)
 
-    return _largest(rejects, _MOST_MU)
+    return _find_largest(rejects, _MOST_MU)
 
 
 def refutes(guesses: Guesses, proven: PrivacyCurve, confidence: float) -> bool:
@@ -205,7 +205,7 @@ def one_run(
     )
 
 
-def _largest(rejects: Callable[[float], bool], most: float) -> float:
+def _find_largest(rejects: Callable[[float], bool], most: float) -> float:
     """The largest refuted value below `most`; if a value is refuted, so are all smaller ones."""
     if not rejects(0.0):
         return 0.0
@@ -263,11 +263,11 @@ def weighted_p_value(log_odds: Any, included: Any, epsilon: float, delta: float)
         return 1.0
     units = np.rint(trust * (_UNITS / total)).astype(np.int64)
     weight = int(units[(odds > 0) == coins].sum())
-    by_luck = float(_weight_distribution(units[units > 0], 1 / (1 + math.exp(-epsilon)))[weight:].sum())
+    by_luck = float(_find_weight_distribution(units[units > 0], 1 / (1 + math.exp(-epsilon)))[weight:].sum())
     return min(by_luck + odds.size * delta / (1 + math.exp(epsilon)), 1.0)
 
 
-def _weight_distribution(units: NDArray[np.int64], share: float) -> Floats:
+def _find_weight_distribution(units: NDArray[np.int64], share: float) -> Floats:
     """The exact distribution of the total weight of independent coins with probability `share`."""
     found = np.zeros(int(units.sum()) + 1)
     found[0] = 1.0

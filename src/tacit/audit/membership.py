@@ -34,7 +34,7 @@ _OWN_VARIANCE = 32
 _PIECE = 1_000
 
 
-def scores(model: nn.Module, loss: Loss, data: Any, name: ScoreName = "loss") -> Floats:
+def score_all(model: nn.Module, loss: Loss, data: Any, name: ScoreName = "loss") -> Floats:
     """One number per example of `data`, larger if it is more likely a member.
 
     "loss": minus the loss. "entropy": minus the entropy of the predicted classes. "confidence": log p / (1 - p) of the
@@ -101,7 +101,7 @@ def infer_membership(
     found: dict[str, Roc] = {}
     for name in SCORES:
         try:
-            both = [scores(model, loss, data, name) for data in (members, others)]
+            both = [score_all(model, loss, data, name) for data in (members, others)]
         except InvalidArgument:
             if name in ("loss", "gradient norm"):
                 raise
@@ -163,7 +163,7 @@ class _ShadowJob:
     def __call__(self, index: int) -> Floats:
         inputs, targets = self.data
         half = self.coins[index]
-        return scores(self.train((inputs[half], targets[half])), self.loss, self.data, self.name)
+        return score_all(self.train((inputs[half], targets[half])), self.loss, self.data, self.name)
 
 
 def train_shadows(

@@ -106,11 +106,16 @@ class Trial:
                 # Every step starts from its own seed, however many numbers the step before drew.
                 seed_generators(self.seed, lot.step, salt)
                 run.backward(lot)
-                sums.append(_join_gradients(model) * (self.size / self.clip_norm))
+                found = [p.grad.detach().double().flatten() for p in model.parameters() if p.grad is not None]
+                whole = torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
+                sums.append(whole * (self.size / self.clip_norm))
                 drawn.append(torch.get_rng_state())
                 optimizer.step()
             left = _list_states(model, "") | (_list_states(loss, "loss.") if isinstance(loss, nn.Module) else {})
-            return Released(_stack(sums), left, torch.stack(drawn))
+            # A parameter that is added later has no gradient before.
+            width = max(map(len, sums))
+            rows = [nn.functional.pad(each, (0, width - len(each))) for each in sums]
+            return Released(torch.stack(rows), left, torch.stack(drawn))
 
 
 def vary_rows(trial: Trial, rows: Any, examples: int, *, is_random: bool) -> Iterator[tuple[Kind, int, Any]]:
@@ -140,17 +145,6 @@ def _is_ignored(trial: Trial, rows: Any, example: int) -> bool | None:
     except Exception:
         return None
     return bool((_measure_lengths(alone) < TOLERANCE).all())
-
-
-def _join_gradients(model: nn.Module) -> Tensor:
-    found = [p.grad.detach().double().flatten() for p in model.parameters() if p.grad is not None]
-    return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
-
-
-def _stack(sums: list[Tensor]) -> Tensor:
-    """One row per step. A parameter that is added later has no gradient before."""
-    width = max(map(len, sums))
-    return torch.stack([nn.functional.pad(each, (0, width - len(each))) for each in sums])
 
 
 def _measure_distances(one: Tensor, other: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ def _find_repetition(whole: Floats, steps: int, alpha: float) -> list[str]:
     size = len(whole)
     # Laurent, Massart 2000, lemma 1, for symmetric matrices: of a shift, with norm at most 1 and square norm at most
     # n/2; of two steps, with norm 1/2 and square norm d/2.
-    lag, product = _largest_product(whole)
+    lag, product = _find_largest_product(whole)
     nats = math.log(4 * size / alpha)
     if product > math.sqrt(2 * size * nats) + 2 * nats:
         return [f"the noise repeats: numbers that are {lag:,} draws apart agree"]
@@ -105,7 +105,7 @@ def _find_repetition(whole: Floats, steps: int, alpha: float) -> list[str]:
     return []
 
 
-def _largest_product(values: Floats) -> tuple[int, float]:
+def _find_largest_product(values: Floats) -> tuple[int, float]:
     """The shift at which the values agree most with themselves, and the sum of products there."""
     length = fft.next_fast_len(2 * len(values))
     spectrum = np.abs(fft.rfft(values, length)) ** 2

@@ -71,7 +71,7 @@ class ReleaseTest:
     def __str__(self) -> str:
         if self.findings:
             return f"Releases are not as accounted for, so the proof does not apply: {'; '.join(self.findings)}."
-        parts = [f"{_join(self.checked).capitalize()} are as accounted for."] if self.checked else []
+        parts = [f"{_join_words(self.checked).capitalize()} are as accounted for."] if self.checked else []
         return " ".join([*parts, *(f"Not tested: {text}." for text in self.left_out)])
 
     def to_json(self) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _test_steps(training: Training, alpha: float) -> ReleaseTest:
     if mechanism.post or mechanism.guide is not None:
         return ReleaseTest(left_out=("sums and noise, because releases are processed further",))
     with TemporaryDirectory(prefix="tacit-audit-") as folder:
-        trial = _Trial(replace(training, model=copy.deepcopy(training.model), data=_few(training)), folder)
+        trial = _Trial(replace(training, model=copy.deepcopy(training.model), data=_take_few(training)), folder)
         if trial.is_random():
             return ReleaseTest(left_out=("sums and noise, because the model draws random numbers",))
         found = trial.compare_sums() or trial.compare_noise(alpha / 2) or _check_draws(mechanism, multiplier, alpha / 2)
@@ -192,7 +192,7 @@ def _check_draws(mechanism: Mechanism, multiplier: float, alpha: float) -> list[
     return check_noise(noise, [multiplier * norm] * _DRAWS, alpha)
 
 
-def _few(training: Training) -> Any:
+def _take_few(training: Training) -> Any:
     """So many examples that a lot of them holds about a hundred."""
     sampling = training.sampling
     whole = isinstance(sampling, Shuffled) or not isinstance(sampling, (Poisson, FullBatch))
@@ -232,7 +232,7 @@ class _Trial:
             found = loss(call_model(model, one), target).sum()
             pulled = torch.autograd.grad(found, list(weights.values()), allow_unused=True, materialize_grads=True)
             own = dict(zip(weights, pulled, strict=True))
-            for name, factor in _factors(run.mechanism.bound, own).items():
+            for name, factor in _find_factors(run.mechanism.bound, own).items():
                 if factor > 0:
                     total[name] += factor * own[name]
         return {name: value.detach() for name, value in total.items()}
@@ -326,7 +326,7 @@ def _double(tensor: Tensor) -> Tensor:
     return tensor.cpu().double() if tensor.is_floating_point() else tensor.cpu()
 
 
-def _factors(bound: Any, own: dict[str, Tensor]) -> dict[str, float]:
+def _find_factors(bound: Any, own: dict[str, Tensor]) -> dict[str, float]:
     """By what the gradient of one example is multiplied, for each parameter; 0 if it is not finite."""
     squares = {name: float(value.square().sum()) for name, value in own.items()}
     norm = math.sqrt(sum(squares.values()))
@@ -354,5 +354,5 @@ def _test_accounting(events: list[Event], whole: Event, alpha: float) -> Release
     return ReleaseTest(tuple(found), ("accounting",))
 
 
-def _join(names: tuple[str, ...]) -> str:
+def _join_words(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

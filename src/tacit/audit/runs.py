@@ -53,8 +53,8 @@ class Runs:
         self.folder.mkdir(parents=True, exist_ok=True)
         paths = [self.folder / f"{name}-{index:06d}.npy" for index in range(count)]
         missing = [index for index, path in enumerate(paths) if not path.exists()]
-        tasks = [_Task(index, paths[index], _seed(self.seed, name, index)) for index in missing]
-        with progress(name, count, count - len(missing)) as advance:
+        tasks = [_Task(index, paths[index], _choose_seed(self.seed, name, index)) for index in missing]
+        with show_progress(name, count, count - len(missing)) as advance:
             for _ in self._run_tasks(job, tasks):
                 advance()
         return paths
@@ -134,7 +134,7 @@ def iterate_results(paths: list[Path]) -> Iterator[NDArray[np.float64]]:
 
 
 @contextmanager
-def runs_in(folder: str | os.PathLike[str] | None, workers: int, seed: int | None) -> Iterator[Runs]:
+def open_runs(folder: str | os.PathLike[str] | None, workers: int, seed: int | None) -> Iterator[Runs]:
     """`Runs` in this folder, or in a temporary one."""
     workers = _validate.count("workers", workers)
     if folder is not None:
@@ -167,7 +167,7 @@ def restore_generators() -> Iterator[None]:
         torch.set_rng_state(before[2])
 
 
-def _seed(seed: int | None, name: str, index: int) -> tuple[int, ...]:
+def _choose_seed(seed: int | None, name: str, index: int) -> tuple[int, ...]:
     start = (int.from_bytes(os.urandom(16), "big"),) if seed is None else (seed,)
     return (*start, *name.encode(), index)
 
@@ -183,7 +183,7 @@ def _refuse_unless_picklable(job: Job) -> None:
 
 
 @contextmanager
-def progress(name: str, total: int, done: int) -> Iterator[Callable[[], None]]:
+def show_progress(name: str, total: int, done: int) -> Iterator[Callable[[], None]]:
     """A progress bar on standard error, if it is a terminal; call the result to advance it.
 
     Nested runs show the outer bar only.

@@ -66,14 +66,14 @@ def roc(members: Any, others: Any, *, confidence: float = 0.95) -> Roc:
         np.concatenate([[0.0], alarms]),
         np.concatenate([[0.0], found]),
         _find_area(members, others, confidence),
-        {rate: detection_interval(members, others, rate, confidence) for rate in FEW_ALARMS},
+        {rate: find_detection_interval(members, others, rate, confidence) for rate in FEW_ALARMS},
         members.size,
         others.size,
         confidence,
     )
 
 
-def detection_interval(members: Floats, others: Floats, rate: float, confidence: float) -> Interval:
+def find_detection_interval(members: Floats, others: Floats, rate: float, confidence: float) -> Interval:
     """The true-positive rate at a false-positive rate; the interval allows for errors in both.
 
     Order statistics bracket the threshold with a false-positive rate of `rate`, with half of the error probability;

@@ -233,7 +233,7 @@ def _check_scores(name: str, values: Any) -> Floats:
     return scores
 
 
-def error_points(members: Any, others: Any, most: int = 200) -> tuple[tuple[float, float], ...]:
+def list_error_points(members: Any, others: Any, most: int = 200) -> tuple[tuple[float, float], ...]:
     """Empirical (false alarms, members missed) at up to `most` thresholds, to be drawn beside a trade-off curve."""
     members, others = np.sort(np.asarray(members, dtype=np.float64)), np.sort(np.asarray(others, dtype=np.float64))
     cuts = np.unique(np.concatenate([members, others]))

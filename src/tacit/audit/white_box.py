@@ -26,8 +26,8 @@ from tacit.accounting.events import Event
 from tacit.audit.canaries import CanaryGame, Watch
 from tacit.audit.evidence import AuditReport, Finding, find_curve
 from tacit.audit.guessing import OneRun, one_run
-from tacit.audit.runs import progress
-from tacit.audit.statistics import error_points
+from tacit.audit.runs import show_progress
+from tacit.audit.statistics import list_error_points
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.gradients.losses import Loss
 from tacit.stages.mechanism import Mechanism
@@ -107,7 +107,7 @@ def audit_training(
         result.bound,
         result.gaussian,
         result.contradicts,
-        error_points(scores[game.included], scores[~game.included]),
+        list_error_points(scores[game.included], scores[~game.included]),
         (
             *_describe_counts(result),
             *_warn_if_crowded(run, canaries),
@@ -148,7 +148,7 @@ def _make_steps(
     run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer, kept: _AuditFolder, is_stopped: Callable[[], bool]
 ) -> None:
     saved = time.monotonic()
-    with progress("training with canaries", run.steps, run.step) as advance:
+    with show_progress("training with canaries", run.steps, run.step) as advance:
 
         def look_and_save(_: Step) -> bool:
             nonlocal saved

@@ -19,17 +19,15 @@ def audit(
     ] = None,
     claims: Annotated[bool, typer.Option("--claims", help="Attack every method, in every form, instead.")] = False,
     canaries: Annotated[
-        float | None, options.numeric("Gradient canaries in the repeated training; 0 leaves it out (1000).")
+        float | None, options.accept("Gradient canaries in the repeated training; 0 leaves it out (1000).")
     ] = None,
-    steps: Annotated[float | None, options.numeric("Repeat only the first steps of the training, this many.")] = None,
-    shadows: Annotated[
-        float | None, options.numeric("Shadow models for the likelihood-ratio attack (0: none).")
-    ] = None,
-    confidence: Annotated[float | None, options.numeric("Confidence of the lower bound on epsilon (0.99).")] = None,
+    steps: Annotated[float | None, options.accept("Repeat only the first steps of the training, this many.")] = None,
+    shadows: Annotated[float | None, options.accept("Shadow models for the likelihood-ratio attack (0: none).")] = None,
+    confidence: Annotated[float | None, options.accept("Confidence of the lower bound on epsilon (0.99).")] = None,
     data_path: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Your copy of the data, if it has moved.")
     ] = None,
-    seed: Annotated[float | None, options.numeric("Fix canaries and noise, to repeat an audit.")] = None,
+    seed: Annotated[float | None, options.accept("Fix canaries and noise, to repeat an audit.")] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the picture goes (RUN/audit/audit.png).")
     ] = None,
@@ -37,7 +35,7 @@ def audit(
         Path | None, typer.Option(metavar="FOLDER", help="With --claims: folder of results (audits/claims).")
     ] = None,
     workers: Annotated[
-        float | None, options.numeric("Processes that attack at once, for --claims and --shadows (one for each core).")
+        float | None, options.accept("Processes that attack at once, for --claims and --shadows (one for each core).")
     ] = None,
     json: options.Json = False,
 ) -> None:

@@ -25,8 +25,8 @@ def compare(
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A choice of one of the methods; repeatable."),
     ] = None,
     model: options.Model = None,
-    seeds: Annotated[float, options.numeric("How often each cell is repeated.")] = 3,
-    delta: Annotated[float | None, options.numeric("Probability with which epsilon may fail.")] = None,
+    seeds: Annotated[float, options.accept("How often each cell is repeated.")] = 3,
+    delta: Annotated[float | None, options.accept("Probability with which epsilon may fail.")] = None,
     lot_size: options.LotSize = None,
     population: options.Population = None,
     steps: options.Steps = None,
@@ -37,7 +37,7 @@ def compare(
     data_path: options.DataPath = None,
     target: options.Target = None,
     bounds: options.Bounds = None,
-    workers: Annotated[float | None, options.numeric("Processes that train at once (one for each core).")] = None,
+    workers: Annotated[float | None, options.accept("Processes that train at once (one for each core).")] = None,
     cluster: options.Cluster = None,
     out: Annotated[
         str | None,
@@ -63,7 +63,7 @@ def compare(
     from tacit.cli.output import say_json
     from tacit.workflows.arguments import check_numbers
 
-    budgets = [options.number(part) for part in epsilon.split(",") if part.strip()]
+    budgets = [options.parse_number(part) for part in epsilon.split(",") if part.strip()]
     names = None if methods is None else [part.strip() for part in methods.split(",") if part.strip()]
     for one in budgets:
         check_numbers(epsilon=one)

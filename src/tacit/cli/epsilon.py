@@ -28,7 +28,7 @@ def epsilon(
     adjacency: options.AdjacencyOption = None,
     group: Annotated[
         float,
-        typer.Option(parser=options.number, metavar="K", help="Protect any K examples together, not one."),
+        typer.Option(parser=options.parse_number, metavar="K", help="Protect any K examples together, not one."),
     ] = 1,
     json: options.Json = False,
     plot: options.Plot = None,

@@ -25,7 +25,7 @@ DataSet = Annotated[str, typer.Argument(help="The data set's name in the ledger.
 def show(
     file: File,
     dataset: Annotated[str | None, typer.Argument(help="Only this data set.", show_default=False)] = None,
-    delta: Annotated[float | None, options.numeric("Delta to show epsilon at (the budget's, or 1e-5).")] = None,
+    delta: Annotated[float | None, options.accept("Delta to show epsilon at (the budget's, or 1e-5).")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every run; else only the last twenty.")] = False,
     json: options.Json = False,
 ) -> None:
@@ -35,14 +35,14 @@ def show(
     tacit ledger show adult.ledger
     """
     from tacit.cli.output import say, say_json
-    from tacit.workflows.ledger import as_json, find, open_ledger, paragraphs
+    from tacit.workflows.ledger import find, open_ledger, paragraphs, to_json
     from tacit.workflows.progress import show_status
 
     one = open_ledger(file)
     with show_status("Accounting"):
         balances = find(one, dataset, delta, most=None if every else 20)
     if json:
-        say_json(as_json(str(one.path), balances))
+        say_json(to_json(str(one.path), balances))
     else:
         say([paragraph for balance in balances for paragraph in paragraphs(balance)] or [(f"{one.path} is empty", [])])
 
@@ -51,7 +51,7 @@ def show(
 def budget(
     file: File,
     dataset: DataSet,
-    epsilon: Annotated[float, options.numeric("The epsilon that everything may cost.")],
+    epsilon: Annotated[float, options.accept("The epsilon that everything may cost.")],
     delta: options.Delta,
     adjacency: options.AdjacencyOption = None,
     adaptive: Annotated[
@@ -94,8 +94,8 @@ def add(
     rate: options.Rate = None,
     steps: options.Steps = None,
     epochs: options.Epochs = None,
-    epsilon: Annotated[float | None, options.numeric("If only epsilon (and delta) is known.")] = None,
-    delta: Annotated[float | None, options.numeric("Goes with --epsilon (0).")] = None,
+    epsilon: Annotated[float | None, options.accept("If only epsilon (and delta) is known.")] = None,
+    delta: Annotated[float | None, options.accept("Goes with --epsilon (0).")] = None,
     adjacency: options.AdjacencyOption = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="What was released.")] = "",
     released: Annotated[
@@ -136,10 +136,10 @@ def settle(
     If a process is still training it, that process is stopped before its next step.
     """
     from tacit.cli.output import say
-    from tacit.workflows.ledger import open_ledger, words
+    from tacit.workflows.ledger import name_event, open_ledger
 
     event = open_ledger(file).settle(run)
-    say([(f"Run {run} has ended. Charged: {words(event)}.", [])])
+    say([(f"Run {run} has ended. Charged: {name_event(event)}.", [])])
 
 
 @ledger.command()

@@ -10,7 +10,7 @@ Encoding = Literal["profile", "flat", "drawn"]
 
 
 def noise(
-    epsilon: Annotated[float, options.numeric("The budget.")],
+    epsilon: Annotated[float, options.accept("The budget.")],
     delta: options.Delta,
     lot_size: options.LotSize = None,
     population: options.Population = None,
@@ -23,7 +23,7 @@ def noise(
     families: Annotated[
         bool, typer.Option("--families", help="Compare laws of noise on encoded gradients, at equal certified epsilon.")
     ] = False,
-    dimension: Annotated[float | None, options.numeric("With --families: how many numbers a release has.")] = None,
+    dimension: Annotated[float | None, options.accept("With --families: how many numbers a release has.")] = None,
     encoding: Annotated[
         Encoding | None,
         typer.Option(

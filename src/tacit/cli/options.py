@@ -9,10 +9,10 @@ import typer
 AdjacencyName = Literal["add_remove", "replace_one"]
 
 
-def number(text: str) -> float:
+def parse_number(text: str) -> float:
     """A number as typed; whether it lies in its range, the library says.
 
-    >>> number("14_062"), number("1e-5")
+    >>> parse_number("14_062"), parse_number("1e-5")
     (14062, 1e-05)
     """
     try:
@@ -25,9 +25,9 @@ def number(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is not a number. Write it like 14062, 1.1 or 1e-5.") from None
 
 
-def numeric(meaning: str) -> typer.models.OptionInfo:
+def accept(meaning: str) -> typer.models.OptionInfo:
     """An option that takes a number."""
-    option: typer.models.OptionInfo = typer.Option(parser=number, metavar="NUMBER", help=meaning)
+    option: typer.models.OptionInfo = typer.Option(parser=parse_number, metavar="NUMBER", help=meaning)
     return option
 
 
@@ -43,16 +43,16 @@ def check(given: Mapping[str, Any], methods: Iterable[str] = ()) -> None:
         check_table(given["data_path"] or given["data"], given["target"], given["bounds"])
 
 
-Delta = Annotated[float, numeric("Probability with which epsilon may fail: below 1/population.")]
-Multiplier = Annotated[float | None, numeric("Standard deviation of the noise over the sensitivity of the sum.")]
+Delta = Annotated[float, accept("Probability with which epsilon may fail: below 1/population.")]
+Multiplier = Annotated[float | None, accept("Standard deviation of the noise over the sensitivity of the sum.")]
 Rate = Annotated[
-    float | None, numeric("Probability with which an example enters a lot (instead of lot size and population).")
+    float | None, accept("Probability with which an example enters a lot (instead of lot size and population).")
 ]
-LotSize = Annotated[float | None, numeric("Expected number of examples in a Poisson lot.")]
-Population = Annotated[float | None, numeric("Public number of examples that lots are drawn from.")]
-Steps = Annotated[float | None, numeric("Number of noisy releases, one per lot.")]
+LotSize = Annotated[float | None, accept("Expected number of examples in a Poisson lot.")]
+Population = Annotated[float | None, accept("Public number of examples that lots are drawn from.")]
+Steps = Annotated[float | None, accept("Number of noisy releases, one per lot.")]
 Epochs = Annotated[
-    float | None, numeric("Passes over the data (instead of steps): epochs * population / lot size, rounded up.")
+    float | None, accept("Passes over the data (instead of steps): epochs * population / lot size, rounded up.")
 ]
 By = Annotated[
     str,
@@ -82,20 +82,20 @@ Plot = Annotated[
     typer.Option(metavar="FILE", help="Draw the trade-off curve and epsilon over steps: .png, .svg or .pdf."),
 ]
 PublishedPopulation = Annotated[
-    float | None, numeric("Public number of examples that lots are drawn from (the published size).")
+    float | None, accept("Public number of examples that lots are drawn from (the published size).")
 ]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="An option of the method (see tacit methods NAME); repeatable."),
 ]
-ClipNorm = Annotated[float | None, numeric("Largest norm of one example's gradient (1).")]
-LearningRate = Annotated[float | None, numeric("Learning rate of the optimizer.")]
-Momentum = Annotated[float | None, numeric("Momentum of the optimizer (0).")]
-Views = Annotated[float | None, numeric("Shifted views of each image; their gradients are averaged, then clipped (1).")]
+ClipNorm = Annotated[float | None, accept("Largest norm of one example's gradient (1).")]
+LearningRate = Annotated[float | None, accept("Learning rate of the optimizer.")]
+Momentum = Annotated[float | None, accept("Momentum of the optimizer (0).")]
+Views = Annotated[float | None, accept("Shifted views of each image; their gradients are averaged, then clipped (1).")]
 Averaging = Annotated[
-    float | None, numeric("Decay of a running mean of the weights, such as 0.98; 0: the last weights (0).")
+    float | None, accept("Decay of a running mean of the weights, such as 0.98; 0: the last weights (0).")
 ]
-MicroBatch = Annotated[float | None, numeric("Most examples that go through the model at once.")]
+MicroBatch = Annotated[float | None, accept("Most examples that go through the model at once.")]
 Model = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="linear, mlp, cnn, embedding or tempered; your own: net.py:make_model."),

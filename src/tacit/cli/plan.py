@@ -10,14 +10,14 @@ Kind = Literal["handwriting", "image", "table", "text"]
 
 
 def plan(
-    population: Annotated[float, options.numeric("Public number of examples to train on.")],
-    epsilon: Annotated[float, options.numeric("Budget.")],
-    delta: Annotated[float | None, options.numeric("Probability with which epsilon may fail (1e-5, or less).")] = None,
+    population: Annotated[float, options.accept("Public number of examples to train on.")],
+    epsilon: Annotated[float, options.accept("Budget.")],
+    delta: Annotated[float | None, options.accept("Probability with which epsilon may fail (1e-5, or less).")] = None,
     kind: Annotated[Kind, typer.Option("--kind", help="Kind of data; each has a recipe of its own.")] = "image",
-    features: Annotated[float, options.numeric("Features of an example (3969: scattering of 28 x 28 pixels).")] = 3969,
-    classes: Annotated[float, options.numeric("Classes to tell apart.")] = 10,
-    lot_size: Annotated[float | None, options.numeric("Expected examples in a lot: compares samplings.")] = None,
-    steps: Annotated[float | None, options.numeric("Steps, with --lot-size.")] = None,
+    features: Annotated[float, options.accept("Features of an example (3969: scattering of 28 x 28 pixels).")] = 3969,
+    classes: Annotated[float, options.accept("Classes to tell apart.")] = 10,
+    lot_size: Annotated[float | None, options.accept("Expected examples in a lot: compares samplings.")] = None,
+    steps: Annotated[float | None, options.accept("Steps, with --lot-size.")] = None,
     json: options.Json = False,
 ) -> None:
     """Show what a budget buys, before any data are read.

@@ -44,9 +44,9 @@ def train(
     ] = None,
     chosen: options.Set = None,
     model: options.Model = None,
-    epsilon: Annotated[float | None, options.numeric("Budget: the noise is computed from it.")] = None,
+    epsilon: Annotated[float | None, options.accept("Budget: the noise is computed from it.")] = None,
     delta: Annotated[
-        float | None, options.numeric("Probability with which epsilon may fail (1e-5, or 0.1 / population).")
+        float | None, options.accept("Probability with which epsilon may fail (1e-5, or 0.1 / population).")
     ] = None,
     multiplier: options.Multiplier = None,
     lot_size: options.LotSize = None,
@@ -59,7 +59,7 @@ def train(
     views: options.Views = None,
     averaging: options.Averaging = None,
     micro_batch: options.MicroBatch = None,
-    seed: Annotated[float | None, options.numeric("Make the noise reproducible: the model is not for release.")] = None,
+    seed: Annotated[float | None, options.accept("Make the noise reproducible: the model is not for release.")] = None,
     ledger: Annotated[
         str | None, typer.Option(metavar="FILE", help="Charge the run to this ledger; it is made if missing.")
     ] = None,

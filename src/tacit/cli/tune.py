@@ -8,26 +8,26 @@ import typer
 from tacit.cli import options
 
 
-def _several(meaning: str) -> typer.models.OptionInfo:
+def _accept(meaning: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(metavar="VALUES", help=meaning)
     return option
 
 
 def tune(
     data: Annotated[str, typer.Argument(help="A data set such as iris, digits or adult; or your own table.")],
-    epsilon: Annotated[float, options.numeric("Budget of the whole search.")],
-    delta: Annotated[float | None, options.numeric("Probability with which epsilon may fail.")] = None,
+    epsilon: Annotated[float, options.accept("Budget of the whole search.")],
+    delta: Annotated[float | None, options.accept("Probability with which epsilon may fail.")] = None,
     learning_rate: Annotated[
-        str | None, _several("A range 0.1:10 or a list 0.1,1,10 (a quarter to four times the default).")
+        str | None, _accept("A range 0.1:10 or a list 0.1,1,10 (a quarter to four times the default).")
     ] = None,
-    clip_norm: Annotated[str | None, _several("Largest norm of one example's gradient: a range or a list (1).")] = None,
-    lot_size: Annotated[str | None, _several("Expected examples per lot: a list.")] = None,
-    epochs: Annotated[str | None, _several("Passes over the data: a list.")] = None,
-    steps: Annotated[str | None, _several("Or the number of lots: a list.")] = None,
-    trials: Annotated[float, options.numeric("Average number of trials; the actual number stays secret.")] = 10,
+    clip_norm: Annotated[str | None, _accept("Largest norm of one example's gradient: a range or a list (1).")] = None,
+    lot_size: Annotated[str | None, _accept("Expected examples per lot: a list.")] = None,
+    epochs: Annotated[str | None, _accept("Passes over the data: a list.")] = None,
+    steps: Annotated[str | None, _accept("Or the number of lots: a list.")] = None,
+    trials: Annotated[float, options.accept("Average number of trials; the actual number stays secret.")] = 10,
     shape: Annotated[
         float,
-        options.numeric("1: the number of trials is geometric. A smaller shape costs less and tries less."),
+        options.accept("1: the number of trials is geometric. A smaller shape costs less and tries less."),
     ] = 1,
     method: Annotated[str | None, typer.Option(metavar="NAME", help="As for tacit train (dpsgd).")] = None,
     chosen: options.Set = None,
@@ -37,9 +37,7 @@ def tune(
     data_path: options.DataPath = None,
     target: options.Target = None,
     bounds: options.Bounds = None,
-    seed: Annotated[
-        float | None, options.numeric("Make the search reproducible: the model is not for release.")
-    ] = None,
+    seed: Annotated[float | None, options.accept("Make the search reproducible: the model is not for release.")] = None,
     ledger: Annotated[
         str | None, typer.Option(metavar="FILE", help="Charge the search to this ledger; it is made if missing.")
     ] = None,

@@ -90,7 +90,7 @@ class Answer:
     def of(facts: Facts) -> Answer:
         """Read the answer off the rows of a comparison."""
         plain = [row for row in facts["rows"] if row["epsilon"] is None and row["mean"] is not None]
-        best = max(plain, key=lambda row: _sign(row) * row["mean"], default=None)
+        best = max(plain, key=lambda row: _find_sign(row) * row["mean"], default=None)
         rows = [row for row in facts["rows"] if competes(row)]
         pairs = sorted({(row["adjacency"], row["epsilon"]) for row in rows})
         is_finished = facts["progress"]["is_finished"]
@@ -100,7 +100,7 @@ class Answer:
             measure=facts["measure"],
             delta=facts["delta"],
             seeds=min((row["seeds"] for row in rows), default=0),
-            baseline=None if best is None else Level(best["label"], best["mean"], _ends(best), best["auc"]),
+            baseline=None if best is None else Level(best["label"], best["mean"], _read_ends(best), best["auc"]),
             constant=facts["data"].get("constant"),
             choices=tuple(_choose(rows, *pair, best) for pair in pairs) if is_finished else (),
             methods=tuple(one["name"] for one in facts["methods"]),
@@ -209,9 +209,9 @@ class Answer:
         """The references without privacy."""
         found: _Table = []
         if self.baseline is not None:
-            found.append(("Without privacy", self._score(self.baseline), _auc(self.baseline.auc)))
+            found.append(("Without privacy", self._score(self.baseline), _format_auc(self.baseline.auc)))
         if self.constant is not None:
-            about = _auc(0.5) if self.measure == "accuracy" else "standard deviation"
+            about = _format_auc(0.5) if self.measure == "accuracy" else "standard deviation"
             found.append((self.constant_label, self.describe_score(self.constant), about))
         return found
 
@@ -230,7 +230,7 @@ class Answer:
             if choice.method is None:
                 rows.append((at, "none", f"no method beats {self.constant_label.lower()}", "", *([""] * is_share)))
             else:
-                auc = [_auc(choice.auc).removeprefix("AUC ")] if is_share else []
+                auc = [_format_auc(choice.auc).removeprefix("AUC ")] if is_share else []
                 rows.append((at, choice.method, self._score(choice), self.describe_cost(choice), *auc))
         return rows
 
@@ -239,15 +239,15 @@ def _choose(rows: list[Facts], adjacency: str, epsilon: float, baseline: Facts |
     here = [row for row in rows if (row["epsilon"], row["adjacency"]) == (epsilon, adjacency) and not row["is_idle"]]
     if not here:
         return Choice(epsilon, adjacency, None)
-    best = max(here, key=lambda row: _sign(row) * row["mean"])
+    best = max(here, key=lambda row: _find_sign(row) * row["mean"])
     return Choice(
         epsilon,
         adjacency,
         short_label(best),
         best["mean"],
-        _ends(best),
+        _read_ends(best),
         best["auc"],
-        None if baseline is None else _sign(best) * (baseline["mean"] - best["mean"]),
+        None if baseline is None else _find_sign(best) * (baseline["mean"] - best["mean"]),
         tuple(short_label(row) for row in here if row is not best and not is_better(best, row)),
     )
 
@@ -258,15 +258,15 @@ def short_label(row: Facts) -> str:
     return label.removesuffix(" (repaired)")
 
 
-def _sign(row: Facts) -> float:
+def _find_sign(row: Facts) -> float:
     return 1.0 if row["measure"] == "accuracy" else -1.0
 
 
-def _ends(row: Facts) -> tuple[float, float] | None:
+def _read_ends(row: Facts) -> tuple[float, float] | None:
     return None if row["interval"] is None else (row["interval"][0], row["interval"][1])
 
 
-def _auc(area: float | None) -> str:
+def _format_auc(area: float | None) -> str:
     return "" if area is None else f"AUC {area:.3f}"
 
 

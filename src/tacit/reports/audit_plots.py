@@ -54,10 +54,10 @@ def draw_audit(report: AuditReport) -> Figure:
         axes.plot(points[:, 0], points[:, 1], label=f"attack: {report.finding.attack}", **_ATTACK)
         for inset in axes.child_axes:
             assert isinstance(inset, Axes)
-            inset.plot(*_positive_rates(points), **_ATTACK)
+            inset.plot(*_drop_zeros(points), **_ATTACK)
     axes.set_title("What the attack reached", loc="left", fontsize=11)
     add_legend(axes)
-    figure.suptitle(_headline(report), fontsize=12)
+    figure.suptitle(_write_headline(report), fontsize=12)
     return figure
 
 
@@ -69,7 +69,7 @@ def _draw_plain(axes: Axes) -> None:
     show_percent(axes.xaxis, axes.yaxis)
 
 
-def _headline(report: AuditReport) -> str:
+def _write_headline(report: AuditReport) -> str:
     bound = report.finding.bound
     sign = {Verdict.CONFLICT: "✗", Verdict.BROKEN: "✗", Verdict.STANDS: "✓"}[report.verdict]
     proven = f"proven ε ≤ {report.proven:.4g}, " if math.isfinite(report.proven) else ""
@@ -93,7 +93,7 @@ def draw_claims(rows: Sequence[tuple[str, str, AuditReport]]) -> Figure:
         axes.set_axis_off()
     figure.supxlabel("false alarms", fontsize=11)
     figure.supylabel("members found", fontsize=11)
-    figure.legend(handles=_legend_entries(), loc="outside upper left", ncols=3, frameon=False, fontsize=9.5)
+    figure.legend(handles=_make_legend_entries(), loc="outside upper left", ncols=3, frameon=False, fontsize=9.5)
     return figure
 
 
@@ -106,26 +106,26 @@ def _draw_panel(axes: Axes, report: AuditReport) -> None:
             axes.plot(alarms, 1 - gdp.epsilon_delta_tradeoff(alarms, epsilon, bound.delta), **style)
     if report.finding.points:
         axes.plot(
-            *_positive_rates(np.array(report.finding.points)), color=colour, linewidth=0.8, marker="o", markersize=2.2
+            *_drop_zeros(np.array(report.finding.points)), color=colour, linewidth=0.8, marker="o", markersize=2.2
         )
     else:
-        axes.plot(alarms, _members_found(bound, alarms), color=colour, linewidth=2.2, linestyle=(0, (1, 1.2)))
+        axes.plot(alarms, _find_members_found(bound, alarms), color=colour, linewidth=2.2, linestyle=(0, (1, 1.2)))
     axes.set(xscale="log", yscale="log", xlim=(_LEAST_ALARMS, 1), ylim=(_LEAST_ALARMS, 1.5))
     ticks = (1e-6, 1e-4, 1e-2, 1)
     axes.set(xticks=ticks, yticks=ticks)
     axes.minorticks_off()
     axes.tick_params(labelsize=6.5, length=2)
     axes.set_box_aspect(1)
-    axes.text(0.97, 0.03, _panel_text(report), ha="right", va="bottom", fontsize=7, transform=axes.transAxes)
+    axes.text(0.97, 0.03, _write_panel_text(report), ha="right", va="bottom", fontsize=7, transform=axes.transAxes)
 
 
-def _positive_rates(points: Floats) -> Floats:
+def _drop_zeros(points: Floats) -> Floats:
     """False alarms and members found, without points that have none of one: a logarithm cannot show them."""
     kept = points[(points[:, 0] > 0) & (points[:, 1] < 1)]
     return np.stack([kept[:, 0], 1 - kept[:, 1]])
 
 
-def _members_found(bound: LowerBound, alarms: Floats) -> Floats:
+def _find_members_found(bound: LowerBound, alarms: Floats) -> Floats:
     """The members that a computed attack finds; if only its epsilon is known, a line that it reaches at some point."""
     if bound.gap is not None:
         return np.full(alarms.shape, bound.gap)
@@ -134,7 +134,7 @@ def _members_found(bound: LowerBound, alarms: Floats) -> Floats:
     return np.minimum(bound.delta + np.exp(np.minimum(bound.epsilon + np.log(alarms), 0.0)), 1.0)
 
 
-def _panel_text(report: AuditReport) -> str:
+def _write_panel_text(report: AuditReport) -> str:
     claimed = [] if report.claimed is None else [f"claimed {report.claimed:.3g}"]
     proven = [f"proven {report.proven:.3g}" if math.isfinite(report.proven) else "nothing proven"]
     return "\n".join([*claimed, *proven, f"shown {_format_bound(report.finding.bound)}"])
@@ -146,7 +146,7 @@ def _format_bound(bound: LowerBound) -> str:
     return f"ε ≥ {down(bound.epsilon, 4)}"
 
 
-def _legend_entries() -> list[Line2D]:
+def _make_legend_entries() -> list[Line2D]:
     lines = [
         Line2D([], [], label="claimed upper limit of any attack", **_CLAIM),
         Line2D([], [], label="proven upper limit of any attack", **_PROVEN),
@@ -167,7 +167,7 @@ def draw_membership(rocs: dict[str, Roc]) -> Figure:
     for number, ((name, one), colour) in enumerate(zip(rocs.items(), _COLOURS, strict=False)):
         found = f"{100 * one.found_at[0.01].value:.2f} %"
         label = f"{name}: AUC {one.area.value:.3f}, {found} found at 1 % false alarms"
-        seen = _positive_rates(np.stack([one.alarms, 1 - one.found], axis=1))
+        seen = _drop_zeros(np.stack([one.alarms, 1 - one.found], axis=1))
         # Scores with the same ranking overlap, so the first line is the widest.
         axes.plot(*seen, color=colour, linewidth=4.5 - 0.8 * number, label=label)
     line = np.geomspace(_LEAST_RATE, 1, 50)

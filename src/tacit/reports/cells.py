@@ -76,7 +76,7 @@ _ATTACKER = {
     "mu": _AMOUNT,
     "mu_regret": _is_share,
 }
-# The parts of `facts.guarantee_facts` that the page of a comparison shows.
+# The parts of `facts.list_guarantee` that the page of a comparison shows.
 _GUARANTEE_FACTS = {
     "statement": str,
     "sentences": [str],
@@ -212,13 +212,13 @@ def _check_lengths(curves: Facts | None, names: tuple[str, ...]) -> None:
         raise ValueError(f"{', '.join(names)} differ in length")
 
 
-def rows_of(cells: list[Facts], data: Facts) -> list[Facts]:
+def make_rows(cells: list[Facts], data: Facts) -> list[Facts]:
     """The rows of the table: a method in one form at one epsilon, over all its seeds; in the order of the methods."""
     groups: dict[tuple[Any, ...], list[Facts]] = defaultdict(list)
     for cell in cells:
         groups[cell["method"], cell["mode"], cell["epsilon"]].append(cell)
     order = {name: place for place, name in enumerate([NON_PRIVATE, RECIPE, *(one.name for one in list_methods())])}
-    rows = [_row(group, data) for group in groups.values()]
+    rows = [_make_row(group, data) for group in groups.values()]
     is_uneven = len({row["seeds"] for row in rows if not row["refused"]}) > 1
     for row in rows:
         seeds = f", {describe_seeds([row['seeds']])}" if is_uneven and row["mean"] is not None else ""
@@ -226,7 +226,7 @@ def rows_of(cells: list[Facts], data: Facts) -> list[Facts]:
     return sorted(rows, key=lambda row: (order[row["method"]], row["mode"] == "paper", row["epsilon"] or 0))
 
 
-def _row(cells: list[Facts], data: Facts) -> Facts:
+def _make_row(cells: list[Facts], data: Facts) -> Facts:
     first = cells[0]
     row = {
         "method": first["method"],
@@ -243,22 +243,22 @@ def _row(cells: list[Facts], data: Facts) -> Facts:
         "details": first.get("details"),
     }
     if row["refused"]:
-        return {**row, "measure": None, **_no_score(0), **_no_guarantee()}
+        return {**row, "measure": None, **_make_no_score(0), **_make_no_guarantee()}
     about = (
-        _no_guarantee()
+        _make_no_guarantee()
         if first["epsilon"] is None
-        else _guarantee(first["guarantee"], row["label"].endswith(_REPAIRED))
+        else _describe_guarantee(first["guarantee"], row["label"].endswith(_REPAIRED))
     )
-    return {**row, **_score([cell for cell in cells if "score" in cell], data), **about}
+    return {**row, **_average([cell for cell in cells if "score" in cell], data), **about}
 
 
-def _score(cells: list[Facts], data: Facts) -> Facts:
+def _average(cells: list[Facts], data: Facts) -> Facts:
     """The mean over the seeds with its interval; neither if one seed diverged."""
     (measure,) = cells[0]["score"]
     values = [cell["score"][measure] for cell in cells]
     diverged = sum(value is None or not math.isfinite(value) for value in values)
     if diverged:
-        return {"measure": measure, **_no_score(diverged)}
+        return {"measure": measure, **_make_no_score(diverged)}
     mean, constant = float(np.mean(values)), data.get("constant")
     is_idle = constant is not None and (mean <= constant if measure == "accuracy" else mean >= constant)
     interval = (
@@ -272,7 +272,7 @@ def _score(cells: list[Facts], data: Facts) -> Facts:
     return {"measure": measure, "mean": mean, "interval": interval, "auc": auc, "is_idle": is_idle, "diverged": 0}
 
 
-def _no_score(diverged: int) -> Facts:
+def _make_no_score(diverged: int) -> Facts:
     return {"mean": None, "interval": None, "auc": None, "is_idle": False, "diverged": diverged}
 
 
@@ -288,13 +288,13 @@ def label_of(method: str, mode: str, choices: Sequence[str] = (), *, is_private:
     return named + _REPAIRED if find_method(method).status == "refuted" else named
 
 
-def _no_guarantee() -> Facts:
+def _make_no_guarantee() -> Facts:
     empty = ("certified", "adjacency", "claim", "status")
     words = {"certified_words": "", "compares": "", "claim_words": ""}
     return {**dict.fromkeys(empty), **words, "unprotected": [], "is_repaired": False}
 
 
-def _guarantee(written: Facts, is_repaired: bool) -> Facts:
+def _describe_guarantee(written: Facts, is_repaired: bool) -> Facts:
     certified, claim = written["proven"]["epsilon_upper"], written["claim"]
     left_out = written["unprotected"]
     proven = "nothing proven" if certified is None else up(certified, 4)

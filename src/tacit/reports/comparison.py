@@ -12,7 +12,7 @@ import numpy as np
 from tacit.errors import InvalidArgument
 from tacit.methods.registry import list_methods
 from tacit.reports.answer import Answer, align
-from tacit.reports.cells import RECIPE, Key, key_of, label_of, read_cell, rows_of
+from tacit.reports.cells import RECIPE, Key, key_of, label_of, make_rows, read_cell
 from tacit.reports.facts import Facts, describe_versions
 from tacit.reports.scores import describe_seeds, explain_intervals
 from tacit.reports.settings import explain_placeholders, remove_paths
@@ -49,11 +49,11 @@ def read_comparison(folder: Path) -> Facts:
     data, settings, given, plans = _read_plan(folder)
     cells = _read_cells(folder, _join_commands([plan.typed for plan in plans]))
     commands = [plan.command for plan in plans]
-    rows = rows_of(cells, data)
+    rows = make_rows(cells, data)
     private = [row for row in rows if row["epsilon"] is not None]
     if private and all(row["refused"] for row in private):
-        raise InvalidArgument(f"No method could be trained. {' '.join(dict.fromkeys(_refusals(rows)))}")
-    progress = _progress(plans, {key_of(cell) for cell in cells})
+        raise InvalidArgument(f"No method could be trained. {' '.join(dict.fromkeys(_list_refusals(rows)))}")
+    progress = _describe_progress(plans, {key_of(cell) for cell in cells})
     measure = next((name for cell in cells for name in cell.get("score", ())), "accuracy")
     names = {row["method"] for row in rows}
     seeds = {row["seeds"] for row in rows if not row["refused"]}
@@ -62,7 +62,7 @@ def read_comparison(folder: Path) -> Facts:
         "kind": "comparison",
         "title": f"Methods compared on {data['name']}",
         "made": describe_versions(),
-        "release": _release(data),
+        "release": _describe_release(data),
         "progress": progress,
         "measure": measure,
         "delta": settings["delta"],
@@ -91,7 +91,7 @@ def _describe_baselines(cells: list[Facts]) -> str | None:
     return f"{how} {_BY_RECIPE}"
 
 
-def _release(data: Facts) -> Facts:
+def _describe_release(data: Facts) -> Facts:
     """Why no model may be released, and whether the page may."""
     if not data["is_own"]:
         words, page = "Do not release these models.", _ON_PUBLIC
@@ -155,7 +155,7 @@ def _join_commands(commands: list[str]) -> str:
     return "; and with: ".join(commands)
 
 
-def _progress(plans: list[_Plan], found: set[Key]) -> Facts:
+def _describe_progress(plans: list[_Plan], found: set[Key]) -> Facts:
     """How many of the planned cells are trained, which are missing, and the commands that train them."""
     planned = {key: plan.command for plan in plans for key in plan.cells}
     missing = [key for key in planned if key not in found]
@@ -231,7 +231,7 @@ def list_notes(rows: list[Facts], measure: str, data: Facts, given: Facts) -> li
             f"Training diverged: {_list_at(rows, 'diverged')}. There is no score and no mark in the picture. A smaller "
             "--learning-rate may help."
         )
-    words += dict.fromkeys(_refusals(rows))
+    words += dict.fromkeys(_list_refusals(rows))
     used = "private held-out rows, which no guarantee here covers" if data["test"] == "held out" else "test examples"
     words.append(f"{_describe_settings(given)} Choosing a method by these scores uses the {used}.")
     return words
@@ -266,5 +266,5 @@ def _describe_settings(given: Facts) -> str:
     )
 
 
-def _refusals(rows: list[Facts]) -> list[str]:
+def _list_refusals(rows: list[Facts]) -> list[str]:
     return [f"{row['label']} does not fit: {row['refused']}" for row in rows if row["refused"]]

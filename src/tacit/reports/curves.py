@@ -39,7 +39,7 @@ class Schedule:
         >>> Schedule.of(Gaussian(2.0) + Gaussian(1.1).sampled(0.01) * 100).steps
         101
         """
-        return Schedule(tuple(_stretches(event)))
+        return Schedule(tuple(_list_stretches(event)))
 
     @property
     def steps(self) -> int:
@@ -58,11 +58,11 @@ class Schedule:
         return Composed(tuple(parts))
 
 
-def _stretches(event: Event) -> list[Stretch]:
+def _list_stretches(event: Event) -> list[Stretch]:
     if isinstance(event, Composed):
-        return [stretch for part in event.parts for stretch in _stretches(part)]
+        return [stretch for part in event.parts for stretch in _list_stretches(part)]
     if isinstance(event, Repeated):
-        inside = _stretches(event.inside)
+        inside = _list_stretches(event.inside)
         if len(inside) == 1:
             return [Stretch(inside[0].event, inside[0].times * event.times, inside[0].length)]
         return [Stretch(event.inside, event.times, sum(one.times * one.length for one in inside))]

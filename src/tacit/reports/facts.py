@@ -80,7 +80,7 @@ _DURATIONS = "The training time in the table: it may depend on private examples,
 _HELD_OUT = "Held-out rows: the scores in the table are measured on them without noise, and are not covered."
 
 
-def guarantee_facts(
+def list_guarantee(
     guarantee: Guarantee, spent: Spending | None, *, implemented: str | None = None, is_test_public: bool = True
 ) -> Facts:
     """All facts about a guarantee. Infinity becomes None, because JSON has no number for it.
@@ -88,27 +88,27 @@ def guarantee_facts(
     `spent` is epsilon over the steps, None if nothing is proven. `implemented` says how lots were drawn.
     """
     lower, upper = guarantee.bounds(guarantee.delta)
-    certified = certified_curve(guarantee.event)
+    certified = find_certified_curve(guarantee.event)
     return {
-        "statement": statement(guarantee),
+        "statement": write_statement(guarantee),
         "sentences": list(guarantee.sentences),
         "is_proven": math.isfinite(upper),
         "epsilon": {"lower": finite(lower), "upper": finite(upper)},
         "delta": guarantee.delta,
-        "profile": _profile(guarantee),
-        "attacker": None if certified is None else attacker_facts(certified),
+        "profile": _list_profile(guarantee),
+        "attacker": None if certified is None else describe_attacker(certified),
         "adjacency": {"name": guarantee.adjacency.value, "words": f"{guarantee.adjacency}"},
         "unit": guarantee.unit,
         "trusted": f"{_TRUSTED}{' The guarantee protects against everyone else.' if math.isfinite(upper) else ''}",
-        "sampling": {"implemented": implemented, **sampling_facts(guarantee.event, is_proven=certified is not None)},
-        "accountant": None if spent is None else _accountant(spent),
+        "sampling": {"implemented": implemented, **assume_sampling(guarantee.event, is_proven=certified is not None)},
+        "accountant": None if spent is None else _describe_accountants(spent),
         "unprotected": [
             *([] if math.isfinite(upper) else [_NOTHING_PROTECTED]),
             *guarantee.unprotected,
             *_UNPROTECTED,
             *([_PUBLIC_TEST] if is_test_public else []),
         ],
-        "claim": _claim(guarantee),
+        "claim": _describe_claim(guarantee),
         "assumptions": [asdict(each) for each in guarantee.assumptions],
         "violations": list(guarantee.violations),
         "errors": list(guarantee.errors),
@@ -119,7 +119,7 @@ def guarantee_facts(
     }
 
 
-def statement(guarantee: Guarantee) -> str:
+def write_statement(guarantee: Guarantee) -> str:
     """The guarantee as a formal sentence, or that nothing is proven."""
     upper = guarantee.epsilon(guarantee.delta)
     neighbours = _NEIGHBOURS[guarantee.adjacency].format(unit=guarantee.unit)
@@ -133,7 +133,7 @@ def statement(guarantee: Guarantee) -> str:
 
 # Used several times for each report, and for every row of a comparison with the same noise.
 @lru_cache(maxsize=16)
-def certified_curve(event: Event) -> PrivacyCurve | None:
+def find_certified_curve(event: Event) -> PrivacyCurve | None:
     """The certified privacy curve; None if nothing is proven."""
     try:
         return curve(event)
@@ -141,7 +141,7 @@ def certified_curve(event: Event) -> PrivacyCurve | None:
         return None
 
 
-def attacker_facts(certified: PrivacyCurve) -> Facts:
+def describe_attacker(certified: PrivacyCurve) -> Facts:
     """Bounds on every membership attack."""
     return {
         "found": [{"false_alarms": rate, "members_found": certified.true_positive_rate(rate)} for rate in FALSE_ALARMS],
@@ -151,7 +151,7 @@ def attacker_facts(certified: PrivacyCurve) -> Facts:
     }
 
 
-def sampling_facts(event: Event, *, is_proven: bool = True) -> Facts:
+def assume_sampling(event: Event, *, is_proven: bool = True) -> Facts:
     """How the accountant assumes that lots are drawn, read from the event; nothing if nothing is proven."""
     rates = sorted({each.rate for each in event.walk() if isinstance(each, Sampled)})
     if not is_proven:
@@ -170,7 +170,7 @@ def sampling_facts(event: Event, *, is_proven: bool = True) -> Facts:
     return {"assumed": f"Poisson: each example is in each lot independently, at rate {listed}", "rates": rates}
 
 
-def _profile(guarantee: Guarantee) -> list[Facts]:
+def _list_profile(guarantee: Guarantee) -> list[Facts]:
     """Certified bounds on epsilon at every delta with a finite one."""
     bounds = {delta: guarantee.bounds(delta) for delta in sorted({*DELTAS, guarantee.delta}, reverse=True)}
     return [
@@ -180,7 +180,7 @@ def _profile(guarantee: Guarantee) -> list[Facts]:
     ]
 
 
-def _accountant(spent: Spending) -> Facts:
+def _describe_accountants(spent: Spending) -> Facts:
     return {
         "name": "PLD: privacy loss distributions, certified from above and below",
         "version": tacit.__version__,
@@ -188,7 +188,7 @@ def _accountant(spent: Spending) -> Facts:
     }
 
 
-def _claim(guarantee: Guarantee) -> Facts:
+def _describe_claim(guarantee: Guarantee) -> Facts:
     claim = guarantee.claim
     status = {"status": guarantee.status.value, "because": guarantee.because, "mode": guarantee.mode}
     if claim is None:
@@ -212,7 +212,7 @@ def describe_versions() -> Facts:
     }
 
 
-def release_facts(
+def describe_release(
     guarantee: Guarantee, *, is_held_out: bool, is_prepared: Facts | None, is_scored: bool = True
 ) -> Facts:
     """What is released and what is not; or the reason why nothing may be released."""
@@ -244,11 +244,11 @@ def describe_sampling(sampling: Any) -> str:
 
 def details_of(guarantee: Guarantee, *, sampling: Any | None, is_held_out: bool) -> Facts:
     """The facts of one row of a comparison beyond its score. `sampling` is None for a method without lots."""
-    certified = certified_curve(guarantee.event)
+    certified = find_certified_curve(guarantee.event)
     spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta, points=_POINTS)
-    release = release_facts(guarantee, is_held_out=is_held_out, is_prepared=None)
+    release = describe_release(guarantee, is_held_out=is_held_out, is_prepared=None)
     drawn = _WITHOUT_LOTS if sampling is None else describe_sampling(sampling)
-    facts = guarantee_facts(guarantee, spent, implemented=drawn, is_test_public=not is_held_out)
+    facts = list_guarantee(guarantee, spent, implemented=drawn, is_test_public=not is_held_out)
     facts["unprotected"] += [*([_HELD_OUT] if is_held_out else []), _DURATIONS]
     weights = "The weights of the model, once." if sampling is None else release["released"][0]
     return {

@@ -45,8 +45,8 @@ def draw_families(setting: Setting, found: Sequence[FamilyError], *, epsilon: fl
     for name, (spent, l1, l2) in curves.items():
         style = _STYLES.get(name) or more[name]
         left.plot(spent, l1, label=find_family(name).label, markersize=5, **style)
-        _draw_ratio(right, style, spent, l1 / _at(gaussian[0], gaussian[1], spent), "-")
-        _draw_ratio(right, style, spent, l2 / _at(gaussian[0], gaussian[2], spent), (0, (4, 2)))
+        _draw_ratio(right, style, spent, l1 / _interpolate(gaussian[0], gaussian[1], spent), "-")
+        _draw_ratio(right, style, spent, l2 / _interpolate(gaussian[0], gaussian[2], spent), (0, (4, 2)))
     left.set_ylabel("expected L1 error, in clip norms")
     left.set_yscale("log")
     left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -58,7 +58,7 @@ def draw_families(setting: Setting, found: Sequence[FamilyError], *, epsilon: fl
     for axes in (left, right):
         _finish(axes, epsilon, delta)
     left.legend(frameon=False, fontsize=9.5)
-    figure.suptitle(_headline(setting), fontsize=13)
+    figure.suptitle(_write_headline(setting), fontsize=13)
     return figure
 
 
@@ -67,7 +67,7 @@ def _draw_ratio(axes: Axes, style: dict[str, Any], spent: Floats, ratio: Floats,
     axes.plot(spent[known], ratio[known], markersize=5, **{**style, "linestyle": line})
 
 
-def _at(spent: Floats, errors: Floats, epsilons: Floats) -> Floats:
+def _interpolate(spent: Floats, errors: Floats, epsilons: Floats) -> Floats:
     """Gaussian errors at other epsilons, interpolated on logarithmic scales; NaN outside the drawn range."""
     logs = np.interp(np.log(epsilons), np.log(spent[::-1]), np.log(errors[::-1]), left=math.nan, right=math.nan)
     return np.asarray(np.exp(logs))
@@ -90,7 +90,7 @@ def _finish(axes: Axes, epsilon: float, delta: float) -> None:
     add_grid(axes)
 
 
-def _headline(setting: Setting) -> str:
+def _write_headline(setting: Setting) -> str:
     releases = "one release" if setting.steps == 1 else f"{setting.steps:,} releases"
     sampled = "" if setting.rate == 1 else f" at rate {setting.rate:.4g}"
     return f"Noise laws on {setting.dimension:,} encoded coordinates, {releases}{sampled}"

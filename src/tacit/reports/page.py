@@ -24,7 +24,7 @@ from tacit.reports.comparison import read_comparison
 from tacit.reports.curves import Spending, Tradeoff
 from tacit.reports.facts import Facts
 from tacit.reports.plots import draw_missed, draw_spending
-from tacit.reports.score_plots import OTHERS, TITLES, draw_lines, draw_scores, draw_scores_over_steps, panels_of
+from tacit.reports.score_plots import OTHERS, TITLES, draw_lines, draw_scores, draw_scores_over_steps, list_panels
 from tacit.reports.scores import format_interval, format_score
 from tacit.reports.wording import down, near, percent_up, up
 
@@ -51,19 +51,19 @@ _STYLE = re.compile(r"\s*<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>")
 
 def write_run(facts: Facts, out: Path) -> tuple[Path, Path]:
     """Write the page of a run and its twin."""
-    return _write(out, _files_of(facts, _render("run.html", facts, facts, figures=_run_figures(facts))))
+    return _write(out, _make_files(facts, _render("run.html", facts, facts, figures=_draw_run(facts))))
 
 
 def write_comparison(folder: Path, out: Path) -> tuple[Facts, tuple[Path, Path, Path]]:
     """Write the page, twin and picture of the comparison in `folder`; those of the user's own table are private."""
     facts, picture = read_comparison(folder), io.BytesIO()
     draw_scores(facts).savefig(picture, dpi=150)
-    files = {"comparison.png": picture.getvalue(), **_files_of(facts, render_comparison(facts))}
+    files = {"comparison.png": picture.getvalue(), **_make_files(facts, render_comparison(facts))}
     png, html, twin = _write(out, files, is_private=facts["data"]["is_own"])
     return facts, (html, twin, png)
 
 
-def _files_of(facts: Facts, page: str) -> dict[str, bytes]:
+def _make_files(facts: Facts, page: str) -> dict[str, bytes]:
     return {"report.html": page.encode(), "report.json": json.dumps(facts, indent=1, allow_nan=False).encode()}
 
 
@@ -82,10 +82,10 @@ def _write(folder: Path, files: dict[str, bytes], *, is_private: bool = False) -
 def render_comparison(facts: Facts) -> str:
     """The page of a comparison. Its source holds the facts without the guarantees of the rows, which are long."""
     figures = []
-    for panel in panels_of(facts):
+    for panel in list_panels(facts):
         title, words = f"{facts['measure'].capitalize()} over ε: {TITLES[panel]}", _describe_panel(facts, panel)
         # The names of the best methods are at the right of the axes.
-        figures.append(_figure(panel, 3.7, title, words, partial(_draw_panel, facts=facts, panel=panel), wide=4.9))
+        figures.append(_draw(panel, 3.7, title, words, partial(_draw_panel, facts=facts, panel=panel), wide=4.9))
     brief = {**facts, "rows": [{name: row[name] for name in row if name != "details"} for row in facts["rows"]]}
     groups: dict[str, list[Facts]] = {}
     for row in facts["rows"]:
@@ -110,15 +110,15 @@ def _render(template: str, facts: Facts, embedded: Facts, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(up=_or_none(up), down=_or_none(down), near=_or_none(near), percent_up=percent_up)
-    environment.filters.update(words=_as_words, setting=_format_setting, accountants=_list_accountants)
+    environment.filters.update(up=_allow(up), down=_allow(down), near=_allow(near), percent_up=percent_up)
+    environment.filters.update(words=_to_words, setting=_format_setting, accountants=_list_accountants)
     environment.globals.update(score=format_score, ends=format_interval)
     # "</" would end the script element that holds the facts.
     twin = json.dumps(embedded, allow_nan=False).replace("</", "<\\/")
     return environment.get_template(template).render(facts=facts, twin=twin, **values)
 
 
-def _run_figures(facts: Facts) -> list[Facts]:
+def _draw_run(facts: Facts) -> list[Facts]:
     guarantee, utility, figures = facts["guarantee"], facts["utility"], []
     if guarantee["is_proven"]:
         few, more = (one["members_found"] for one in guarantee["attacker"]["found"])
@@ -127,37 +127,35 @@ def _run_figures(facts: Facts) -> list[Facts]:
             "Members missed over false alarms. No attack goes below the solid curve: it finds at most "
             f"{percent_up(few)} of members with 0.1 % false alarms, and at most {percent_up(more)} with 1 %."
         )
-        figures.append(_figure("tradeoff", 6.3, "Membership attacks", words, lambda axes: draw_missed(curve, axes)))
+        figures.append(_draw("tradeoff", 6.3, "Membership attacks", words, lambda axes: draw_missed(curve, axes)))
         words = (
             f"Epsilon at delta {spent.delta:g} over the steps, certified and by other accountants; after "
             f"{_count_steps(facts)} it is at most {up(guarantee['epsilon']['upper'])}."
         )
         budget = facts["settings"]["epsilon"]
-        figures.append(
-            _figure("steps", 6.0, "ε over the steps", words, lambda axes: draw_spending(spent, axes, budget))
-        )
+        figures.append(_draw("steps", 6.0, "ε over the steps", words, lambda axes: draw_spending(spent, axes, budget)))
     points, measure, baseline = utility["by_step"], utility["measure"], utility["non_private"]
     # A single score is in the text, and is not drawn.
     if len(points) > 1:
         level = None if baseline is None else baseline["final"]
         words = f"Test {measure} over the steps; at the end it is {format_score(measure, utility['final'])}."
         figures.append(
-            _figure(
+            _draw(
                 "scores", 3.6, "Test scores", words, lambda axes: draw_scores_over_steps(points, measure, level, axes)
             )
         )
     return figures
 
 
-def _figure(
+def _draw(
     key: str, height: float, title: str, words: str, draw: Callable[[Axes], object], *, wide: float = _WIDTH
 ) -> Facts:
     figure = Figure(figsize=(wide, height), layout="constrained")
     draw(figure.subplots())
-    return {"key": key, "svg": as_svg(figure, key=key, title=title, description=words), "title": title, "words": words}
+    return {"key": key, "svg": to_svg(figure, key=key, title=title, description=words), "title": title, "words": words}
 
 
-def as_svg(figure: Figure, *, key: str, title: str, description: str) -> str:
+def to_svg(figure: Figure, *, key: str, title: str, description: str) -> str:
     """The figure as an SVG element with text, and names for screen readers; `key` makes its ids unique on the page."""
     written = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": key}):
@@ -197,7 +195,7 @@ def _describe_panel(facts: Facts, panel: str) -> str:
     )
 
 
-def _or_none(show: Callable[[float, int], str]) -> Callable[..., str]:
+def _allow(show: Callable[[float, int], str]) -> Callable[..., str]:
     """The same filter, with "none" for None."""
 
     def apply(value: float | None, digits: int = 5) -> str:
@@ -210,7 +208,7 @@ def _list_accountants(epsilons: dict[str, float | None]) -> str:
     """The epsilons of other accountants, each with its label."""
     listed = [other for other in other_accountants() if other.name in epsilons]
     return ", ".join(
-        f"{other.full_label} {_or_none(near if other.is_asymptotic else up)(epsilons[other.name])}" for other in listed
+        f"{other.full_label} {_allow(near if other.is_asymptotic else up)(epsilons[other.name])}" for other in listed
     )
 
 
@@ -223,14 +221,14 @@ def _format_setting(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{_as_words(name)} {_format_setting(inner)}" for name, inner in value.items()) or "none"
+        return ", ".join(f"{_to_words(name)} {_format_setting(inner)}" for name, inner in value.items()) or "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _as_words(name: str) -> str:
+def _to_words(name: str) -> str:
     """A name of the code as words.
 
-    >>> _as_words("lot_size")
+    >>> _to_words("lot_size")
     'lot size'
     """
     return name.replace("_", " ")

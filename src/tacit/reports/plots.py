@@ -43,7 +43,7 @@ def draw_privacy(event: Event, *, delta: float, group: int = 1, budget: float | 
     certified = curve(event).group(group)
     draw_tradeoff(certified, delta=delta, axes=left)
     draw_epsilon_over_steps(event, delta=delta, group=group, budget=budget, axes=right)
-    figure.suptitle(_headline(certified, delta), fontsize=13)
+    figure.suptitle(_write_headline(certified, delta), fontsize=13)
     return figure
 
 
@@ -118,10 +118,10 @@ def draw_epsilon_over_steps(
 
 def draw_spending(spent: Spending, axes: Axes, budget: float | None = None) -> Axes:
     """Draw epsilon over the steps from its numbers."""
-    steps, lower, upper = np.array(spent.steps), _with_nan(spent.lower), _with_nan(spent.upper)
+    steps, lower, upper = np.array(spent.steps), _replace_none(spent.lower), _replace_none(spent.upper)
     axes.fill_between(steps, lower, upper, color=_BLUE, alpha=0.3, linewidth=0)
     last = "no finite ε" if math.isnan(upper[-1]) else up(upper[-1])
-    axes.plot(steps, upper, label=f"certified: {last}", marker=_marker(steps), **CERTIFIED)
+    axes.plot(steps, upper, label=f"certified: {last}", marker=_choose_marker(steps), **CERTIFIED)
     _draw_others(axes, steps, spent.others)
     if budget is not None:
         axes.axhline(budget, color="black", linewidth=1.2, linestyle=(0, (1, 1)))
@@ -142,21 +142,21 @@ def _draw_others(axes: Axes, steps: Floats, others: dict[str, Numbers | None]) -
     for other in other_accountants():
         values = others.get(other.name)
         if values is not None and values[-1] is not None:
-            last, marker = (near if other.is_asymptotic else up)(values[-1]), _marker(steps)
-            axes.plot(steps, _with_nan(values), label=f"{other.full_label}: {last}", marker=marker, **other.line)
+            last, marker = (near if other.is_asymptotic else up)(values[-1]), _choose_marker(steps)
+            axes.plot(steps, _replace_none(values), label=f"{other.full_label}: {last}", marker=marker, **other.line)
 
 
-def _with_nan(values: Numbers) -> Floats:
+def _replace_none(values: Numbers) -> Floats:
     """None, which means infinity, as NaN: it is not drawn."""
     return np.array([math.nan if value is None else value for value in values])
 
 
-def _marker(steps: Floats) -> str:
+def _choose_marker(steps: Floats) -> str:
     """A dot per step if every step is drawn."""
     return "." if steps.size < POINTS else ""
 
 
-def _headline(curve: PrivacyCurve, delta: float) -> str:
+def _write_headline(curve: PrivacyCurve, delta: float) -> str:
     epsilon = curve.epsilon(delta)
     promise = f"ε ≤ {up(epsilon)} at δ = {delta:g}" if math.isfinite(epsilon) else f"No finite ε at δ = {delta:g}"
     compared = neighbours(curve.adjacency, curve.group_size)

@@ -16,20 +16,20 @@ from tacit.ledger import is_secret_salt
 from tacit.reports.curves import Spending, Tradeoff
 from tacit.reports.facts import (
     Facts,
-    certified_curve,
+    describe_release,
     describe_sampling,
     describe_versions,
-    guarantee_facts,
-    release_facts,
+    find_certified_curve,
+    list_guarantee,
 )
-from tacit.reports.scores import utility_facts
+from tacit.reports.scores import read_utility
 from tacit.reports.settings import (
-    bounds_facts,
-    bounds_of,
+    collect_settings,
     command_of,
+    describe_bounds,
     describe_settings,
     explain_command,
-    settings_facts,
+    read_bounds,
 )
 from tacit.reports.wording import up
 from tacit.training.folder import RunFolder, read_checkpoint
@@ -59,21 +59,21 @@ def read_run(folder: Path) -> Facts:
     """The facts of the report of the run in this folder."""
     run = RunFolder(folder)
     settings, guarantee, metrics = _read_files(run)
-    certified, plan, bounds = certified_curve(guarantee.event), _read_plan(folder), bounds_of(settings)
+    certified, plan, bounds = find_certified_curve(guarantee.event), _read_plan(folder), read_bounds(settings)
     spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta)
     is_held_out = _is_held_out(metrics, bounds)
     implemented = None if plan is None else describe_sampling(plan.sampling)
     preparation = _describe_preparation(settings, metrics)
-    whole = settings_facts(settings, metrics.get("multiplier"), is_tuned=bool(metrics.get("tuning")))
+    whole = collect_settings(settings, metrics.get("multiplier"), is_tuned=bool(metrics.get("tuning")))
     return {
         "schema": SCHEMA,
         "kind": "run",
         "title": f"{guarantee.method}{' by recipe' if settings.get('recipe') else ''} on {settings['data']}",
         "made": describe_versions(),
-        "release": release_facts(
+        "release": describe_release(
             guarantee, is_held_out=is_held_out, is_prepared=preparation, is_scored=bool(metrics.get("test"))
         ),
-        "guarantee": guarantee_facts(guarantee, spent, implemented=implemented, is_test_public=not is_held_out),
+        "guarantee": list_guarantee(guarantee, spent, implemented=implemented, is_test_public=not is_held_out),
         "tradeoff": None if certified is None else asdict(Tradeoff.of(certified, guarantee.delta)),
         "epsilon_over_steps": None if spent is None else asdict(spent),
         "tuning": metrics.get("tuning") or _TUNING,
@@ -83,7 +83,7 @@ def read_run(folder: Path) -> Facts:
         "settings_in_words": describe_settings(whole),
         "progress": _describe_progress(guarantee, whole, metrics, plan),
         "data": _describe_data(settings, metrics, bounds, is_held_out),
-        "utility": utility_facts(metrics, _read_json(run.baseline), is_held_out=is_held_out, delta=guarantee.delta),
+        "utility": read_utility(metrics, _read_json(run.baseline), is_held_out=is_held_out, delta=guarantee.delta),
         "audit": _read_audit(run),
         "command": command_of(settings),
         "command_in_words": explain_command(
@@ -183,7 +183,7 @@ def _describe_data(settings: Facts, metrics: Facts, bounds: Bounds | None, is_he
     return {
         "name": settings["data"],
         "target": (settings.get("table") or {}).get("target"),
-        "bounds": None if bounds is None else bounds_facts(bounds),
+        "bounds": None if bounds is None else describe_bounds(bounds),
         "population": settings["population"],
         "population_is": "declared" if settings.get("is_declared") else "published",
         "test_examples": metrics.get("test_examples"),

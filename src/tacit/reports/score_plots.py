@@ -33,19 +33,19 @@ _NEAR = 0.9
 _LINE = 0.055
 
 
-def panels_of(facts: Facts) -> list[str]:
+def list_panels(facts: Facts) -> list[str]:
     """The adjacencies with something to draw."""
-    return [kind for kind in TITLES if any(row["adjacency"] == kind for row in _drawable(facts))]
+    return [kind for kind in TITLES if any(row["adjacency"] == kind for row in _list_drawable(facts))]
 
 
-def _drawable(facts: Facts) -> list[Facts]:
+def _list_drawable(facts: Facts) -> list[Facts]:
     """The rows with a score and a certified epsilon of a usual size."""
     return [row for row in facts["rows"] if row["mean"] is not None and is_proven(row) and row["certified"] <= _FAR]
 
 
-def best_methods(facts: Facts, panel: str) -> list[str]:
+def choose_best_methods(facts: Facts, panel: str) -> list[str]:
     """The labels of the few methods to name: those that the answer chooses, then those with the best scores."""
-    rows = [row for row in _drawable(facts) if row["adjacency"] == panel]
+    rows = [row for row in _list_drawable(facts) if row["adjacency"] == panel]
     sign = 1 if facts["measure"] == "accuracy" else -1
     chosen = [choice.method for choice in Answer.of(facts).choices_for(panel)]
     means: dict[str, list[float]] = {}
@@ -59,7 +59,7 @@ def best_methods(facts: Facts, panel: str) -> list[str]:
 
 def draw_scores(facts: Facts) -> Figure:
     """Draw the scores of a comparison over the certified epsilon, all panels in a row."""
-    panels = panels_of(facts)
+    panels = list_panels(facts)
     figure = Figure(figsize=(max(1, len(panels)) * 5.6, 4.4), layout="constrained")
     for axes, panel in zip(figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels, strict=False):
         draw_lines(axes, facts, panel)
@@ -90,21 +90,21 @@ def draw_scores_over_steps(points: Sequence[Sequence[float]], measure: str, base
 
 def draw_lines(axes: Axes, facts: Facts, panel: str) -> None:
     """Draw the scores of every method of this adjacency: the best with their names, the others grey."""
-    rows = [row for row in _drawable(facts) if row["adjacency"] == panel]
-    best = best_methods(facts, panel)
+    rows = [row for row in _list_drawable(facts) if row["adjacency"] == panel]
+    best = choose_best_methods(facts, panel)
     axes.set_xscale("log")
     groups: dict[str, list[Facts]] = {}
     for row in rows:
         groups.setdefault(row["label"], []).append(row)
     for number, (label, those) in enumerate(groups.items()):
         if label not in best:
-            places, means = [_position(row) for row in those], [row["mean"] for row in those]
+            places, means = [_find_position(row) for row in those], [row["mean"] for row in those]
             look_other: dict[str, Any] = {"color": _GREY, "linewidth": 0.9, "marker": ".", "alpha": 0.55, "zorder": 1}
             axes.plot(places, means, gid=f"{OTHERS}-{number}", **look_other)
     for place, label in enumerate(best):
         _draw_best(axes, groups[label], place, len(best))
     _mark_epsilons(axes, rows)
-    _scale(axes, facts, [row for label in best or groups for row in groups[label]])
+    _set_limits(axes, facts, [row for label in best or groups for row in groups[label]])
     ends = [
         (short_label(groups[label][-1]), groups[label][-1]["mean"], look(n)["color"]) for n, label in enumerate(best)
     ]
@@ -122,7 +122,7 @@ def _draw_best(axes: Axes, rows: Sequence[Facts], place: int, count: int) -> Non
     means = np.array([row["mean"] for row in rows])
     ends = np.array([row["interval"] or [row["mean"]] * 2 for row in rows])
     axes.errorbar(
-        [aside * _position(row) for row in rows],
+        [aside * _find_position(row) for row in rows],
         means,
         yerr=np.maximum([means - ends[:, 0], ends[:, 1] - means], 0.0),
         label=short_label(rows[0]),
@@ -160,15 +160,15 @@ def _write_names(axes: Axes, named: Sequence[tuple[str, float, str]]) -> None:
 def _mark_epsilons(axes: Axes, rows: Sequence[Facts]) -> None:
     """A tick for every target epsilon that some method comes near; if there is none, for every certified one."""
     ticks = sorted({row["epsilon"] for row in rows if row["certified"] > _NEAR * row["epsilon"]})
-    ticks = ticks or sorted({float(f"{_position(row):.2g}") for row in rows})
-    places = [_position(row) for row in rows]
+    ticks = ticks or sorted({float(f"{_find_position(row):.2g}") for row in rows})
+    places = [_find_position(row) for row in rows]
     axes.set_xticks(ticks, [f"≤ {tick:g}" if tick <= _LEAST else f"{tick:g}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(min(places) / 1.25, max(places) * 1.25)
     axes.set_xlabel("certified ε (smaller: more privacy)")
 
 
-def _scale(axes: Axes, facts: Facts, rows: Sequence[Facts]) -> None:
+def _set_limits(axes: Axes, facts: Facts, rows: Sequence[Facts]) -> None:
     """Limits that include the named methods with their bars, and both levels."""
     answer = Answer.of(facts)
     seen = [end for row in rows for end in (row["mean"], *(row["interval"] or []))]
@@ -185,6 +185,6 @@ def _scale(axes: Axes, facts: Facts, rows: Sequence[Facts]) -> None:
     axes.set_ylim(low - room, high + room)
 
 
-def _position(row: Facts) -> float:
+def _find_position(row: Facts) -> float:
     """Where a certified epsilon is drawn: not at zero, which a large delta may give and a logarithm cannot show."""
     return max(float(row["certified"]), _LEAST)

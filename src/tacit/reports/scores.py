@@ -146,7 +146,7 @@ def explain_intervals(seeds: Collection[int]) -> str:
     )
 
 
-def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: bool, delta: float | None = None) -> Facts:
+def read_utility(metrics: Facts, non_private: Facts | None, *, is_held_out: bool, delta: float | None = None) -> Facts:
     """The scores of a run, with their intervals. `non_private` is the baseline without privacy.
 
     The cost of a score on private rows is stated at `delta`, from the event of its release.
@@ -169,22 +169,22 @@ def utility_facts(metrics: Facts, non_private: Facts | None, *, is_held_out: boo
         "final": last[name],
         "interval": interval,
         "noise_std": last.get("noise_std"),
-        "cost": None if metrics.get("tuning") else _cost_of(last.get("event"), delta),
+        "cost": None if metrics.get("tuning") else _find_cost(last.get("event"), delta),
         "by_step": finite,
         "non_private": non_private,
     }
     chosen = [_CHOSEN] if metrics.get("tuning") else []
-    return {**found, "sentences": [*_sentences(found, count, is_held_out), *chosen]}
+    return {**found, "sentences": [*_write_sentences(found, count, is_held_out), *chosen]}
 
 
-def _cost_of(event: Facts | None, delta: float | None) -> Facts | None:
+def _find_cost(event: Facts | None, delta: float | None) -> Facts | None:
     """The cost of a release; None if nothing was released, or an earlier version did not record it."""
     if event is None or delta is None:
         return None
     return {"event": event, "epsilon": curve(from_json(json.dumps(event))).epsilon(delta), "delta": delta}
 
 
-def _sentences(found: Facts, count: int | None, is_held_out: bool) -> list[str]:
+def _write_sentences(found: Facts, count: int | None, is_held_out: bool) -> list[str]:
     where = "on held-out rows, whose number is private" if is_held_out else "on public examples"
     where = f"on {count:,} public examples" if count else where
     measured = describe_score(found["measure"], found["final"])
@@ -329,12 +329,12 @@ def auc_of(outputs: Any, labels: Any) -> float | None:
     # A softmax may round to 1; the difference of two outputs keeps their order.
     shares = outputs[:, 1:] - outputs[:, :1] if outputs.shape[1] == 2 else shares
     names = [1] if outputs.shape[1] == 2 else range(outputs.shape[1])
-    areas = [_area(share, labels == name) for name, share in zip(names, shares.T, strict=True)]
+    areas = [_measure_area(share, labels == name) for name, share in zip(names, shares.T, strict=True)]
     known = [area for area in areas if area is not None]
     return float(np.mean(known)) if known else None
 
 
-def _area(scores: Any, is_member: Any) -> float | None:
+def _measure_area(scores: Any, is_member: Any) -> float | None:
     """The share of pairs of a member and another example in which the member scores higher (Mann and Whitney 1947)."""
     members = int(is_member.sum())
     others = len(is_member) - members

@@ -23,7 +23,7 @@ _OPTIONS_OF_STEPS = (
 _OPTIMIZERS = {"noisy_adam": "Adam"}
 
 
-def settings_facts(settings: Facts, multiplier: float | None, *, is_tuned: bool = False) -> Facts:
+def collect_settings(settings: Facts, multiplier: float | None, *, is_tuned: bool = False) -> Facts:
     """Every setting in the run's folder, except paths and the salt; `multiplier` is the one that was used.
 
     The momentum of a run by recipe is the recipe's. With `is_tuned` a search found the noise together with other
@@ -35,7 +35,7 @@ def settings_facts(settings: Facts, multiplier: float | None, *, is_tuned: bool 
         "target": (settings.get("table") or {}).get("target"),
         "method": settings["method"],
         "mode": settings.get("mode", "rigorous"),
-        "choices": all_choices(settings["method"], settings.get("choices") or {}),
+        "choices": list_all_choices(settings["method"], settings.get("choices") or {}),
         "recipe": recipe and {name: value for name, value in recipe.items() if name not in settings},
         "model": Path(settings["model"]).name,
         "epsilon": settings["epsilon"],
@@ -67,10 +67,10 @@ def _describe_origin(settings: Facts, is_tuned: bool) -> str:
     return "by the paper's own rule" if settings.get("mode") == "paper" else "found from the budget"
 
 
-def all_choices(method: str, chosen: Facts) -> Facts:
+def list_all_choices(method: str, chosen: Facts) -> Facts:
     """The method's own choices, besides clip norm, noise and mode; those not given have their default.
 
-    >>> all_choices("dpsgd", {"clipping": "per_layer"})
+    >>> list_all_choices("dpsgd", {"clipping": "per_layer"})
     {'clipping': 'per_layer', 'denominator': 'public', 'noise': 'gaussian', 'bands': 8}
     """
     arguments = inspect.signature(find_method(method).load()).parameters
@@ -148,13 +148,13 @@ def _list_choices(choices: Facts) -> str:
     )
 
 
-def bounds_of(settings: Facts) -> Bounds | None:
+def read_bounds(settings: Facts) -> Bounds | None:
     """The bounds declared for the user's own table; None for a named data set."""
     table = settings.get("table")
     return None if table is None else Bounds.parse(table["bounds"])
 
 
-def bounds_facts(bounds: Bounds) -> Facts:
+def describe_bounds(bounds: Bounds) -> Facts:
     """What was declared public, without paths and comments."""
     columns = [_describe_column(name, column) for name, column in bounds.columns.items()]
     columns += [{"name": name, "is_unit" if name == bounds.unit else "is_ignored": True} for name in bounds.ignored]

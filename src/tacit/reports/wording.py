@@ -16,17 +16,17 @@ def up(value: float, digits: int = 5) -> str:
     >>> up(2.38159692), up(0.2244615, 3), up(161_234.5), up(0.0000123456)
     ('2.3816', '0.225', '161240', '1.2346e-5')
     """
-    return _text(value, digits, ROUND_CEILING)
+    return _format(value, digits, ROUND_CEILING)
 
 
 def down(value: float, digits: int = 5) -> str:
     """The value rounded down to `digits` significant digits, for lower bounds."""
-    return _text(value, digits, ROUND_FLOOR)
+    return _format(value, digits, ROUND_FLOOR)
 
 
 def near(value: float, digits: int = 5) -> str:
     """The value rounded to the nearest, for numbers that are no bound."""
-    return _text(value, digits, ROUND_HALF_EVEN)
+    return _format(value, digits, ROUND_HALF_EVEN)
 
 
 def percent_up(share: float, digits: int = 3) -> str:
@@ -35,7 +35,7 @@ def percent_up(share: float, digits: int = 3) -> str:
     >>> percent_up(0.0402052), percent_up(1 - 0.99), percent_up(0.99999997)
     ('4.03 %', '1 %', '100 %')
     """
-    text = _text(share, digits, ROUND_CEILING, power=2)
+    text = _format(share, digits, ROUND_CEILING, power=2)
     return f"{text.rstrip('0').rstrip('.') if '.' in text and 'e' not in text else text} %"
 
 
@@ -45,7 +45,7 @@ def percent_near(share: float, digits: int = 2) -> str:
     >>> percent_near(0.0902), percent_near(0.264)
     ('9.0 %', '26 %')
     """
-    return f"{_text(share, digits, ROUND_HALF_EVEN, power=2)} %"
+    return f"{_format(share, digits, ROUND_HALF_EVEN, power=2)} %"
 
 
 def interval(lower: float, upper: float) -> tuple[str, str]:
@@ -84,7 +84,7 @@ def step_words(steps: int) -> str:
     return f"{steps:,} {'step' if steps == 1 else 'steps'}"
 
 
-def _text(value: float, digits: int, rounding: str, power: int = 0) -> str:
+def _format(value: float, digits: int, rounding: str, power: int = 0) -> str:
     if math.isinf(value):
         return "infinity"
     if value == 0:

@@ -13,7 +13,7 @@ from tacit import _validate
 from tacit._files import write_atomic
 from tacit.audit import AuditReport, NeighbourTest, ReleaseTest, Roc, Verdict
 from tacit.audit import fixtures as published
-from tacit.audit.claims import report_json, run_fixtures
+from tacit.audit.claims import run_fixtures, write_report
 from tacit.audit.fixtures import Fixture
 from tacit.methods.registry import list_methods
 from tacit.reports.audit_plots import draw_audit, draw_claims, draw_membership
@@ -56,7 +56,7 @@ class RunAudit(Printable):
             "attacked": self.target.attacked,
             "neighbours": None if self.neighbours is None else self.neighbours.to_json(),
             "releases": None if self.releases is None else self.releases.to_json(),
-            "audit": None if self.report is None else report_json(self.report),
+            "audit": None if self.report is None else write_report(self.report),
             "membership": {name: _describe_roc(one) for name, one in self.membership.items()},
         }
 
@@ -201,7 +201,7 @@ class ClaimAttack:
         """For machines."""
         fixture = self.fixture
         about = {"method": fixture.method, "mode": fixture.mode, "form": fixture.form, "fixture": fixture.name}
-        return {**about, "pair": fixture.pair, **report_json(self.report), "as_expected": self.is_as_expected}
+        return {**about, "pair": fixture.pair, **write_report(self.report), "as_expected": self.is_as_expected}
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from tacit.audit import (
     roc,
     train_shadows,
 )
-from tacit.audit.membership import ScoreName, scores
+from tacit.audit.membership import ScoreName, score_all
 from tacit.datasets import Data
 from tacit.errors import CannotResume
 from tacit.gradients.losses import Loss
@@ -49,7 +49,7 @@ from tacit.training.fit import fit
 from tacit.training.folder import RunFolder, load_model, load_part, read_checkpoint
 from tacit.training.plan import Plan, Schedule
 from tacit.workflows.defaults import network_for
-from tacit.workflows.descent import Descent, gradients_for, make_method_optimizer
+from tacit.workflows.descent import Descent, choose_gradients, make_method_optimizer
 from tacit.workflows.progress import show_status, stop_on_interrupt
 from tacit.workflows.recipe import RecipeTask, make_task
 from tacit.workflows.saved import read_settings
@@ -128,7 +128,7 @@ class AuditTarget:
         runs = Runs(folder, workers=min(workers or os.cpu_count() or 1, count), seed=seed)
         with self.make_shadows() as (train, pool):
             found = train_shadows(train, self.loss, pool, count=count, runs=runs, name=name)
-        target = [scores(self.model, self.loss, part, name) for part in (self.members, self.others)]
+        target = [score_all(self.model, self.loss, part, name) for part in (self.members, self.others)]
         ratio = found.ratio(np.concatenate(target))
         members = len(target[0])
         return roc(ratio[:members], ratio[members:])
@@ -268,7 +268,7 @@ class ShadowTraining:
     def __call__(self, examples: Any) -> nn.Module:
         training = _repeat_training(self.settings, self.about, self.plan, examples)
         descent = Descent(training.model, self.settings)
-        fit(training.make_run(gradients=gradients_for(self.settings)), descent)
+        fit(training.make_run(gradients=choose_gradients(self.settings)), descent)
         return descent.averaged_model
 
 

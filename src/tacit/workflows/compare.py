@@ -26,7 +26,7 @@ from tacit.reports.answer import Answer
 from tacit.reports.cells import NON_PRIVATE, RECIPE, key_of
 from tacit.reports.comparison import write_table
 from tacit.reports.page import write_comparison
-from tacit.reports.score_plots import draw_lines, panels_of
+from tacit.reports.score_plots import draw_lines, list_panels
 from tacit.workflows.cells import Job
 from tacit.workflows.cluster import Mirror, is_remote
 from tacit.workflows.defaults import refuse_unless_fitting, resolve_settings
@@ -160,7 +160,7 @@ class Comparison:
         the first of them that has scores.
         """
         axes = pyplot.gca() if axes is None else axes
-        drawn = panels_of(self.facts)
+        drawn = list_panels(self.facts)
         adjacency = adjacency or next(iter(drawn), None)
         if adjacency is None or adjacency not in drawn:
             raise InvalidArgument(f"No method with a proof has a score for {adjacency}. There are: {', '.join(drawn)}.")

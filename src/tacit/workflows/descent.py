@@ -64,7 +64,7 @@ def average_weights(model: nn.Module, decay: float) -> AveragedModel:
     return AveragedModel(model, multi_avg_fn=update)
 
 
-def gradients_for(settings: Settings) -> GradientsOf:
+def choose_gradients(settings: Settings) -> GradientsOf:
     """Per-example gradients, or their means over views of each image that are shifted by a pixel."""
     return per_example_gradients if settings.views == 1 else Views(Shifts(_PIXELS), settings.views)
 

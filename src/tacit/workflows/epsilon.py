@@ -154,16 +154,16 @@ def _ask(event: Event, accountant: Accountant, delta: float, group: int) -> Answ
 
 def paragraphs(findings: Findings, *, population: int | None = None) -> list[Paragraph]:
     """Everything that was found, as titles with lines."""
-    optional = [("Note", _remarks(findings, population)), ("What this assumes", assumptions(findings.event))]
+    optional = [("Note", _list_remarks(findings, population)), ("What this assumes", assumptions(findings.event))]
     return [
-        (_headline(findings), _certainty(findings)),
-        ("Other accountants, for comparison", _comparison(findings)),
+        (_write_headline(findings), _describe_certainty(findings)),
+        ("Other accountants, for comparison", _compare_accountants(findings)),
         ("What an attacker can do", attacker_lines(findings.attacker, findings.group)),
         *((title, lines) for title, lines in optional if lines),
     ]
 
 
-def _headline(found: Findings) -> str:
+def _write_headline(found: Findings) -> str:
     compared = neighbours(found.event.adjacency, found.group)
     setting = f"({compared}, {accountant_named(found.by).label}, {step_words(found.steps)})"
     if found.upper is None:
@@ -173,7 +173,7 @@ def _headline(found: Findings) -> str:
     return f"epsilon {up(found.upper)} at delta {found.delta:g} {setting}"
 
 
-def _certainty(found: Findings) -> list[str]:
+def _describe_certainty(found: Findings) -> list[str]:
     lines = [certified_sentence(found.certified, found.event)]
     accountant = accountant_named(found.by)
     match accountant.certifies:
@@ -210,7 +210,7 @@ def _reveals_lots(event: Event) -> bool:
     return event.adjacency is Adjacency.REPLACE_ONE and any(isinstance(one, Sampled) for one in event.walk())
 
 
-def _comparison(found: Findings) -> list[str]:
+def _compare_accountants(found: Findings) -> list[str]:
     lines = []
     for name, answer in found.answers.items():
         shown, meaning = _compare(ACCOUNTANTS[name], answer, found.certified)
@@ -285,7 +285,7 @@ def assumptions(event: Event) -> list[str]:
     return []
 
 
-def _remarks(found: Findings, population: int | None) -> list[str]:
+def _list_remarks(found: Findings, population: int | None) -> list[str]:
     lines = []
     if found.group > 1:
         lines.append(

@@ -23,7 +23,17 @@ from tacit.reports.wording import down, neighbours, step_words, up
 from tacit.workflows.progress import show_status
 from tacit.workflows.text import Paragraph
 
-__all__ = ["Balance", "Budget", "Ledger", "as_json", "describe_standing", "find", "open_ledger", "paragraphs", "words"]
+__all__ = [
+    "Balance",
+    "Budget",
+    "Ledger",
+    "describe_standing",
+    "find",
+    "name_event",
+    "open_ledger",
+    "paragraphs",
+    "to_json",
+]
 
 _DELTA = 1e-5
 _HEAD = ("run", "since", "state", "epsilon", "so far")
@@ -108,16 +118,16 @@ def find(ledger: Ledger, dataset: str | None, delta: float | None, most: int | N
         known = ", ".join(names) or "none"
         raise InvalidArgument(f"{ledger.path} has no entry for data set {dataset!r}. It has {known}.")
     entries = ledger.entries()
-    return [_balance(Account.of(name, entries), delta, most) for name in names if dataset in (None, name)]
+    return [_make_balance(Account.of(name, entries), delta, most) for name in names if dataset in (None, name)]
 
 
-def _balance(account: Account, delta: float | None, most: int | None) -> Balance:
+def _make_balance(account: Account, delta: float | None, most: int | None) -> Balance:
     terms = account.terms
     at = delta if delta is not None else terms.budget.delta if terms is not None else _DELTA
     events = [restate(charge.event, account.adjacency) for charge in account.charges]
     first = 0 if most is None else max(len(events) - most, 0)
     rows = [
-        Row(account.charges[i], _epsilon(events[i], at), _epsilon(merge_releases(events[: i + 1]), at))
+        Row(account.charges[i], _find_epsilon(events[i], at), _find_epsilon(merge_releases(events[: i + 1]), at))
         for i in range(first, len(events))
     ]
     epsilon = rows[-1].so_far if rows else 0.0
@@ -126,7 +136,7 @@ def _balance(account: Account, delta: float | None, most: int | None) -> Balance
     return Balance(account, at, tuple(rows), epsilon, account.remaining(), account.more_like_last())
 
 
-def _epsilon(event: Event, delta: float) -> float:
+def _find_epsilon(event: Event, delta: float) -> float:
     try:
         return curve(event).epsilon(delta)
     except NotProven:
@@ -142,7 +152,7 @@ def paragraphs(balance: Balance) -> list[Paragraph]:
     spent = "no finite epsilon" if math.isinf(balance.epsilon) else f"epsilon {up(balance.epsilon)}"
     hidden = runs - len(balance.rows)
     earlier = [f"(and {hidden:,} earlier: --all shows them)"] if hidden else []
-    table = [*_table(balance.rows), *earlier] if balance.rows else ["Nothing was released."]
+    table = [*_list_runs(balance.rows), *earlier] if balance.rows else ["Nothing was released."]
     return [
         (f"{account.dataset}: {spent}{of} at delta {balance.delta:g} ({compared})", [*table, *_describe_left(balance)])
     ]
@@ -150,7 +160,7 @@ def paragraphs(balance: Balance) -> list[Paragraph]:
 
 def describe_standing(ledger: Ledger, dataset: str, run: str) -> str:
     """Where a data set stands after a run, in one sentence."""
-    balance = _balance(ledger.account(dataset), None, most=1)
+    balance = _make_balance(ledger.account(dataset), None, most=1)
     terms = balance.account.terms
     of = "" if terms is None else f" of {terms.budget.epsilon:g}"
     return (
@@ -159,16 +169,16 @@ def describe_standing(ledger: Ledger, dataset: str, run: str) -> str:
     )
 
 
-def _table(rows: tuple[Row, ...]) -> list[str]:
+def _list_runs(rows: tuple[Row, ...]) -> list[str]:
     """Two lines for each run: its state and epsilon, then whose it is and what it releases."""
-    lines = [_HEAD, *(_cells(row) for row in rows)]
+    lines = [_HEAD, *(_describe_row(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
     numbers = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
     abouts = [f"{'':<{widths[0]}}  {row.charge.who}: {_describe_charge(row.charge)}" for row in rows]
     return [numbers[0], *(line for pair in zip(numbers[1:], abouts, strict=True) for line in pair)]
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _describe_row(row: Row) -> tuple[str, ...]:
     charge = row.charge
     state = "settled" if charge.is_settled else "reserved"
     return charge.run, charge.since[:16].replace("T", " "), state, up(row.alone), up(row.so_far)
@@ -177,7 +187,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _describe_charge(charge: Charge) -> str:
     what = charge.about.get("method") or charge.about.get("note") or "release"
     seeded = ", fixed seed" if FIXED_SEED in charge.about.get("violations", ()) else ""
-    return f"{what}, {words(charge.event)}{seeded}"
+    return f"{what}, {name_event(charge.event)}{seeded}"
 
 
 def _describe_left(balance: Balance) -> list[str]:
@@ -188,7 +198,7 @@ def _describe_left(balance: Balance) -> list[str]:
     elif balance.remaining is None:
         lines.append("Left: nothing.")
     else:
-        more = "" if balance.more is None else f"; or {_runs(balance.more)} like the last"
+        more = "" if balance.more is None else f"; or {_count_runs(balance.more)} like the last"
         lines.append(
             f"Left: epsilon {down(balance.remaining.epsilon, 4)} at delta {terms.budget.delta:g}, as one more Gaussian "
             f"release{more}."
@@ -204,14 +214,14 @@ def _describe_left(balance: Balance) -> list[str]:
     return lines
 
 
-def _runs(more: int) -> str:
+def _count_runs(more: int) -> str:
     return f"{more:,} more {'run' if more == 1 else 'runs'}"
 
 
-def words(event: Event) -> str:
+def name_event(event: Event) -> str:
     """An event in a few words.
 
-    >>> words(Gaussian(1.1).sampled(0.01) * 500), words(Gaussian(2.0)), words(Gaussian(2.0) * 0)
+    >>> name_event(Gaussian(1.1).sampled(0.01) * 500), name_event(Gaussian(2.0)), name_event(Gaussian(2.0) * 0)
     ('500 steps, multiplier 1.1, rate 0.01', '1 release, multiplier 2', 'nothing')
     """
     match event:
@@ -230,12 +240,12 @@ def words(event: Event) -> str:
     return type(event).__name__
 
 
-def as_json(file: str, balances: list[Balance]) -> dict[str, Any]:
+def to_json(file: str, balances: list[Balance]) -> dict[str, Any]:
     """The same for machines."""
-    return {"ledger": file, "datasets": [_as_json(balance) for balance in balances]}
+    return {"ledger": file, "datasets": [_to_json(balance) for balance in balances]}
 
 
-def _as_json(balance: Balance) -> dict[str, Any]:
+def _to_json(balance: Balance) -> dict[str, Any]:
     account, terms, left = balance.account, balance.account.terms, balance.remaining
     return {
         "dataset": account.dataset,

@@ -31,7 +31,7 @@ from tacit.training.plan import Plan
 from tacit.training.run import PrivateRun
 from tacit.types import Sampling
 from tacit.workflows.defaults import network_for, refuse_unless_fitting, resolve_settings
-from tacit.workflows.descent import Descent, describe_descent, gradients_for
+from tacit.workflows.descent import Descent, choose_gradients, describe_descent
 from tacit.workflows.progress import (
     SECONDS_BETWEEN_SAVES,
     Timer,
@@ -41,7 +41,7 @@ from tacit.workflows.progress import (
 from tacit.workflows.scoring import (
     held_out_score,
     loss_for,
-    lot_loss,
+    measure_lot_loss,
     read_scores,
     refuse_unless_charged,
     score,
@@ -57,8 +57,8 @@ from tacit.workflows.settings import (
     describe_method,
     describe_reservation,
     describe_run,
-    resume_command,
     write_model,
+    write_resume_command,
 )
 from tacit.workflows.text import Paragraph
 
@@ -130,7 +130,7 @@ class NetworkTraining:
                 data=data.train,
                 optimizer=descent.optimizer,
                 scheduler=descent.mean,
-                gradients=gradients_for(settings),
+                gradients=choose_gradients(settings),
                 unit=data.people.get("unit"),
                 ledger=None if options.ledger is None else Ledger(options.ledger),
             )
@@ -184,7 +184,7 @@ class NetworkTraining:
             progress.show_score(step.number // per_epoch, step.number, str(self.final_score or ""))
         lot, model = step.lot, self.run.model
         progress.show_step(
-            step.number, lambda: lot_loss(model, self.run.loss, lot.inputs, lot.targets), self._describe_spent
+            step.number, lambda: measure_lot_loss(model, self.run.loss, lot.inputs, lot.targets), self._describe_spent
         )
 
     def _describe_spent(self) -> str:
@@ -266,7 +266,7 @@ class NetworkTraining:
 
     def describe_stop(self, *, is_mid_step: bool) -> str:
         """Where the run stopped, what it has cost and how to resume it."""
-        command = resume_command(self.folder.path)
+        command = write_resume_command(self.folder.path)
         if is_mid_step:
             return f"Stopped at once. Steps since the last save are charged when the run is resumed: {command}"
         settings, run = self.settings, self.run
@@ -303,7 +303,7 @@ def make_run(
         steps=settings.steps,
         budget=budget,
         micro_batch=settings.micro_batch,
-        gradients=gradients_for(settings),
+        gradients=choose_gradients(settings),
         seed=seed,
         **data.people,
         ledger=ledger,

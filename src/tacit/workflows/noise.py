@@ -176,7 +176,7 @@ class Allowance:
             self.search.unknown: self.value,
             "keeps_budget": self.keeps_budget,
             "others": {
-                name: {"value": other.value, "refusal": other.refusal, "certified": _ends(other.certified)}
+                name: {"value": other.value, "refusal": other.refusal, "certified": _export_bounds(other.certified)}
                 for name, other in self.others.items()
             },
             **self.findings.as_json(),
@@ -248,7 +248,7 @@ def _format_value(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else up(value, 6)
 
 
-def _ends(bounds: tuple[float, float] | None) -> dict[str, float] | None:
+def _export_bounds(bounds: tuple[float, float] | None) -> dict[str, float] | None:
     return None if bounds is None or math.isnan(bounds[1]) else {"lower": bounds[0], "upper": bounds[1]}
 
 
@@ -345,7 +345,7 @@ class NoiseComparison:
         head = f"{'law':<16}{'multiplier':>11}{'L1 error':>11}{'':>9}{'L2 error':>11}{'':>9}{'median':>9}"
         rows = [head]
         for one in self.found:
-            l1, l2 = _beside(one.l1, self.gaussian.l1), _beside(one.l2, self.gaussian.l2)
+            l1, l2 = _compare_with_gaussian(one.l1, self.gaussian.l1), _compare_with_gaussian(one.l2, self.gaussian.l2)
             rows.append(f"{find_family(one.name).label:<16}{up(one.multiplier):>11}{l1}{l2}{near(one.median, 4):>9}")
         return rows
 
@@ -367,7 +367,7 @@ _UNITS = [
 ]
 
 
-def _beside(value: float, gaussian: float) -> str:
+def _compare_with_gaussian(value: float, gaussian: float) -> str:
     if math.isinf(value):
         return f"{'infinite':>11}{'':>9}"
     return f"{near(value):>11}{f'({value / gaussian:.4f})':>9}"

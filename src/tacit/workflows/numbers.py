@@ -69,10 +69,10 @@ class RunNumbers:
         self.sampling_rate()
         # In decimals as typed: 1.1 / 0.1 is 11 steps, while in binary it is a little more.
         if self.rate is not None:
-            return math.ceil(_decimal(epochs) / _decimal(self.rate))
+            return math.ceil(_make_fraction(epochs) / _make_fraction(self.rate))
         assert self.lot_size is not None
         assert self.population is not None
-        return math.ceil(_decimal(epochs) * int(self.population) / _decimal(self.lot_size))
+        return math.ceil(_make_fraction(epochs) * int(self.population) / _make_fraction(self.lot_size))
 
     def neighbours(self) -> Adjacency:
         """The adjacency; add/remove unless another one was typed."""
@@ -106,5 +106,5 @@ def read_event(path: Path) -> Event:
         ) from error
 
 
-def _decimal(value: float) -> Fraction:
+def _make_fraction(value: float) -> Fraction:
     return Fraction(repr(value))

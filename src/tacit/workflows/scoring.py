@@ -88,7 +88,7 @@ def score(model: nn.Module, data: Data) -> Score:
     return error_of((predict_outputs(model, data.test[0]) - torch.from_numpy(data.test[1])).numpy(), data.unit)
 
 
-def lot_loss(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> float | None:
+def measure_lot_loss(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> float | None:
     """The mean loss of private examples, shown only to whoever trains. None for an empty lot."""
     if not len(targets):
         return None
@@ -106,7 +106,7 @@ def held_out_score(model: nn.Module, data: Data, run: PrivateRun, seed: int | No
     Every call is a release: call it once. Its interval is made of what is released, and so costs nothing more.
     """
     release = release_terms(model, data, run.plan, seed)
-    return None if release is None else score_of(release, data, run.plan)
+    return None if release is None else read_score(release, data, run.plan)
 
 
 def release_terms(model: nn.Module, data: Data, plan: Plan, seed: int | None) -> Release | None:
@@ -128,7 +128,7 @@ def release_terms(model: nn.Module, data: Data, plan: Plan, seed: int | None) ->
     return Release({_TERMS: total}, plan.sampling.total(events))
 
 
-def score_of(release: Release, data: Data, plan: Plan) -> Score:
+def read_score(release: Release, data: Data, plan: Plan) -> Score:
     """What the two sums say of the model, with its interval. Free of charge: it is made of the release alone."""
     first, second = release.values[_TERMS].tolist()
     multiplier = plan.mechanism.noise.multiplier

@@ -400,7 +400,7 @@ def describe_method(settings: Settings) -> str:
     return " ".join([settings.method, *as_texts(settings.choices), *published])
 
 
-def resume_command(folder: Path) -> str:
+def write_resume_command(folder: Path) -> str:
     """The command that resumes the run in the folder."""
     return shlex.join(["tacit", "train", "--resume", str(folder)])
 

@@ -20,7 +20,7 @@ from tacit.reports.settings import command_of
 from tacit.training.folder import RunFolder
 from tacit.training.run import PrivateRun
 from tacit.workflows.scoring import read_scores
-from tacit.workflows.settings import Settings, describe_reservation, resume_command
+from tacit.workflows.settings import Settings, describe_reservation, write_resume_command
 
 if TYPE_CHECKING:
     from tacit.workflows.recipe import RecipeTask, RecipeTraining
@@ -95,7 +95,7 @@ def stop_run(training: RecipeTraining) -> str:
     """Save a run that Ctrl-C stopped, if that is possible; say what was spent, and how to resume or start again."""
     booking, budget, run = training.booking, training.task.budget, training.run
     total = f"of {round_up(budget.epsilon)} at delta {budget.delta:g}"
-    resume = f"Resume with: {resume_command(training.folder.path)}"
+    resume = f"Resume with: {write_resume_command(training.folder.path)}"
     if run is not None and training.charged is not None and training.charged.is_between_steps:
         training.refuse_unless_reserved()
         training.save(run)

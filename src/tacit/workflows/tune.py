@@ -193,7 +193,7 @@ class Trials:
         # A ledger adds deltas up: a search that took all of it would leave none for any other release.
         delta = base.delta if base.ledger is None else base.delta / _SEARCHES
         budget = Budget(_validate.positive("epsilon", options.epsilon), delta)
-        single = {_cost_key(one): _resolve_trial(data, options, table, one, budget) for one in combinations(space)}
+        single = {_find_cost_key(one): _resolve_trial(data, options, table, one, budget) for one in combinations(space)}
 
         def price(factor: float) -> dict[tuple[Any, ...], Event]:
             noisy = {key: _add_noise(settings, factor) for key, settings in single.items()}
@@ -202,7 +202,7 @@ class Trials:
 
         factor = scaled_to(lambda x: list(price(x).values()), repetitions, budget)
         prices = price(factor)
-        search = Search(space, lambda settings: prices[_cost_key(settings)], repetitions)
+        search = Search(space, lambda settings: prices[_find_cost_key(settings)], repetitions)
         noisy = {key: _add_noise(settings, factor) for key, settings in single.items()}
         _refuse_unless_scored(data, next(iter(noisy.values())))
         return Trials(data, base, search, noisy, budget)
@@ -285,7 +285,7 @@ def _train_trial(
     """Train with the chosen settings and a seed, or with secret noise. It may run in another process."""
     (data, base, settings_of), (chosen, seed) = shared, item
     varied = {name: chosen.get(name, getattr(base, name)) for name in ("learning_rate", "clip_norm")}
-    settings = replace(settings_of[_cost_key(chosen)], **varied)
+    settings = replace(settings_of[_find_cost_key(chosen)], **varied)
     set_torch_seed(seed)
     model = network_for(settings.model, data)
     descent = Descent(model, settings)
@@ -330,7 +330,7 @@ def _parse_positive(text: str) -> float:
     return _validate.positive("a value", float(text))
 
 
-def _cost_key(settings: Mapping[str, Any]) -> tuple[Any, ...]:
+def _find_cost_key(settings: Mapping[str, Any]) -> tuple[Any, ...]:
     """What the cost of a trial depends on."""
     return tuple(settings.get(name) for name in _PRICED)
 
