@@ -55,15 +55,14 @@ class Runs:
         missing = [index for index, path in enumerate(paths) if not path.exists()]
         tasks = [_Task(index, paths[index], _choose_seed(self.seed, name, index)) for index in missing]
         with show_progress(name, count, count - len(missing)) as advance:
-            for _ in self._run_tasks(job, tasks):
-                advance()
+            self._run_tasks(job, tasks, advance)
         return paths
 
-    def _run_tasks(self, job: Job, tasks: list[_Task]) -> Iterator[None]:
+    def _run_tasks(self, job: Job, tasks: list[_Task], advance: Callable[[], None]) -> None:
         if self.workers == 1 or len(tasks) < 2:
             for task in tasks:
                 task.run(job)
-                yield
+                advance()
             return
         _refuse_unless_picklable(job)
         # Forked processes would inherit locks that torch's threads hold.
@@ -77,7 +76,8 @@ class Runs:
                     done, begun = wait(begun, return_when=FIRST_COMPLETED)
                     begun |= {pool.submit(_run, task) for task in islice(waiting, len(done))}
                     for one in done:
-                        yield one.result()
+                        one.result()
+                        advance()
             except KeyboardInterrupt:
                 count = len(begun)
                 words = "1 run" if count == 1 else f"{count} runs"

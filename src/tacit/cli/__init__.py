@@ -59,18 +59,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(audit)
-app.command()(bounds)
-app.command()(compare)
-app.command()(epsilon)
-app.command()(methods)
-app.command()(noise)
-app.command()(plan)
-app.command()(predict)
-app.command()(report)
-app.command()(reproduce)
-app.command()(train)
-app.command()(tune)
+for _command in (audit, bounds, compare, epsilon, methods, noise, plan, predict, report, reproduce, train, tune):
+    app.command()(_command)
 app.add_typer(ledger, name="ledger")
 
 

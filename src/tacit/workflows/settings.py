@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
+import tacit
 from tacit import _validate
 from tacit.datasets import FORMATS, Bounds, Data, is_table, list_names, load_images, load_table
 from tacit.datasets import load as load_named
@@ -227,7 +228,11 @@ def load_data(source: Any, options: TrainOptions, *, hold_out: bool = True) -> t
         side = _SIDE if options.features is None else _SIDE_FOR_NETWORKS
         return load_images(folder, population=population, side=side), {FOLDER: str(folder)}
     if isinstance(source, (str, Path)):
-        return _load_named(str(source), options, hold_out)
+        name = str(source)
+        if is_table(name):
+            return _load_own(str((options.data_path or Path(name)).expanduser().absolute()), name, options, hold_out)
+        _refuse_unless_named(name, has_table_options=options.target is not None or options.bounds is not None)
+        return load_named(name, options.data_path), None
     if source is None:
         raise InvalidArgument(
             f"Which data? Give the name of a data set ({', '.join(list_names())}), a table of your own such "
@@ -236,13 +241,6 @@ def load_data(source: Any, options: TrainOptions, *, hold_out: bool = True) -> t
     if isinstance(source, tuple):
         return _take_arrays(source, options), None
     return _load_own(source, "a DataFrame", options, hold_out)
-
-
-def _load_named(name: str, options: TrainOptions, hold_out: bool) -> tuple[Data, Table | None]:
-    if not is_table(name):
-        _refuse_unless_named(name, has_table_options=options.target is not None or options.bounds is not None)
-        return load_named(name, options.data_path), None
-    return _load_own(str((options.data_path or Path(name)).expanduser().absolute()), name, options, hold_out)
 
 
 def _load_own(source: Any, name: str, options: TrainOptions, hold_out: bool) -> tuple[Data, Table | None]:
@@ -392,6 +390,13 @@ def describe_run(
         "test_examples": None if data.is_test_private else len(data.test[1]),
         **more,
     }
+
+
+def export_run(folder: Path, metrics: dict[str, Any], score: Score | None, guarantee: Guarantee) -> dict[str, Any]:
+    """What `--json` prints of a finished run."""
+    about = {"tacit": tacit.__version__, "folder": str(folder)}
+    found = {"score": score and score.as_row(), "guarantee": json.loads(guarantee.to_json())}
+    return {**about, **metrics, **found}
 
 
 def describe_method(settings: Settings) -> str:

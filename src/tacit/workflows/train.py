@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import shlex
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,7 +12,6 @@ from typing import Any, Literal
 
 from torch import nn
 
-import tacit
 from tacit._other_names import explain_other_name
 from tacit.accounting import Event
 from tacit.datasets import Data
@@ -31,7 +29,15 @@ from tacit.workflows.predict import predict
 from tacit.workflows.progress import Interrupted, explain_interrupt, show_status
 from tacit.workflows.recipe import RecipeTraining, has_recipe
 from tacit.workflows.saved import read_settings
-from tacit.workflows.settings import Settings, TrainOptions, is_linear_method, load_data, resolve_delta, warn_about
+from tacit.workflows.settings import (
+    Settings,
+    TrainOptions,
+    export_run,
+    is_linear_method,
+    load_data,
+    resolve_delta,
+    warn_about,
+)
 from tacit.workflows.text import Paragraph, Printable
 
 # Options that a recipe chooses.
@@ -229,13 +235,7 @@ class TrainedRun(Printable):
 
     def to_json(self) -> dict[str, Any]:
         """The same for machines."""
-        return {
-            "tacit": tacit.__version__,
-            "folder": str(self.folder),
-            **self.metrics,
-            "score": self.score and self.score.as_row(),
-            "guarantee": json.loads(self.guarantee.to_json()),
-        }
+        return export_run(self.folder, self.metrics, self.score, self.guarantee)
 
     def _describe_score(self) -> str:
         data, found = self.data, self.score

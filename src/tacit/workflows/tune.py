@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from typing import Any, final
 
 from torch import Tensor
 
-import tacit
 from tacit import _validate
 from tacit.accounting import curve
 from tacit.accounting.events import Event
@@ -43,6 +41,7 @@ from tacit.workflows.settings import (
     add_assumptions,
     describe_method,
     describe_run,
+    export_run,
     load_data,
     refuse_people,
     warn_about,
@@ -149,13 +148,7 @@ class TunedRun(Printable):
 
     def to_json(self) -> dict[str, Any]:
         """The same for machines."""
-        return {
-            "tacit": tacit.__version__,
-            "folder": str(self.folder),
-            **self.search.metrics(self.tuned),
-            "score": self.best.score.as_row(),
-            "guarantee": json.loads(self.guarantee.to_json()),
-        }
+        return export_run(self.folder, self.search.metrics(self.tuned), self.best.score, self.guarantee)
 
 
 @dataclass(frozen=True)
