@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -218,19 +219,21 @@ class Recorder(TorchFunctionMode):
             tensors += _find_tensors(kwargs.values())
         others = [tensor for tensor in tensors if id(tensor) not in self._tracked]
         outputs = [result] if isinstance(result, Tensor) else list(iter_tensors(result))
-        if not any(output.grad_fn is not None for output in outputs):
+        nodes = [output.grad_fn for output in outputs]
+        if nodes.count(None) == len(nodes):
             return result
         is_derived = not others or self._is_constant(others)
-        if isinstance(result, Tensor):
-            if not is_derived and result._is_view():
-                # An operation in place on a view would rewrite the history that the gradient edge points into.
-                result = torch.ops.aten._unsafe_view(result, result.shape)
-            outputs = [result]
-        nodes = [(output.grad_fn, output.output_nr) for output in outputs]
-        edges = [None if node is None else GradientEdge(node, number) for node, number in nodes]
+        if not is_derived and isinstance(result, Tensor) and result._is_view():
+            # An operation in place on a view would rewrite the history that the gradient edge points into.
+            result = torch.ops.aten._unsafe_view(result, result.shape)
+            outputs, nodes = [result], [result.grad_fn]
         if not is_derived or self._derive(func, args, kwargs, result):
             shapes, versions = [tensor.shape for tensor in tensors], [tensor._version for tensor in tensors]
             made = [output.shape for output in outputs]
+            edges = [
+                None if node is None else GradientEdge(node, output.output_nr)
+                for node, output in zip(nodes, outputs, strict=True)
+            ]
             results = outputs if self._keeps_results else []
             self.record.calls.append(Call(func, args, kwargs, tensors, shapes, versions, made, edges, results))
         return result
@@ -284,7 +287,8 @@ class OperationLog:
     def note(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
         """Add one operation."""
         known = (_pick_compared(args), _pick_compared(kwargs) if kwargs else None)
-        self.operations.append((function, None if known == (None, None) else known))
+        compared = tuple(None if each is None else (each, _find_constants(each)) for each in known)
+        self.operations.append((function, None if known == (None, None) else compared))
 
 
 @dataclass(eq=False)
@@ -308,9 +312,9 @@ class LogComparison:
         if known is None:
             return
         by_place, by_name = known
-        is_alike = (by_place is None or self._is_alike(by_place, args)) and (
-            by_name is None or (kwargs is not None and self._is_alike(by_name, kwargs))
-        )
+        is_alike = by_place is None or self._compare(by_place, args)
+        if by_name is not None:
+            is_alike = is_alike and kwargs is not None and self._compare(by_name, tuple(kwargs.values()))
         if not is_alike:
             name = getattr(function, "__name__", str(function))
             raise DifferentOperations(f"{name} is called with other arguments than when it was examined")
@@ -320,6 +324,18 @@ class LogComparison:
         if self.at != len(self.log.operations):
             raise DifferentOperations("the forward pass has fewer operations than when it was examined")
 
+    def _compare(self, known: tuple[Any, _Constants | None], values: tuple[Any, ...]) -> bool:
+        items, constants = known
+        # Small models are bound by calls: most arguments are compared in one.
+        if constants is not None and len(values) == constants.number:
+            try:
+                if constants.pick(values) == constants.wanted:
+                    return True
+            except RuntimeError:
+                # A tensor where there was a number has no truth value.
+                pass
+        return self._is_alike(items, values)
+
     def _is_alike(self, known: Any, value: Any) -> bool:
         if known is _ANY or known is None:
             return True
@@ -327,13 +343,7 @@ class LogComparison:
             items = tuple(value.values()) if isinstance(value, dict) else value
             if not isinstance(items, (tuple, list)) or len(items) != len(known):
                 return False
-            for expected, item in zip(known, items, strict=True):
-                # Small models are bound by calls, so most items are compared without one.
-                if expected is None or expected is _ANY or (type(expected) is list and expected[0] == item):
-                    continue
-                if not self._is_alike(expected, item):
-                    return False
-            return True
+            return all(self._is_alike(expected, item) for expected, item in zip(known, items, strict=True))
         wanted = known[0]
         if wanted == value:
             return True
@@ -355,6 +365,25 @@ def _pick_compared(value: Any) -> Any:
     if isinstance(value, (Tensor, float, complex)) or not isinstance(value, _COMPARED):
         return _ANY
     return [value]
+
+
+class _Constants(NamedTuple):
+    """Which of `number` arguments are compared, and their values in the examined pass."""
+
+    number: int
+    pick: Callable[[tuple[Any, ...]], Any]
+    wanted: Any
+
+
+def _find_constants(known: tuple[Any, ...]) -> _Constants | None:
+    """The compared arguments as plain values; None if some are nested with others that are not compared."""
+    places = [place for place, item in enumerate(known) if item is not None and item is not _ANY]
+    values = [known[place] for place in places]
+    nested = [value if isinstance(value, tuple) else (value,) for value in values]
+    if any(not isinstance(each, list) for items in nested for each in items):
+        return None
+    wanted = tuple(tuple(each[0] for each in item) if isinstance(item, tuple) else item[0] for item in values)
+    return _Constants(len(known), itemgetter(*places), wanted if len(wanted) > 1 else wanted[0])
 
 
 class OperationWatcher(TorchFunctionMode):

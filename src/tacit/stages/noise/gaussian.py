@@ -107,19 +107,31 @@ def _add(values: Iterable[Tensor], noise: Iterator[NDArray[Any]], unit: np.float
 
     In numpy, because small models are bound by the cost of calls.
     """
-    drawn = _NOTHING
-    for value in values:
-        rest = value.numpy().reshape(-1)
-        while len(rest):
+    rows = [value.numpy().reshape(-1) for value in values]
+    drawn = next(noise, _NOTHING)
+    if sum(map(len, rows)) == len(drawn):
+        # One piece is enough for all: they are made one row, to need fewer calls.
+        together = np.concatenate(rows)
+        _add_piece(together, drawn, unit, back)
+        start = 0
+        for row in rows:
+            row[:] = together[start : start + len(row)]
+            start += len(row)
+        return
+    for row in rows:
+        while len(row):
             if not len(drawn):
                 drawn = next(noise)
-            count = min(len(rest), len(drawn))
-            some, rest = rest[:count], rest[count:]
-            np.multiply(some, unit, out=some)
-            np.add(some, drawn[:count], out=some)
-            np.rint(some, out=some)
-            np.multiply(some, back, out=some)
-            drawn = drawn[count:]
+            count = min(len(row), len(drawn))
+            _add_piece(row[:count], drawn[:count], unit, back)
+            row, drawn = row[count:], drawn[count:]
+
+
+def _add_piece(some: NDArray[Any], drawn: NDArray[Any], unit: np.floating, back: np.floating) -> None:
+    np.multiply(some, unit, out=some)
+    np.add(some, drawn, out=some)
+    np.rint(some, out=some)
+    np.multiply(some, back, out=some)
 
 
 def _add_on_device(values: list[Tensor], noise: NDArray[Any], unit: float, back: float) -> None:
