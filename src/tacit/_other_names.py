@@ -9,39 +9,26 @@ from typing import Any, TypeVar
 
 from tacit.errors import InvalidArgument
 
-_SAME = {
-    "accountant": ("by",),
-    "batch_size": ("lot_size",),
-    "clip": ("clip_norm",),
-    "clipping_norm": ("clip_norm",),
-    "criterion": ("loss",),
-    "data_loader": ("data",),
-    "dataset_size": ("population",),
-    "eps": ("epsilon",),
-    "expected_batch_size": ("lot_size",),
-    "iterations": ("steps",),
-    "l2_clip_norm": ("clip_norm",),
-    "l2_norm_clip": ("clip_norm",),
-    "lr": ("learning_rate",),
-    "max_grad_norm": ("clip_norm",),
-    "max_physical_batch_size": ("micro_batch",),
-    "microbatch_size": ("micro_batch",),
-    "module": ("model",),
-    "noise_multiplier": ("multiplier",),
-    "num_bands": ("bands",),
-    "num_epochs": ("epochs", "steps"),
-    "num_examples": ("population",),
-    "number_of_examples": ("population",),
-    "num_iterations": ("steps",),
-    "num_samples": ("population",),
-    "num_steps": ("steps",),
-    "sample_rate": ("rate", "lot_size"),
-    "sampling_prob": ("rate", "lot_size"),
-    "sampling_probability": ("rate", "lot_size"),
-    "sigma": ("multiplier",),
-    "target_delta": ("delta",),
-    "target_epsilon": ("epsilon",),
+# Our arguments, in the order in which they are looked for, and what others call them.
+_THEIRS = {
+    "bands": "num_bands",
+    "by": "accountant",
+    "clip_norm": "clip clipping_norm l2_clip_norm l2_norm_clip max_grad_norm",
+    "data": "data_loader",
+    "delta": "target_delta",
+    "epochs steps": "num_epochs",
+    "epsilon": "eps target_epsilon",
+    "learning_rate": "lr",
+    "loss": "criterion",
+    "lot_size": "batch_size expected_batch_size",
+    "micro_batch": "max_physical_batch_size microbatch_size",
+    "model": "module",
+    "multiplier": "noise_multiplier sigma",
+    "population": "dataset_size num_examples number_of_examples num_samples",
+    "rate lot_size": "sample_rate sampling_prob sampling_probability",
+    "steps": "iterations num_iterations num_steps",
 }
+_SAME = {name: ours.split() for ours, theirs in _THEIRS.items() for name in theirs.split()}
 # Where an argument is given that the called function does not take.
 _PLACES = {
     "clip_norm": "mechanism=tacit.methods.dpsgd(clip_norm=...)",

@@ -58,7 +58,9 @@ class Terms:
 
     def allows(self, event: Event) -> bool:
         """Whether this event, as the sum of all releases, is within the budget."""
-        return self.budget.allows(event) if self.order is None else self._divergence(event) <= self.allowance
+        if self.order is None:
+            return self.budget.allows(event)
+        return RenyiProfile.of(event).divergence(self.order) <= self.allowance
 
     @property
     def allowance(self) -> float:
@@ -69,7 +71,3 @@ class Terms:
         assert self.order is not None
         c, log_delta = self.order - 1, math.log(self.budget.delta)
         return self.budget.epsilon - math.log(c / (c + 1)) + (log_delta + math.log(c + 1)) / c
-
-    def _divergence(self, event: Event) -> float:
-        assert self.order is not None
-        return RenyiProfile.of(event).divergence(self.order)

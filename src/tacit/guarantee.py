@@ -170,7 +170,8 @@ class Guarantee:
         """The guarantee as JSON; `from_json` gives back an equal one."""
         lower, upper = self.bounds(self.delta)
         proven = {"epsilon_upper": finite(upper), "kind": "none" if math.isinf(upper) else "pld"}
-        central_limit = self._central_limit()
+        central_limit, local = self._central_limit(), self.local
+        upper_local = finite(self.local_epsilon(self.delta))
         content = {
             "version": VERSION,
             "method": self.method,
@@ -189,15 +190,12 @@ class Guarantee:
             "violations": list(self.violations),
             "errors": list(self.errors),
             "notes": list(self.notes),
-            "local": None if self.local is None else self._local_json(self.local),
+            "local": None if local is None else {"epsilon_upper": upper_local, "event": json.loads(local.to_json())},
             "attained": self.attained,
             "findings": dict(self.findings),
             "event": json.loads(self.event.to_json()),
         }
         return json.dumps(content, indent=1)
-
-    def _local_json(self, local: Event) -> dict[str, Any]:
-        return {"epsilon_upper": finite(self.local_epsilon(self.delta)), "event": json.loads(local.to_json())}
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
@@ -254,13 +252,13 @@ class Guarantee:
             why = f", because {reasons}" if reasons else ""
             return [f"Proven: nothing. No finite epsilon is proven at delta {self.delta:g} ({compared}){why}."]
         lower, upper = self.bounds(self.delta)
-        shown = round_up(upper)
+        shown, factor = round_up(upper), round_up(math.exp(upper)) if upper < 700 else "an astronomical number of"
         return [
             f"Proven: epsilon {shown} at delta {self.delta:g} ({compared}, {self.method}, PLD).",
             f"In words: {_CHANGES[self.adjacency]} any one {self.unit} makes no outcome of this training more than "
-            f"e^{shown} = {_format_factor(upper)} times as likely, apart from a probability of {self.delta:g}. This "
+            f"e^{shown} = {factor} times as likely, apart from a probability of {self.delta:g}. This "
             "holds against every attacker, whatever they know or compute.",
-            f"The true epsilon of the worst case is between {_round_down(lower)} and {shown}."
+            f"The true epsilon of the worst case is between {_round(lower, math.floor)} and {shown}."
             if self._is_exact
             else "This is an upper bound; the worst case may be smaller.",
         ]
@@ -339,6 +337,9 @@ _CHANGES = {Adjacency.ADD_REMOVE: "adding or removing", Adjacency.REPLACE_ONE: "
 
 def _read(data: dict[str, Any]) -> Guarantee:
     claim, odometer = data["claim"], data["odometer"]
+    # Version 1 kept the finding of an audit among other notes.
+    said = (*data["errors"], *data["notes"])
+    audited = tuple((AUDIT, line) for line in said if line.startswith("Audited ("))
     return Guarantee(
         event=event_from_json(json.dumps(data["event"])),
         delta=data["delta"],
@@ -356,7 +357,7 @@ def _read(data: dict[str, Any]) -> Guarantee:
         notes=tuple(data["notes"]),
         local=None if data.get("local") is None else event_from_json(json.dumps(data["local"]["event"])),
         attained=data.get("attained", True),
-        findings=tuple(data["findings"].items()) if "findings" in data else _read_old_findings(data),
+        findings=tuple(data["findings"].items()) if "findings" in data else audited,
     )
 
 
@@ -373,11 +374,6 @@ def _add_key(given: Assumption | str) -> Assumption:
     return given if isinstance(given, Assumption) else Assumption(key_of(given), given)
 
 
-def _read_old_findings(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The finding of an audit in a file of version 1, which kept it among other notes."""
-    return tuple((AUDIT, line) for line in (*data["errors"], *data["notes"]) if line.startswith("Audited ("))
-
-
 def finite(value: float) -> float | None:
     """The number, or None for infinity, which JSON cannot hold."""
     return value if math.isfinite(value) else None
@@ -392,16 +388,8 @@ def round_up(value: float) -> str:
     return _round(value, math.ceil)
 
 
-def _round_down(value: float) -> str:
-    return _round(value, math.floor)
-
-
 def _round(value: float, towards: Callable[[float], int]) -> str:
     if value == 0:
         return "0"
     scale = 10.0 ** (3 - math.floor(math.log10(value)))
     return f"{towards(value * scale * (1 - 1e-12 if towards is math.ceil else 1 + 1e-12)) / scale:.4g}"
-
-
-def _format_factor(epsilon: float) -> str:
-    return round_up(math.exp(epsilon)) if epsilon < 700 else "an astronomical number of"

@@ -444,8 +444,4 @@ def new_salt() -> str:
 
 def is_secret_salt(salt: str | None, seed: int | None) -> bool:
     """Whether a run has a salt that nobody else knows: old versions derived it from the seed."""
-    return salt is not None and (seed is None or salt != _salt_of_seed(seed))
-
-
-def _salt_of_seed(seed: int) -> str:
-    return hashlib.sha256(f"salt {seed}".encode()).hexdigest()[:32]
+    return salt is not None and (seed is None or salt != hashlib.sha256(f"salt {seed}".encode()).hexdigest()[:32])

@@ -153,7 +153,7 @@ def test_the_losses_of_next_tokens_and_of_tokens_are_told_apart_with_tiny_weight
             parameter.mul_(1e-6)
     inputs, labels = split(model, make_batch("llama"))
     loss = find_model_loss(model, make_examples_like(inputs), make_examples_like(labels))
-    assert loss.form.__name__ == "lose_next_token"
+    assert loss.__name__ == "lose_next_token"
 
 
 def test_a_loss_with_other_terms_is_refused():

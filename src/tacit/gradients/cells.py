@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tacit.errors import InvalidArgument
-from tacit.gradients.contributions import LEAST_SHARE_BY_GRAM, Contribution, LotGradients, OuterProduct, square_rows
+from tacit.gradients.contributions import (
+    LEAST_SHARE_BY_GRAM,
+    Contribution,
+    LotGradients,
+    OuterProduct,
+    square_rows,
+    take_norms,
+)
 from tacit.gradients.models import trainable
 
 # Examples whose gradients are taken at a time.
@@ -98,12 +105,10 @@ class CellContribution(Contribution):
     rows: CentredCells
 
     def squared_norms(self, known: dict[int, Tensor]) -> Tensor:
-        squares: Tensor = self.rows.square_norms() * square_rows(self.grads.double())
-        return squares.to(self.grads.dtype)
+        return (self.rows.square_norms() * square_rows(self.grads.double())).to(self.grads.dtype)
 
     def scaled_norms(self, scale: Tensor) -> Tensor:
-        norms: Tensor = torch.linalg.vector_norm((self.dense() * scale).flatten(1), dim=1)
-        return norms
+        return take_norms((self.dense() * scale).flatten(1))
 
     def products(self, vector: Tensor) -> Tensor:
         return (self.dense() * vector).flatten(1).sum(1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,17 +21,8 @@ from tacit.gradients.trace import map_tensors
 _IGNORED = -100
 # How far the loss of a made-up example may be from the model's own, relatively: both are rounded.
 _CLOSE = 1e-4
-
-
-@dataclass(frozen=True, eq=False)
-class ModelLoss:
-    """One loss per example from a model's outputs and labels; `form` is the function that gives the model's own."""
-
-    form: Callable[[Any, Any], Tensor]
-
-    def __call__(self, outputs: Any, targets: Any) -> Tensor:
-        """[B]: the loss of each example."""
-        return self.form(outputs, targets)
+# One loss per example, from a model's outputs and labels.
+ModelLoss = Callable[[Any, Any], Tensor]
 
 
 def find_model_loss(model: nn.Module, inputs: Any, targets: Any) -> ModelLoss:
@@ -66,8 +56,12 @@ def find_model_loss(model: nn.Module, inputs: Any, targets: Any) -> ModelLoss:
         model.train(was_training)
     with torch.no_grad():
         for form in _list_forms(outputs, wanted):
-            if all(_is_close(form(outputs, labels), value) for labels, value in zip(trials, own, strict=True)):
-                return ModelLoss(form)
+            pairs = ((form(outputs, labels), value) for labels, value in zip(trials, own, strict=True))
+            if all(
+                values.shape == (1,) and math.isclose(float(values[0]), value, rel_tol=_CLOSE, abs_tol=_CLOSE)
+                for values, value in pairs
+            ):
+                return form
     raise InvalidArgument(
         f"The model's own loss of one example ({own[0]:.4g} on a made-up one) is not a cross-entropy or a squared "
         "error of its outputs, so it cannot be computed per example; it may have terms over all examples of a lot. "
@@ -101,10 +95,6 @@ def _lose_alone(model: nn.Module, inputs: dict[str, Any], labels: Any) -> float:
     return float(own.nan_to_num(0.0))
 
 
-def _is_close(values: Tensor, own: float) -> bool:
-    return values.shape == (1,) and math.isclose(float(values[0]), own, rel_tol=_CLOSE, abs_tol=_CLOSE)
-
-
 def needs_decoder(model: nn.Module) -> bool:
     """Whether a model has an encoder and a decoder, which reads the labels, shifted by one."""
     return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
@@ -123,7 +113,7 @@ def _read(outputs: Any, name: str) -> Any:
     return outputs.get(name) if isinstance(outputs, dict) else getattr(outputs, name, None)
 
 
-def _list_forms(outputs: Any, targets: Any) -> list[Callable[[Any, Any], Tensor]]:
+def _list_forms(outputs: Any, targets: Any) -> list[ModelLoss]:
     """The forms that fit the shapes of outputs and labels."""
     if isinstance(targets, dict):
         is_span = {"start_positions", "end_positions"} == targets.keys() and _read(outputs, "end_logits") is not None
@@ -136,8 +126,7 @@ def _list_forms(outputs: Any, targets: Any) -> list[Callable[[Any, Any], Tensor]
     if scores.dim() == 2 and targets.dim() == 1:
         return [lose_class]
     if scores.dim() == 3 and targets.dim() == 2:
-        same: list[Callable[[Any, Any], Tensor]] = [lose_tokens] if scores.shape[1] == targets.shape[1] else []
-        return [*same, lose_next_token]
+        return [lose_tokens, lose_next_token] if scores.shape[1] == targets.shape[1] else [lose_next_token]
     return []
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import InvalidArgument, MixesExamples
-from tacit.gradients.hugging_face import prepare_pass
 from tacit.gradients.trace import iter_tensors
 
 # Attributes that every torch module has; parameters, buffers and layers are looked at separately.
@@ -21,6 +22,9 @@ _TORCH_OWN = frozenset(vars(nn.Module()))
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 # Containers nested more deeply than this are not searched.
 _DEEPEST = 4
+# The modules of transformers whose models ask, by `is_tracing`, whether they may look at values.
+_ASKING = ("transformers.masking_utils", "transformers.modeling_utils")
+_CONFIGURATIONS: weakref.WeakKeyDictionary[nn.Module, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:
@@ -101,6 +105,42 @@ def is_compiled(model: nn.Module) -> bool:
 def run_eagerly(is_needed: bool) -> AbstractContextManager[Any]:
     """Run compiled layers without their compiled code. Switching takes time, so only where it is needed."""
     return torch.compiler.set_stance("force_eager") if is_needed else nullcontext()
+
+
+def prepare_pass(model: Any) -> AbstractContextManager[None]:
+    """For the time of a pass, turn off what models of Hugging Face do with several examples at once.
+
+    They keep keys and values for later tokens, which training does not need, and leave a mask out if no example of the
+    batch is padded, so that one example would decide what is computed for all. Nothing here imports transformers: a
+    model that uses it has done so.
+    """
+    if "transformers" not in sys.modules or not isinstance(model, nn.Module):
+        return nullcontext()
+    configurations = _CONFIGURATIONS.get(model)
+    if configurations is None:
+        kind = sys.modules["transformers"].PreTrainedConfig
+        held = (vars(module).get("config") for module in model.modules())
+        configurations = tuple({id(each): each for each in held if isinstance(each, kind)}.values())
+        _CONFIGURATIONS[model] = configurations
+    return _without_cache(configurations) if configurations else nullcontext()
+
+
+@contextmanager
+def _without_cache(configurations: tuple[Any, ...]) -> Iterator[None]:
+    changed = [each for each in configurations if getattr(each, "use_cache", False)]
+    modules = [module for name in _ASKING if hasattr(module := sys.modules.get(name), "is_tracing")]
+    before = [vars(module)["is_tracing"] for module in modules]
+    for each in changed:
+        each.use_cache = False
+    for module in modules:
+        vars(module)["is_tracing"] = lambda *_: True
+    try:
+        yield
+    finally:
+        for each in changed:
+            each.use_cache = True
+        for module, was in zip(modules, before, strict=True):
+            vars(module)["is_tracing"] = was
 
 
 def call_model(model: Any, inputs: Any) -> Any:

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from tacit.errors import MixesExamples
 from tacit.gradients.contributions import DenseContribution, LotGradients, Tensors, widen
-from tacit.gradients.hugging_face import prepare_pass
 from tacit.gradients.losses import Loss, per_example_losses
-from tacit.gradients.models import call_model, is_identical, refuse_changes, refuse_constant
+from tacit.gradients.models import call_model, is_identical, prepare_pass, refuse_changes, refuse_constant
 from tacit.gradients.trace import Unclear, count_examples, map_tensors
 
 

@@ -39,8 +39,10 @@ _LOSSES = frozenset(
     )
 )
 # Methods of a module that the private step does not call, so that overriding them would have no effect.
-_REPLACED = ("backward", "optimizer_step", "configure_gradient_clipping", "transfer_batch_to_device")
-_TRANSFORMS = ("on_before_batch_transfer", "on_after_batch_transfer")
+_REPLACED = (
+    *("backward", "optimizer_step", "configure_gradient_clipping", "transfer_batch_to_device"),
+    *("on_before_batch_transfer", "on_after_batch_transfer"),
+)
 
 
 class PrivateTraining(lightning.Callback):  # type: ignore[misc]
@@ -97,7 +99,8 @@ class PrivateTraining(lightning.Callback):  # type: ignore[misc]
         self._is_manual = not pl_module.automatic_optimization
         per_epoch = max(1, round(self._sampling.population / self._sampling.lot_size))
         self._planned = self._steps or _count_steps(trainer, per_epoch)
-        source.instance, source.name = _Turns(per_epoch), ""
+        # Lightning fetches ahead, so what it fetches is no lot: the step draws it.
+        source.instance, source.name = range(per_epoch), ""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin the private run, or go on with the saved one, once weights and optimizers are in place."""
@@ -123,7 +126,8 @@ class PrivateTraining(lightning.Callback):  # type: ignore[misc]
         pl_module.training_step = self._step_manually if self._is_manual else self._step
         if self._is_manual:
             pl_module.manual_backward = self._release
-        trainer.strategy.optimizer_step = _step_optimizer
+        # Without the closure that Lightning adds, which does nothing in manual optimization.
+        trainer.strategy.optimizer_step = lambda optimizer, closure, model=None, **how: optimizer.step(**how)
         self._module, self._trainer = pl_module, trainer
 
     def _step(self, batch: Any, batch_idx: int) -> None:
@@ -296,19 +300,6 @@ class _PerExample(TorchFunctionMode):
         return sums / (target != ignored).flatten(1).sum(1).clamp_min(1)
 
 
-class _Turns:
-    """As many turns as an epoch has steps. Lightning fetches ahead, so a turn holds no lot: the step draws it."""
-
-    def __init__(self, per_epoch: int) -> None:
-        self._per_epoch = per_epoch
-
-    def __len__(self) -> int:
-        return self._per_epoch
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self._per_epoch))
-
-
 @dataclass(frozen=True)
 class _BatchOfOne:
     """A collate function whose batch goes to training_step as it is."""
@@ -339,7 +330,7 @@ def _take_losses(outputs: Tensor, targets: Any) -> Tensor:
 @contextmanager
 def _without_logs(module: Any, changed: dict[str, Any] | None = None) -> Iterator[None]:
     """Drop what is logged, and replace some methods, for a while."""
-    replaced = {"log": _drop, "log_dict": _drop, **(changed or {})}
+    replaced = {**dict.fromkeys(("log", "log_dict"), lambda *_, **__: None), **(changed or {})}
     before = {name: vars(module)[name] for name in replaced if name in vars(module)}
     vars(module).update(replaced)
     try:
@@ -348,15 +339,6 @@ def _without_logs(module: Any, changed: dict[str, Any] | None = None) -> Iterato
         for name in replaced:
             del vars(module)[name]
         vars(module).update(before)
-
-
-def _drop(*args: Any, **kwargs: Any) -> None:
-    """Log nothing."""
-
-
-def _step_optimizer(optimizer: Any, closure: Any, model: Any = None, **kwargs: Any) -> Any:
-    """Step on released gradients. The closure that Lightning adds does nothing in manual optimization."""
-    return optimizer.step(**kwargs)
 
 
 def _count_steps(trainer: Any, per_epoch: int) -> int:
@@ -395,9 +377,7 @@ def _refuse_trainer(trainer: Any) -> None:
 def _refuse_module(module: Any) -> None:
     """Raise `InvalidArgument` if a module overrides methods that a private step does not call."""
     base = lightning.LightningModule
-    found = [
-        name for name in (*_REPLACED, *_TRANSFORMS) if getattr(type(module), name, None) is not getattr(base, name)
-    ]
+    found = [name for name in _REPLACED if getattr(type(module), name, None) is not getattr(base, name)]
     if found:
         raise InvalidArgument(
             f"{type(module).__name__} overrides {', '.join(found)}, which a private step does not call: gradients come "

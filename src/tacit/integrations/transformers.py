@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -193,11 +194,7 @@ class _Lots:
         return self._per_epoch
 
     def __iter__(self) -> Iterator[Lot]:
-        for _ in range(self._per_epoch):
-            lot = next(self._lots, None)
-            if lot is None:
-                return
-            yield lot
+        return islice(self._lots, self._per_epoch)
 
 
 def _refuse_arguments(args: TrainingArguments) -> None:
@@ -228,14 +225,10 @@ def _refuse_settings(kind: type[PrivateTrainer], settings: dict[str, Any]) -> No
     for name, instead in why.items():
         if settings.get(name) is not None:
             raise InvalidArgument(f"PrivateTrainer takes no {name}: {instead}")
-    changed = [name for name in ("compute_loss", "training_step") if _is_changed(kind, name)]
+    names = ("compute_loss", "training_step")
+    changed = [name for name in names if getattr(kind, name) is not getattr(PrivateTrainer, name)]
     if changed:
         raise InvalidArgument(
             f"{kind.__name__} overrides {' and '.join(changed)}, which the private step does not call, or replaces. "
             "Give a function of (outputs, targets) that returns one loss per example as loss=..."
         )
-
-
-def _is_changed(kind: type[PrivateTrainer], name: str) -> bool:
-    ours: Callable[..., Any] = getattr(PrivateTrainer, name)
-    return getattr(kind, name) is not ours

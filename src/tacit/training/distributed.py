@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 import torch
 from safetensors.torch import load, save
@@ -181,13 +181,12 @@ class Peers:
     def _by_itself(self, source: Source, step: int) -> Iterator[None]:
         seed = _hash_text(f"{source.seed} {self.rank} {step}") if isinstance(source, SeededSource) else None
         try:
-            with nullcontext() if seed is None else _reseed(seed):
+            with _NOTHING if seed is None else torch.random.fork_rng():
+                if seed is not None:
+                    torch.manual_seed(seed)
                 yield
         except Exception as error:
-            # In place of what all compare before they add up.
-            with suppress(TacitError):
-                self._compare("the step", [_FAILED, _FAILED])
-                self._hear(f"{type(error).__name__}: {error}")
+            self._say_failed("the step", error)
             raise
 
     def seeds(self, source: Source, first: int, what: str = "lot") -> Iterator[int] | None:
@@ -215,18 +214,29 @@ class Peers:
 
     def report_failure(self) -> AbstractContextManager[None]:
         """If the first process fails in this block, report it to the others, which wait for a release."""
-        if self.twin is not None and self.size > 1:
-            return self._charging(self.twin)
-        return self._report_failure() if self.is_first and self.size > 1 else _NOTHING
+        is_waited_for = self.size > 1 and (self.is_first or self.twin is not None)
+        return self._report_failure() if is_waited_for else _NOTHING
 
     @contextmanager
     def _report_failure(self) -> Iterator[None]:
+        """With a twin, others are told before anybody drew. If one fails later, they end at their next exchange."""
+        if self.twin is not None:
+            self.twin.is_drawing = False
         try:
             yield
         except Exception as error:
-            with suppress(TacitError):
-                self._tell({"error": f"{error}"})
+            if self.twin is None:
+                with suppress(TacitError):
+                    self._tell({"error": f"{error}"})
+            elif not self.twin.is_drawing:
+                self._say_failed("the charged step", error)
             raise
+
+    def _say_failed(self, what: str, error: Exception) -> None:
+        """Say so to the others, in place of what all compare."""
+        with suppress(TacitError):
+            self._compare(what, [_FAILED, _FAILED])
+            self._hear(f"{type(error).__name__}: {error}")
 
     def share_release(self, make: Callable[[], Released], bounded: BoundedSum) -> Released:
         """What `make` releases of the sum; only the first process makes it, and all get the same."""
@@ -303,8 +313,7 @@ class Peers:
         ends = torch.tensor(numbers, dtype=torch.int64, device=self.device)
         with _explain_failure(f"compare {what}"):
             distributed.all_reduce(ends, op=distributed.ReduceOp.MAX)
-        largest: list[int] = ends.tolist()
-        return largest
+        return cast("list[int]", ends.tolist())
 
     def _hear(self, error: str) -> str:
         """What processes that failed say; all call it, those without an error too."""
@@ -316,19 +325,6 @@ class Peers:
             distributed.all_gather(said, mine.to(self.device))
         texts = [bytes(each.cpu().numpy()).rstrip(bytes(1)).decode(errors="replace") for each in said]
         return " ".join(f"Process {rank} says: {text}." for rank, text in enumerate(texts) if text)
-
-    @contextmanager
-    def _charging(self, twin: Twin) -> Iterator[None]:
-        """Others are told of a failure before anybody drew. If one fails later, they end at their next exchange."""
-        twin.is_drawing = False
-        try:
-            yield
-        except Exception as error:
-            if not twin.is_drawing:
-                with suppress(TacitError):
-                    self._compare("the charged step", [_FAILED, _FAILED])
-                    self._hear(f"{type(error).__name__}: {error}")
-            raise
 
     def save_shards(self, folder: Path, parts: dict[str, Any]) -> str | None:
         """Write the shards of every process; the name of this save. None if weights are whole."""
@@ -405,13 +401,6 @@ def _explain_failure(what: str) -> Iterator[None]:
 def _hash_text(text: str) -> int:
     """56 bits that say whether two texts are the same."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
-
-
-@contextmanager
-def _reseed(seed: int) -> Iterator[None]:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
 
 
 _DTYPES = {str(kind): kind for kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16)}

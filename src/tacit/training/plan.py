@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
+from operator import add
 from typing import Any, cast
 
 from tacit import _validate
@@ -17,7 +18,7 @@ from tacit.accounting.curve import curve
 from tacit.accounting.events import Event, Gaussian, add_up
 from tacit.budget import Budget
 from tacit.errors import BudgetExceeded, InvalidArgument
-from tacit.guarantee import Assumption, Claim, Guarantee, Status
+from tacit.guarantee import Assumption, Guarantee, Status
 from tacit.stages.mechanism import Mechanism, Settings
 from tacit.stages.more_samplings import Remembered
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
@@ -43,7 +44,6 @@ _ASSUMPTIONS = (
     ),
 )
 _PUBLIC_SIZE = Assumption("public_lot_size", "Sums are divided by the public lot size, never by the realised lot size.")
-_NOTHING_LEFT = "{count} lost steps were not charged: the user declared that nothing of them left the process."
 _NO_ANSWER = "The formula of {source} does not apply to this run, so there is no claim to compare with."
 _LARGE_DELTA = (
     "Delta {delta:g} is not below 1/{population:,}, one over the population: publishing a random example would satisfy "
@@ -309,9 +309,7 @@ def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = (), r
     cuts = {cut for step in restarts for cut in (step, -(-step // length) * length) if 0 < cut < len(events)}
     ends = [0, *sorted(cuts), len(events)]
     parts = [sampling.total(events[start:end]) for start, end in pairwise(ends)]
-    spent = parts[0]
-    for part in parts[1:]:
-        spent = spent + part
+    spent = reduce(add, parts)
     return spent + add_up(lost) if lost else spent
 
 
@@ -335,10 +333,14 @@ def make_guarantee(
     method = plan.mechanism.method
     event = total_event(plan, spent)
     divided = () if "random_denominator" in method.violations else (_PUBLIC_SIZE,)
-    claim = _find_claim(plan, spent, event)
+    claims = method.claims if spent.events else None
+    settings = plan.settings(len(spent.events), list(spent.lost.elements()))
+    claim = None if claims is None else claims.claim(settings, event)
+    # As for most schedules.
+    is_silent = claims is not None and claim is None
     doubt = "" if claim is None or method.status is not Status.PROVEN else claim.doubt
-    left = Assumption("lost_steps_not_charged", _NOTHING_LEFT.format(count=spent.forgiven))
-    forgiven = (left,) if spent.forgiven else ()
+    left = f"{spent.forgiven} lost steps were not charged: the user declared that nothing of them left the process."
+    forgiven = (Assumption("lost_steps_not_charged", left),) if spent.forgiven else ()
     people = () if plan.rows_per_unit is None else (assume_people(plan.rows_per_unit),)
     return Guarantee(
         event,
@@ -353,7 +355,11 @@ def make_guarantee(
         unprotected=method.unprotected,
         odometer=epsilon_spent(spent.realised, plan.delta) if spent.realised else None,
         violations=(*method.violations, *violations),
-        notes=(*_list_notes(plan, spent), *_note_missing_claim(plan, spent, claim), *method.notes),
+        notes=(
+            *_list_notes(plan, spent),
+            *([_NO_ANSWER.format(source=method.source)] if is_silent else []),
+            *method.notes,
+        ),
         attained=method.attained,
     )
 
@@ -362,20 +368,6 @@ def total_event(plan: Plan, spent: Spent) -> Event:
     """The event of everything released, lost steps included."""
     lost = [plan.event_at(step) for step in spent.lost.elements()]
     return total(plan.sampling, spent.events, lost, plan.restarts)
-
-
-def _find_claim(plan: Plan, spent: Spent, event: Event) -> Claim | None:
-    claims = plan.mechanism.method.claims
-    if claims is None or not spent.events:
-        return None
-    return claims.claim(plan.settings(len(spent.events), list(spent.lost.elements())), event)
-
-
-def _note_missing_claim(plan: Plan, spent: Spent, claim: Claim | None) -> list[str]:
-    """A note if the method has a formula that does not apply, as for most schedules."""
-    method = plan.mechanism.method
-    is_silent = method.claims is not None and claim is None and spent.events
-    return [_NO_ANSWER.format(source=method.source)] if is_silent else []
 
 
 def _list_notes(plan: Plan, spent: Spent) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -144,7 +144,9 @@ def _copy_plain(module: nn.Module, known: dict[int, Any]) -> Any:
         elif name == "_parameters":
             copied = {key: None if each is None else _make_plain(each, known) for key, each in value.items()}
         elif name in _HOOKS:
-            copied = type(value)((key, hook) for key, hook in value.items() if not _is_of_torch(hook))
+            owners = {key: type(getattr(hook, "__self__", None)).__module__ for key, hook in value.items()}
+            kept = ((key, hook) for key, hook in value.items() if not owners[key].startswith("torch.distributed"))
+            copied = type(value)(kept)
         else:
             copied = value
         made.__dict__[name] = copied
@@ -156,17 +158,12 @@ def _make_plain(value: Tensor, known: dict[int, Any]) -> nn.Parameter:
         local = value.to_local() if isinstance(value, DTensor) else value
         light = _make_light(local.detach(), value.shape)
         known[id(value)] = nn.Parameter(light, requires_grad=value.requires_grad)
-    found: nn.Parameter = known[id(value)]
-    return found
+    return cast(nn.Parameter, known[id(value)])
 
 
 def _make_light(like: Tensor, shape: torch.Size | None = None) -> Tensor:
     """A tensor of this shape that holds one number."""
     return torch.zeros((), dtype=like.dtype, device=like.device).expand(like.shape if shape is None else shape)
-
-
-def _is_of_torch(hook: Any) -> bool:
-    return type(getattr(hook, "__self__", None)).__module__.startswith("torch.distributed")
 
 
 def _shard_like(like: Tensor, local: Tensor) -> Tensor:

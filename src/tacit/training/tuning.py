@@ -203,7 +203,13 @@ def tune(
     """
     event = search.event(delta)
     expected = set(search.costs())
-    _charge(ledger, dataset, fingerprint, event, {**(about or {}), **_describe_search(search, seed)})
+    if ledger is not None:
+        if dataset is None:
+            raise InvalidArgument(
+                "A ledger charges data sets by name. Give dataset='patients', or leave the ledger out."
+            )
+        described = {**(about or {}), **_describe_search(search, seed)}
+        ledger.spend(dataset, event, about=described, fingerprint=fingerprint)
     # One key for all draws of the search, and none of the trials': each of those has its own.
     source = SecureSource() if seed is None else SeededSource(seed)
     stream = source.stream(Purpose.SHUFFLE, 0)
@@ -244,16 +250,6 @@ def _make_result(
         notes=(*one.notes, "The best of several trials was released; the steps above are those of that one."),
     )
     return Tuned(settings, best.score, best.outcome, guarantee)
-
-
-def _charge(
-    ledger: Ledger | None, dataset: str | None, fingerprint: str | None, event: Event, about: Mapping[str, Any]
-) -> None:
-    if ledger is None:
-        return
-    if dataset is None:
-        raise InvalidArgument("A ledger charges data sets by name. Give dataset='patients', or leave the ledger out.")
-    ledger.spend(dataset, event, about=about, fingerprint=fingerprint)
 
 
 def _describe_search(search: Search, seed: int | None) -> dict[str, Any]:

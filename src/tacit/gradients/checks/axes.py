@@ -27,13 +27,10 @@ def _normalise_axes(given: Any, dims: int) -> list[int]:
     return [normalise_axis(value, dims) for value in values]
 
 
-def _list_tensors(operands: Operands, *left_out: str) -> list[Tensor]:
-    return [t for name, value in operands.given.items() if name not in left_out for t in iter_tensors(value)]
-
-
 def pointwise(operands: Operands) -> Label:
     """Entry by entry, after broadcasting."""
-    tensors = _list_tensors(operands, "out", "grad_input")
+    read = [value for name, value in operands.given.items() if name not in ("out", "grad_input")]
+    tensors = list(iter_tensors(read))
     return operands.align(tensors, max((tensor.dim() for tensor in tensors), default=0))
 
 

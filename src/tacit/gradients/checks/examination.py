@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -121,12 +122,22 @@ def examine(model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs:
     shapes = [tensor.shape[1:] for tensor in iter_tensors((inputs, targets))]
     shapes += [tensor.shape for tensor in (*model.parameters(), *model.buffers())]
     sizes = choose_sizes(length for shape in shapes for length in shape)
+    examine_twice = partial(_examine_twice, model, loss, parameters, inputs, targets)
+
+    def examine_on(some: list[int]) -> Layout:
+        try:
+            return examine_twice(some, make_examples)
+        except (Unclear, MixesExamples, InvalidArgument):
+            raise
+        except Exception:
+            return examine_twice(some, _repeat_examples)
+
     try:
         try:
-            return _examine_on(model, loss, parameters, inputs, targets, sizes[:2])
+            return examine_on(sizes[:2])
         except MixesExamples:
             # Again with other sizes: some axis could have the length of the lot by chance.
-            return _examine_on(model, loss, parameters, inputs, targets, sizes[2:])
+            return examine_on(sizes[2:])
     except Unclear as reason:
         _refuse_unless_alone(model, loss, inputs, targets, str(reason))
         raise
@@ -178,17 +189,6 @@ def _copy(model: nn.Module, loss: Loss) -> Iterator[tuple[nn.Module, Loss, bool]
         yield copied, criterion, True
 
 
-def _examine_on(
-    model: nn.Module, loss: Loss, parameters: dict[str, Tensor], inputs: Any, targets: Any, sizes: list[int]
-) -> Layout:
-    try:
-        return _examine_twice(model, loss, parameters, inputs, targets, sizes, make_examples)
-    except (Unclear, MixesExamples, InvalidArgument):
-        raise
-    except Exception:
-        return _examine_twice(model, loss, parameters, inputs, targets, sizes, _repeat_examples)
-
-
 def _examine_twice(
     model: nn.Module,
     loss: Loss,
@@ -203,21 +203,15 @@ def _examine_twice(
     for size in sizes:
         with _copy(model, loss) as (copied, criterion, is_copy):
             tracked = dict(copied.named_parameters()) if is_copy else parameters
+            tracked = {name: tracked[name] for name in parameters}
+            compiled = is_compiled(model)
             before = dict(iter_attributes(copied, criterion))
             lot = make(inputs, size), make(targets, size)
-            examined = _examine_pass(
-                copied,
-                criterion,
-                {name: tracked[name] for name in parameters},
-                *lot,
-                size,
-                is_compiled=is_compiled(model),
-            )
+            passes.append(_examine_pass(copied, criterion, tracked, *lot, size, is_compiled=compiled))
             changed = {name: value for name, value in iter_attributes(copied, criterion) if before.get(name) != value}
             if changed:
                 lot = make(inputs, size), make(targets, size)
-                _refuse_counters(copied, criterion, *lot, size, is_compiled=is_compiled(model))
-            passes.append(examined)
+                _refuse_counters(copied, criterion, *lot, size, is_compiled=compiled)
             changes.append(changed)
     one, other = passes
     refuse_writes([name for name in changes[0] | changes[1] if changes[0].get(name) != changes[1].get(name)])
@@ -371,7 +365,7 @@ def _examine_pass(
         )
         recorder.record = Record({})
         del outputs, values
-        examiner.refuse_survivors({tensor.untyped_storage()._cdata for tensor in lot})
+        examiner.refuse_survivors()
         return _Pass(layout, examiner.trail, examiner.values)
     except Exception as error:
         raise (examiner.stopped or error) from None

@@ -13,6 +13,7 @@ import gc
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -303,25 +304,23 @@ class Examiner(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     "model, without noise. Return it, or do not store it."
                 )
 
-    def refuse_survivors(self, known: set[int]) -> None:
-        """Raise `MixesExamples` if a tensor made of the examples outlives the pass; `known` are the lot's storages."""
-        if self._list_survivors(known):
+    def refuse_survivors(self) -> None:
+        """Raise `MixesExamples` if a tensor made of the examples outlives the pass."""
+        if self._has_survivors():
             gc.collect()
-        if self._list_survivors(known):
+        if self._has_survivors():
             raise MixesExamples(
                 "The model or the loss keeps a tensor that was computed from the examples (in a list, a closure or a "
                 "global variable), so a later lot could see it. Store nothing of a lot; keep .item() values of public "
                 "quantities only."
             )
 
-    def _list_survivors(self, known: set[int]) -> list[int]:
-        return [
-            key
+    def _has_survivors(self) -> bool:
+        return any(
+            not torch.UntypedStorage._expired(self._kept[key])
             for key, label in self._labels.items()
-            if (isinstance(label, Mixed) or (isinstance(label, Stride) and not label.loose))
-            and key not in known
-            and not torch.UntypedStorage._expired(self._kept[key])
-        ]
+            if (isinstance(label, Mixed) or (isinstance(label, Stride) and not label.loose)) and key not in self._lot
+        )
 
     def close(self) -> None:
         """Release all storages."""
@@ -353,13 +352,11 @@ def _add_line(label: Label) -> Label:
 
 def _show_line() -> str:
     """The line of the user's code that is being run, in parentheses."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith((_TORCH, _OURS)) and "contextlib" not in name:
             return f" ({Path(name).name}, line {frame.f_lineno})"
-        if frame.f_back is None:
-            break
         frame = frame.f_back
     return ""
 

@@ -153,7 +153,7 @@ def indexing(operands: Operands) -> Label:
         if operands.label(index) is ORDER:
             return operands.mix("shuffles the examples of the lot")
         is_all = operands.label(index) is POSITIONS and (rows.outer, rows.inner) == (1, 1)
-        if not is_all or not _counts_up(index):
+        if not is_all or index.flatten().tolist() != list(range(index.numel())):
             return operands.doubt("takes some of the examples by their place in the lot")
         if isinstance(block, Mixed):
             return block
@@ -179,11 +179,6 @@ def _move_after_indexing(axis: int, axes: list[int], width: int) -> int:
     is_together = axes == list(range(axes[0], axes[-1] + 1))
     before = sum(other < axis for other in axes)
     return axis - before + (width if not is_together or axes[0] < axis else 0)
-
-
-def _counts_up(index: Tensor) -> bool:
-    flat = index.reshape(-1)
-    return bool((flat == torch.arange(len(flat), device=flat.device)).all())
 
 
 def index_put(operands: Operands) -> Label:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import Any
 
 import torch
@@ -60,22 +61,18 @@ class Mixed:
     is_order: bool = False
 
 
-class _Kind:
+class _Kind(Enum):
     """A label without content."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    # One constant everywhere, or independent random numbers: the same for every example, along every axis.
+    UNIFORM = auto()
+    # 0, 1, 2, ... for the examples of the lot.
+    POSITIONS = auto()
+    # The same numbers in a random order.
+    ORDER = auto()
 
-    def __repr__(self) -> str:
-        return self.name
 
-
-# One constant everywhere, or independent random numbers: the same for every example, along every axis.
-UNIFORM = _Kind("UNIFORM")
-# 0, 1, 2, ... for the examples of the lot.
-POSITIONS = _Kind("POSITIONS")
-# The same numbers in a random order.
-ORDER = _Kind("ORDER")
+UNIFORM, POSITIONS, ORDER = _Kind
 # Depends on no example.
 PUBLIC = None
 

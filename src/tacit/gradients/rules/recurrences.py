@@ -22,7 +22,7 @@ _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
 @dataclass(frozen=True, eq=False)
-class Weights:
+class LayerWeights:
     """The weights of one layer in one direction."""
 
     input: Tensor
@@ -32,7 +32,7 @@ class Weights:
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class Unrolled:
     """All times of a recurrence.
 
     `inputs` [T, B, p] are overwritten by the gates. `states` and `cells` are [T + 1, B, H], the first ones included;
@@ -52,7 +52,7 @@ class BackwardPass:
     `outside` is, for every time, the gradient of the state before it that comes from outside; None is zero.
     """
 
-    steps: Steps
+    steps: Unrolled
     weight: Tensor
     inputs: Tensor
     recurrent: Tensor
@@ -62,10 +62,10 @@ class BackwardPass:
 class Recurrence(Protocol):
     """How a state [B, H] follows from the one before and from the input at its time."""
 
-    def allocate(self, shape: tuple[int, int], weights: Weights, first: tuple[Tensor, ...]) -> Steps:
+    def allocate(self, shape: tuple[int, int], weights: LayerWeights, first: tuple[Tensor, ...]) -> Unrolled:
         """Memory for all times and examples."""
 
-    def forward(self, steps: Steps, weights: Weights, part: slice) -> None:
+    def forward(self, steps: Unrolled, weights: LayerWeights, part: slice) -> None:
         """Run some times, whose inputs are there."""
 
     def backward(self, going: BackwardPass, part: slice, state: Tensor, cell: Tensor | None) -> Tensor:
@@ -81,12 +81,12 @@ class Simple:
 
     is_tanh: bool
 
-    def allocate(self, shape: tuple[int, int], weights: Weights, first: tuple[Tensor, ...]) -> Steps:
+    def allocate(self, shape: tuple[int, int], weights: LayerWeights, first: tuple[Tensor, ...]) -> Unrolled:
         """Inputs become states."""
         states = _allocate(shape[0], first[0])
-        return Steps(states[1:], states)
+        return Unrolled(states[1:], states)
 
-    def forward(self, steps: Steps, weights: Weights, part: slice) -> None:
+    def forward(self, steps: Unrolled, weights: LayerWeights, part: slice) -> None:
         """One product a time."""
         turned = weights.state.t()
         for before, state in zip(steps.states[:-1][part].unbind(0), steps.inputs[part].unbind(0), strict=True):
@@ -112,12 +112,12 @@ class Simple:
 class Lstm:
     """c' = f c + i g and h' = o tanh(c'): the gates i, f and o are sigmoids, and g is a tanh, of x + W h."""
 
-    def allocate(self, shape: tuple[int, int], weights: Weights, first: tuple[Tensor, ...]) -> Steps:
+    def allocate(self, shape: tuple[int, int], weights: LayerWeights, first: tuple[Tensor, ...]) -> Unrolled:
         """Inputs become gates; the tanh of each cell is kept too."""
         states, cells = (_allocate(shape[0], each) for each in first)
-        return Steps(states.new_empty(*shape, weights.state.shape[0]), states, cells, torch.empty_like(states[1:]))
+        return Unrolled(states.new_empty(*shape, weights.state.shape[0]), states, cells, torch.empty_like(states[1:]))
 
-    def forward(self, steps: Steps, weights: Weights, part: slice) -> None:
+    def forward(self, steps: Unrolled, weights: LayerWeights, part: slice) -> None:
         """One product a time, then the gates."""
         assert steps.cells is not None
         assert steps.more is not None
@@ -165,12 +165,12 @@ class Lstm:
 class Gru:
     """h' = n + z (h - n): r and z are sigmoids of x + W h + b, and n = tanh(x + r (W h + b))."""
 
-    def allocate(self, shape: tuple[int, int], weights: Weights, first: tuple[Tensor, ...]) -> Steps:
+    def allocate(self, shape: tuple[int, int], weights: LayerWeights, first: tuple[Tensor, ...]) -> Unrolled:
         """Inputs become r, z and n; the recurrent part of n is kept too."""
         states = _allocate(shape[0], first[0])
-        return Steps(states.new_empty(*shape, weights.state.shape[0]), states, None, torch.empty_like(states[1:]))
+        return Unrolled(states.new_empty(*shape, weights.state.shape[0]), states, None, torch.empty_like(states[1:]))
 
-    def forward(self, steps: Steps, weights: Weights, part: slice) -> None:
+    def forward(self, steps: Unrolled, weights: LayerWeights, part: slice) -> None:
         """Two products a time: r is needed before the second is."""
         assert steps.more is not None
         width, bias = weights.state.shape[1], weights.state_bias
@@ -209,7 +209,7 @@ class Gru:
         return state
 
 
-def run_forward(recurrence: Recurrence, x: Tensor, weights: Weights, first: tuple[Tensor, ...]) -> Steps:
+def run_forward(recurrence: Recurrence, x: Tensor, weights: LayerWeights, first: tuple[Tensor, ...]) -> Unrolled:
     """Run all times on the inputs `x` [T, B, d]; `first` are the first state and cell."""
     steps = recurrence.allocate((x.shape[0], x.shape[1]), weights, first)
     bias, more = weights.input_bias, weights.state_bias
@@ -228,7 +228,12 @@ def run_forward(recurrence: Recurrence, x: Tensor, weights: Weights, first: tupl
 
 
 def run_backward(
-    recurrence: Recurrence, steps: Steps, weights: Weights, outside: tuple[Tensor | None, ...], *, is_x_wanted: bool
+    recurrence: Recurrence,
+    steps: Unrolled,
+    weights: LayerWeights,
+    outside: tuple[Tensor | None, ...],
+    *,
+    is_x_wanted: bool,
 ) -> tuple[Tensor | None, ...]:
     """Run all times backwards, from the gradients of all states, of the last one and of the last cell; None is zero.
 

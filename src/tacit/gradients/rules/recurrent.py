@@ -14,11 +14,11 @@ from tacit.gradients.contributions import Contribution, DenseContribution, leave
 from tacit.gradients.rules import Front, decompose, rule
 from tacit.gradients.rules.recurrences import (
     Gru,
+    LayerWeights,
     Lstm,
     Recurrence,
     Simple,
-    Steps,
-    Weights,
+    Unrolled,
     run_backward,
     run_forward,
 )
@@ -72,7 +72,7 @@ def run_layers(recurrence: Recurrence, args: tuple[Any, ...], kwargs: dict[str, 
     is_whole = x.dim() == 3 and 0 not in x.shape and len(weights) == layers * ways * count
     if not is_whole or not _is_usual([x, *first], weights[0], recorder):
         return None
-    each = [Weights(*weights[i : i + count]) for i in range(0, len(weights), count)]
+    each = [LayerWeights(*weights[i : i + count]) for i in range(0, len(weights), count)]
     with leave_autocast(x.device.type):
         x, first = x.to(each[0].input.dtype), [state.to(each[0].input.dtype) for state in first]
         x = (x.transpose(0, 1) if given["batch_first"] else x).contiguous()
@@ -103,7 +103,7 @@ def _is_usual(values: list[Tensor], weight: Tensor, recorder: Recorder) -> bool:
 
 
 def _run_direction(
-    recurrence: Recurrence, x: Tensor, weights: Weights, first: tuple[Tensor, ...], recorder: Recorder
+    recurrence: Recurrence, x: Tensor, weights: LayerWeights, first: tuple[Tensor, ...], recorder: Recorder
 ) -> tuple[Tensor, ...]:
     """All states [T, B, H] of one layer in one direction, the last one, and the last cell."""
     with torch.no_grad():
@@ -151,8 +151,8 @@ class _Recurrence(torch.autograd.Function):
         first: Tensor,
         cell: Tensor | None,
         recurrence: Recurrence,
-        weights: Weights,
-        steps: Steps,
+        weights: LayerWeights,
+        steps: Unrolled,
     ) -> tuple[Tensor | None, ...]:
         ctx.set_materialize_grads(False)
         ctx.recurrence = recurrence
@@ -164,7 +164,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        weights, steps = Weights(*ctx.saved_tensors[:2]), Steps(*ctx.saved_tensors[2:])
+        weights, steps = LayerWeights(*ctx.saved_tensors[:2]), Unrolled(*ctx.saved_tensors[2:])
         found = run_backward(ctx.recurrence, steps, weights, grads, is_x_wanted=ctx.needs_input_grad[2])
         return *found, None, None, None
 
@@ -181,7 +181,7 @@ def run_cell(recurrence: Recurrence, args: tuple[Any, ...], kwargs: dict[str, An
     x, state = given["input"], _list_states(recurrence, given["hx"])
     if x.dim() != 2 or not _is_usual([x, *state], given["w_ih"], recorder):
         return None
-    weights = Weights(given["w_ih"], given["w_hh"], given.get("b_ih"), given.get("b_hh"))
+    weights = LayerWeights(given["w_ih"], given["w_hh"], given.get("b_ih"), given.get("b_hh"))
     if isinstance(recurrence, Gru):
         return _run_gru_cell(x, state[0], weights, recorder)
     args = (x, state[0], weights.input, weights.state, weights.input_bias, weights.state_bias)
@@ -193,7 +193,7 @@ def run_cell(recurrence: Recurrence, args: tuple[Any, ...], kwargs: dict[str, An
     return o.sigmoid() * cell.tanh(), cell
 
 
-def _run_gru_cell(x: Tensor, state: Tensor, weights: Weights, recorder: Recorder) -> Tensor:
+def _run_gru_cell(x: Tensor, state: Tensor, weights: LayerWeights, recorder: Recorder) -> Tensor:
     args = (x, weights.input, weights.input_bias)
     inputs = recorder.note(F.linear, args, F.linear(*args)).chunk(3, 1)
     args = (state, weights.state, weights.state_bias)
