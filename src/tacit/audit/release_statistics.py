@@ -12,7 +12,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft, special, stats
+from scipy import signal, special, stats
 
 from tacit.accounting.curve import PrivacyCurve
 
@@ -107,9 +107,7 @@ def _find_repetition(whole: Floats, steps: int, alpha: float) -> list[str]:
 
 def _find_largest_product(values: Floats) -> tuple[int, float]:
     """The shift at which the values agree most with themselves, and the sum of products there."""
-    length = fft.next_fast_len(2 * len(values))
-    spectrum = np.abs(fft.rfft(values, length)) ** 2
-    products = np.abs(fft.irfft(spectrum, length)[1 : len(values)])
+    products = np.abs(signal.correlate(values, values, method="fft")[len(values) :])
     if not len(products):
         return 0, 0.0
     return int(products.argmax()) + 1, float(products.max())

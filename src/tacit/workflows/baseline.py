@@ -13,27 +13,25 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from tacit._files import write_atomic
+from tacit.datasets import Data
+from tacit.gradients.losses import Loss
 from tacit.recipes.run import LOSS, PreparedInputs, prepare
 from tacit.reports.scores import Score, accuracy_of, predict_outputs
 from tacit.training.folder import RunFolder
 from tacit.workflows.audit_target import load_target
-from tacit.workflows.defaults import defaults_for, network_for
+from tacit.workflows.defaults import find_defaults, network_for
 from tacit.workflows.descent import average_weights
 from tacit.workflows.progress import show_status
+from tacit.workflows.recipe import RecipeTask
 from tacit.workflows.saved import read_settings
 from tacit.workflows.scoring import loss_for, score
 from tacit.workflows.settings import Settings
-
-if TYPE_CHECKING:
-    from tacit.datasets import Data
-    from tacit.gradients.losses import Loss
-    from tacit.workflows.recipe import RecipeTask
 
 HOW = (
     "Without privacy: the same model, without clipping and without noise, trained by Adam until it is good, whatever "
@@ -99,7 +97,7 @@ def baseline(data: Data, model_name: str, seed: int) -> dict[str, Any]:
     """The score on the test examples of a model that was trained without privacy."""
     torch.manual_seed(seed)
     train = (torch.from_numpy(data.train[0]), torch.from_numpy(data.train[1]))
-    rate = defaults_for(data, model_name).adam_rate
+    rate = find_defaults(data, model_name).adam_rate
     plain = Plain(network_for(model_name, data), loss_for(data), train, rate)
     return plain.measure(lambda model: score(model, data))
 

@@ -92,7 +92,7 @@ def compare(
     if mirror is not None:
         mirror.pull()
     plan.write(loaded, folder, again)
-    save: Callable[[], None] = _do_nothing if mirror is None else mirror.push
+    save: Callable[[], object] = (lambda: None) if mirror is None else mirror.push
     save()
     warn_about(loaded, plan.settings)
     if not run_jobs(plan.list_jobs(), loaded, given, folder, count, cluster, save):
@@ -101,10 +101,6 @@ def compare(
     compared = read_comparison_folder(folder)
     save()
     return compared
-
-
-def _do_nothing() -> None:
-    """There is no store to send results to."""
 
 
 def _describe_call(data: Any, epsilons: tuple[float, ...], folder: Path | str) -> str:
@@ -222,8 +218,9 @@ def _plan(
         fitting = (RECIPE, *fitting)
     unfit = [each for each in methods or () if each not in fitting]
     if unfit:
+        for_what = "classes" if unfit == [RECIPE] else "linear models of features"
         raise InvalidArgument(
-            f"{', '.join(unfit)} {_describe_fitting(unfit)}, and does not fit --model {settings.model} on "
+            f"{', '.join(unfit)} is for {for_what}, and does not fit --model {settings.model} on "
             f"{data.name}. Methods that fit: {', '.join(fitting)}."
         )
     by_method = _group_choices(choices, tuple(name for name in methods or fitting if name != RECIPE))
@@ -232,10 +229,6 @@ def _plan(
             # Options that a method does not take are refused now, not in every one of its results.
             resolve_settings(data, replace(options, epsilon=epsilons[0], method=method, mode=mode, set=texts))
     return ComparisonPlan(options, settings, methods or fitting, modes, epsilons, seeds, by_method)
-
-
-def _describe_fitting(unfit: list[str]) -> str:
-    return "is for classes" if unfit == [RECIPE] else "is for linear models of features"
 
 
 def _group_choices(texts: Sequence[str], methods: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -48,7 +48,7 @@ _TEMPERED = TrainingDefaults(
 )
 
 
-def defaults_for(data: Data, model: str | None = None) -> TrainingDefaults:
+def find_defaults(data: Data, model: str | None = None) -> TrainingDefaults:
     """The defaults of the tempered model, or else of the data set; without any, those for its public size."""
     if model == _TEMPERED.model:
         return _TEMPERED
@@ -65,7 +65,7 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
         raise InvalidArgument(
             "Texts of your own are trained on by the automatic recipe: give --epsilon, and leave out what it chooses."
         )
-    defaults = defaults_for(data, options.model)
+    defaults = find_defaults(data, options.model)
     method, mode = _find_gradient_method(options.method), options.mode or "rigorous"
     population = resolve_population(data, options)
     # If the population is smaller than the default lot, a lot is a tenth of it.

@@ -40,7 +40,7 @@ def run_jobs(
     folder: Path,
     workers: int,
     cluster: str | None = None,
-    save: Callable[[], None] = lambda: None,
+    save: Callable[[], object] = lambda: None,
 ) -> bool:
     """Train every result that has no file yet, or a damaged one. False if Ctrl-C came first.
 
@@ -99,7 +99,7 @@ def _run_on_cluster(
     folder: Path,
     progress: ComparisonProgress[Job],
     is_asked: Callable[[], bool],
-    save: Callable[[], None],
+    save: Callable[[], object],
 ) -> bool:
     """Train one result per task; each is written here when it comes. Ctrl-C waits for the next one."""
     with closing(map_on_cluster(address, _train_on_worker, shared, jobs)) as results:
@@ -121,7 +121,7 @@ def _wait(
     running: dict[Future[int], Job],
     progress: ComparisonProgress[Job],
     is_asked: Callable[[], bool],
-    save: Callable[[], None],
+    save: Callable[[], object],
 ) -> bool:
     while running:
         finished, _ = wait(running, timeout=_SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
