@@ -87,27 +87,14 @@ if TYPE_CHECKING:
 else:
     # Where a name that is not a package is defined.
     _HOMES = {
-        "Assumption": "guarantee",
-        "Budget": "budget",
-        "CyclicPoisson": "stages.more_samplings",
-        "FixedLots": "stages.more_samplings",
-        "FullBatch": "stages.sampling",
-        "Guarantee": "guarantee",
-        "Ledger": "ledger",
-        "Poisson": "stages.sampling",
-        "PrivateRun": "training.run",
-        "RandomAllocation": "stages.more_samplings",
-        "Schedule": "training.plan",
-        "Shuffled": "stages.sampling",
-        "TruncatedPoisson": "stages.more_samplings",
-        "audit_run": "workflows.audit",
-        "bounds": "workflows.bounds",
-        "compare": "workflows.compare",
-        "load": "workflows.predict",
-        "predict": "workflows.predict",
-        "report": "workflows.report",
-        "train": "workflows.train",
-        "tune": "workflows.tune",
+        **dict.fromkeys(("Assumption", "Guarantee"), "guarantee"),
+        **dict.fromkeys(("FullBatch", "Poisson", "Shuffled"), "stages.sampling"),
+        **dict.fromkeys(
+            ("CyclicPoisson", "FixedLots", "RandomAllocation", "TruncatedPoisson"), "stages.more_samplings"
+        ),
+        **{"Budget": "budget", "Ledger": "ledger", "PrivateRun": "training.run", "Schedule": "training.plan"},
+        **{"audit_run": "workflows.audit", "load": "workflows.predict"},
+        **{name: f"workflows.{name}" for name in ("bounds", "compare", "predict", "report", "train", "tune")},
     }
 
     def __getattr__(name: str) -> object:

@@ -77,7 +77,7 @@ def _find_map(array: Any) -> mmap.mmap | None:
     return array if isinstance(array, mmap.mmap) else None
 
 
-def rows_at_once(width: int, most: int | None = None) -> int:
+def count_rows_at_once(width: int, most: int | None = None) -> int:
     """How many rows of so many numbers are worked on at a time: `PIECE_BYTES`, and at most so many rows."""
     fitting = max(PIECE_BYTES // (4 * max(width, 1)) // _MULTIPLE, 1) * _MULTIPLE
     return fitting if most is None else min(most, fitting)
@@ -85,7 +85,7 @@ def rows_at_once(width: int, most: int | None = None) -> int:
 
 def walk_pieces(rows: Any, *filled: Any) -> Iterator[slice]:
     """The places of rows, piece by piece; pages of `rows` and of the arrays that are being filled are given back."""
-    size = rows_at_once(rows.shape[1])
+    size = count_rows_at_once(rows.shape[1])
     for start in range(0, rows.shape[0], size):
         yield slice(start, start + size)
         drop_pages(rows, *filled)

@@ -42,16 +42,16 @@ def positive(name: str, value: Any, *, below: float = math.inf, infinite: bool =
 standard deviation over the sensitivity; common values are 0.5 to 20.
     """
     if infinite:
-        return _number(name, value, "a number above 0", lambda v: v > 0)
+        return _check_number(name, value, "a number above 0", lambda v: v > 0)
     allowed = f"a number above 0 and below {below:g}" if below < math.inf else "a finite number above 0"
-    return _number(name, value, allowed, lambda v: 0 < v < below)
+    return _check_number(name, value, allowed, lambda v: 0 < v < below)
 
 
 def non_negative(name: str, value: Any, *, infinite: bool = False) -> float:
     """A number of at least 0."""
     if infinite:
-        return _number(name, value, "a number of at least 0", lambda v: v >= 0)
-    return _number(name, value, "a finite number of at least 0", lambda v: 0 <= v < math.inf)
+        return _check_number(name, value, "a number of at least 0", lambda v: v >= 0)
+    return _check_number(name, value, "a finite number of at least 0", lambda v: 0 <= v < math.inf)
 
 
 def open_unit(name: str, value: Any) -> float:
@@ -64,7 +64,7 @@ def open_unit(name: str, value: Any) -> float:
 Gaussian mechanism is private, with delta 1 every mechanism is; a common choice is below 1/(number of \
 examples).
     """
-    return _number(name, value, "a number strictly between 0 and 1", lambda v: 0 < v < 1)
+    return _check_number(name, value, "a number strictly between 0 and 1", lambda v: 0 < v < 1)
 
 
 def rate(name: str, value: Any) -> float:
@@ -73,12 +73,12 @@ def rate(name: str, value: Any) -> float:
     >>> rate("rate", 256 / 60_000)
     0.004266666666666667
     """
-    return _number(name, value, "a number above 0 and at most 1", lambda v: 0 < v <= 1)
+    return _check_number(name, value, "a number above 0 and at most 1", lambda v: 0 < v <= 1)
 
 
 def unit(name: str, value: Any) -> float:
     """A number from 0 to 1, both included."""
-    return _number(name, value, "a number from 0 to 1", lambda v: 0 <= v <= 1)
+    return _check_number(name, value, "a number from 0 to 1", lambda v: 0 <= v <= 1)
 
 
 def count(name: str, value: Any, *, at_least: int = 1) -> int:
@@ -93,46 +93,46 @@ def count(name: str, value: Any, *, at_least: int = 1) -> int:
 releases: epochs * population / lot_size, rounded up.
     """
     allowed = f"a whole number of at least {at_least}"
-    number = _number(name, value, allowed, lambda v: v >= at_least and v.is_integer())
+    number = _check_number(name, value, allowed, lambda v: v >= at_least and v.is_integer())
     # Through the float, integers beyond 2**53 would change.
     return int(value) if isinstance(value, numbers.Integral) else int(number)
 
 
 def units(name: str, values: Any) -> Array:
     """`unit`, for a number or for every entry of an array."""
-    return _numbers(name, values, "a number from 0 to 1", lambda v: (v >= 0) & (v <= 1))
+    return _check_numbers(name, values, "a number from 0 to 1", lambda v: (v >= 0) & (v <= 1))
 
 
 def reals(name: str, values: Any, *, infinite: bool = False) -> Array:
     """Any number, or an array of them."""
     if infinite:
-        return _numbers(name, values, "a number", lambda v: ~np.isnan(v))
-    return _numbers(name, values, "a finite number", np.isfinite)
+        return _check_numbers(name, values, "a number", lambda v: ~np.isnan(v))
+    return _check_numbers(name, values, "a finite number", np.isfinite)
 
 
 def non_negatives(name: str, values: Any) -> Array:
     """`non_negative`, for a number or for every entry of an array."""
-    return _numbers(name, values, "a finite number of at least 0", lambda v: (v >= 0) & np.isfinite(v))
+    return _check_numbers(name, values, "a finite number of at least 0", lambda v: (v >= 0) & np.isfinite(v))
 
 
-def _number(name: str, value: Any, allowed: str, fits: Callable[[float], bool]) -> float:
+def _check_number(name: str, value: Any, allowed: str, fits: Callable[[float], bool]) -> float:
     number = _as_float(value)
     if not fits(number):
-        raise _refusal(name, value, allowed)
+        raise _make_refusal(name, value, allowed)
     return number
 
 
-def _numbers(name: str, values: Any, allowed: str, fits: Callable[[Array], NDArray[np.bool_]]) -> Array:
+def _check_numbers(name: str, values: Any, allowed: str, fits: Callable[[Array], NDArray[np.bool_]]) -> Array:
     array = np.asarray(values)
     if array.ndim == 0:
         array = np.asarray(_as_float(array.item()))
     # Text and booleans would turn into floats without a word.
     elif array.dtype.kind not in "iuf":
-        raise _refusal(name, values, allowed)
+        raise _make_refusal(name, values, allowed)
     array = array.astype(np.float64)
     bad = ~fits(array)
     if np.any(bad):
-        raise _refusal(name, array[bad][0] if array.ndim else values, allowed)
+        raise _make_refusal(name, array[bad][0] if array.ndim else values, allowed)
     return array
 
 
@@ -179,6 +179,6 @@ def _as_float(value: Any) -> float:
         return math.inf if value == abs(value) else -math.inf
 
 
-def _refusal(name: str, value: Any, allowed: str) -> InvalidArgument:
+def _make_refusal(name: str, value: Any, allowed: str) -> InvalidArgument:
     shown = value.item() if isinstance(value, np.generic) else value
     return InvalidArgument(f"{name} must be {allowed}. Got {shown!r}. {_HINTS.get(name, '')}".rstrip())

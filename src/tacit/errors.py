@@ -32,6 +32,10 @@ _COMMAND = re.compile(r"(?<=: )tacit (?:(?!\. |; and with: ).)*(?<!\.)(?=; and w
 class TacitError(Exception):
     """Every error that tacit raises on purpose."""
 
+    def __str__(self) -> str:
+        """All arguments, as sentences."""
+        return " ".join(map(str, self.args))
+
 
 class InvalidArgument(TacitError, ValueError):
     """An argument lies outside the range in which it means something."""
@@ -64,10 +68,6 @@ class NotConverged(TacitError):
 class BudgetExceeded(TacitError):
     """A release, or a plan of them, would cost more than the budget allows. A second argument says what would fit."""
 
-    def __str__(self) -> str:
-        """Both as sentences."""
-        return " ".join(map(str, self.args))
-
 
 class OutOfOrder(TacitError):
     """A run was asked for something that would break what its guarantee counts."""
@@ -87,10 +87,6 @@ class DataMissing(TacitError):
     `missing` says which files, and where they go; the second argument how else a copy can be pointed to. Whoever has
     no such way leaves it out.
     """
-
-    def __str__(self) -> str:
-        """Both as sentences."""
-        return " ".join(map(str, self.args))
 
     @property
     def missing(self) -> str:

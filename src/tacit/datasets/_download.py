@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Any, final
 from urllib.parse import urlsplit
 
+import pooch
+import requests
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
 from tacit.datasets import VARIABLE, Remote, Source
 from tacit.datasets._files import explain_errors, list_members
 from tacit.errors import DataMissing
@@ -59,8 +64,6 @@ def _make_folder(into: Path) -> Iterator[None]:
 
 def _download(remote: Remote, into: Path) -> None:
     """Download one file; it is moved to its place only when it is whole and has the published checksum."""
-    import pooch
-
     # Pooch announces every file on standard error, where our own progress bar is.
     pooch.get_logger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(dir=into, prefix=".unfinished-") as scratch, _show_progress(remote.file) as shown:
@@ -89,8 +92,6 @@ def _check_inside(arrived: Path, remote: Remote) -> None:
 
 def _explain(error: Exception, url: str) -> str:
     """What went wrong, in a few words."""
-    import requests
-
     match error:
         case requests.HTTPError(response=requests.Response() as response):
             return f"the server answered {response.status_code}"
@@ -102,9 +103,6 @@ def _explain(error: Exception, url: str) -> str:
 @contextmanager
 def _show_progress(file: str) -> Iterator[Any]:
     """The progress bar that pooch reports to: on standard error, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
     console = Console(stderr=True)
     if not console.is_terminal:
         yield False

@@ -7,6 +7,8 @@ each row decides how they are split. Raw rows are read as a model's form says. E
 from __future__ import annotations
 
 import os
+import re
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from tacit.datasets._columns import (
     Number,
     collect_problem,
     count_numbers,
+    count_rows,
     refuse_problems,
     suggest,
     to_labels,
@@ -42,12 +45,14 @@ from tacit.datasets._data import (
     hash_rows,
 )
 from tacit.datasets._files import explain_errors
-from tacit.datasets._own_texts import load_texts
 from tacit.datasets._read import RawTable, name_source, read_pieces, read_table
 from tacit.errors import InvalidArgument
 
 _SHOWN = 8
 _FITTING = "a table that fits its bounds"
+# Words of texts are numbered by a public hash from 2 on; 0 stands after the end of a text.
+_PLACES, _LENGTH = 2**16, 256
+_WORD = re.compile(r"[a-z0-9']+")
 
 
 def load_table(
@@ -74,9 +79,15 @@ def load_table(
     """
     file = name_source(table)
     declared = bounds if isinstance(bounds, Bounds) else Bounds.read(bounds)
-    size = _choose_population(declared, population)
+    about: dict[str, Any] = {
+        "population": _choose_population(declared, population),
+        "example": declared.example,
+        "is_test_private": declared.test_file is None,
+        "is_tested": declared.test_file is not None or declared.held_out > 0,
+        "rows_per_unit": declared.rows_per_unit,
+    }
     if declared.text_column is not None:
-        texts = load_texts(table, declared, target, size)
+        texts = _load_texts(table, declared, target, about)
         texts.warn_if_size_differs(is_declared=True)
         return texts
     features = declared.features(target)
@@ -96,29 +107,21 @@ def load_table(
     if declared.test_file is not None:
         test, *_ = _read_examples(declared.test_file, target, replace(declared, unit=None))
     column = declared.columns[target]
-    is_class = isinstance(column, Category)
+    classes = column.values if isinstance(column, Category) else None
+    number = column if isinstance(column, Number) else None
     data = Data(
         "table" if isinstance(file, str) else file.name.split(".")[0],
         (train[0].reshape(-1, *shape), train[1]),
         (test[0].reshape(-1, *shape), test[1]),
-        classes=len(column.values) if isinstance(column, Category) else None,
-        population=size,
+        classes=None if classes is None else len(classes),
         scaling="numbers go from declared bounds to [-1, 1], declared categories to 0 or 1",
-        unit=column.high - column.low if isinstance(column, Number) else 1.0,
-        example=declared.example,
+        unit=1.0 if number is None else number.high - number.low,
         source="your own table",
-        is_test_private=declared.test_file is None,
-        is_tested=declared.test_file is not None or declared.held_out > 0,
         numbers=count_numbers(features) if shape == train[0].shape[1:] else 0,
-        form=Form(
-            TableForm(features, declared.ignored),
-            target,
-            column.values if isinstance(column, Category) else None,
-            None if is_class or not isinstance(column, Number) else column,
-        ),
+        form=Form(TableForm(features, declared.ignored), target, classes, number),
         digests=digests,
         owners=owners,
-        rows_per_unit=declared.rows_per_unit,
+        **about,
     )
     data.warn_if_size_differs(is_declared=True)
     return data
@@ -217,6 +220,73 @@ def _hold_out(
     out = choose_held_out(rows if ids is None else (one.encode() for one in ids.tolist()), share)
     owners = None if ids is None else (ids[~out], ids[out])
     return (inputs[~out], targets[~out]), (inputs[out], targets[out]), owners
+
+
+def _load_texts(table: Any, declared: Bounds, target: str, about: Mapping[str, Any]) -> Data:
+    """The texts of a table, as words, with their classes. A hash of each text, or of its id, holds it out."""
+    column = declared.columns.get(target)
+    if not isinstance(column, Category) or len(column.values) < 2:
+        raise InvalidArgument(
+            f"Texts are sorted into classes, so the target {target!r} must be declared as a list of all its values."
+        )
+    if others := [name for name in declared.columns if name != target]:
+        raise InvalidArgument(
+            f"Beside the text {declared.text_column!r} only the target can be used. Declare {', '.join(others)} as "
+            "{ ignore = true }."
+        )
+    words, labels, ids, digests = _read_words(table, declared, target)
+    if declared.test_file is not None:
+        test_words, test_labels, _, _ = _read_words(declared.test_file, declared, target)
+        kept, out = np.ones(len(words), dtype=bool), np.zeros(len(words), dtype=bool)
+    else:
+        units: list[Any] = words if ids is None else ids.tolist()
+        out = choose_held_out((repr(each).encode() for each in units), declared.held_out)
+        kept = ~out
+        test_words, test_labels = [words[row] for row in np.flatnonzero(out)], labels[out]
+    train_words = [words[row] for row in np.flatnonzero(kept)]
+    file = name_source(table)
+    return Data(
+        "texts" if isinstance(file, str) else file.name.split(".")[0],
+        (_number_words(train_words), labels[kept]),
+        (_number_words(test_words), test_labels),
+        len(column.values),
+        scaling="words are numbered by a public hash",
+        vocabulary=(_PLACES + 2,),
+        source="your own texts",
+        is_text=True,
+        form=Form(TextForm(), target, column.values),
+        digests=digests,
+        owners=None if ids is None else (ids[kept], ids[out]),
+        words=(train_words, test_words),
+        **about,
+    )
+
+
+def _read_words(
+    source: Any, declared: Bounds, target: str
+) -> tuple[list[list[str]], Array, Array | None, tuple[str, ...]]:
+    """The words of every text, the class numbers, whose each text is, and a hash of each row."""
+    wanted = [name for name in (declared.text_column, target, declared.unit) if name is not None]
+    with explain_errors(name_source(source), _FITTING, "Save it again."):
+        table = read_table(source, wanted)
+        absent = [name for name in wanted if name not in table.columns]
+        refuse_problems(
+            [f"There is no column {name!r}, which is declared.{suggest(name, table.names)}" for name in absent]
+        )
+        texts = [str(value) for value in table.columns[str(declared.text_column)].tolist()]
+        if missing := sum(text in MISSING for text in texts):
+            raise InvalidArgument(f"Column {declared.text_column!r}: {count_rows(missing)} no text. Leave them out.")
+        labels = encode_targets(target, table.columns[target], declared.columns[target])
+        ids = None if declared.unit is None else np.array([str(one) for one in table.columns[declared.unit].tolist()])
+    return [_WORD.findall(text.lower()) for text in texts], labels, ids, hash_rows(table.columns)
+
+
+def _number_words(texts: list[list[str]]) -> Array:
+    """[texts, 256]: the first words of each, by their hash."""
+    found = np.zeros((len(texts), _LENGTH), dtype=np.int64)
+    for row, words in zip(found, texts, strict=True):
+        row[: len(words)] = [zlib.crc32(word.encode()) % _PLACES + 2 for word in words[:_LENGTH]]
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from tacit.accounting.events import Adjacency, EpsilonDelta, Event
 from tacit.erm.noise import k_norm
 from tacit.errors import AdjacencyMismatch, InvalidArgument
 from tacit.estimators.charging import charge_ledger as charge_ledger
-from tacit.estimators.encoding import BOUNDS, largest_norm, warn_if_mostly_clipped
+from tacit.estimators.encoding import BOUNDS, find_largest_norm, warn_if_mostly_clipped
 from tacit.estimators.encoding import check_bounds as check_bounds
 from tacit.estimators.encoding import scale_by_bounds as scale_by_bounds
 from tacit.estimators.pipelines import find_fitted_transformers
@@ -135,7 +135,7 @@ def choose_norm(
 
     If rows were scaled by bounds and no norm was declared, it is the largest that a row within the bounds can have.
     """
-    largest = largest_norm(bounds)
+    largest = find_largest_norm(bounds)
     if data_norm is None and largest is not None:
         return largest, epsilon, None
     if data_norm is None:

@@ -88,9 +88,9 @@ def _explain(account: Account, event: Event, delta: float) -> BudgetExceeded:
     )
     return BudgetExceeded(
         f"This fit would be release {number} of {account.dataset!r}, whose budget is epsilon {budget.epsilon:g} at "
-        f"delta {budget.delta:g}. It costs {_cost(event, delta)}; {spent}.{deltas} {_advise(account, event, delta)} "
-        "Every fit is charged: a search makes candidates x folds + 1. Several fits keep within a whole budget if each "
-        "gets an equal share of its epsilon and its delta."
+        f"delta {budget.delta:g}. It costs {_describe_cost(event, delta)}; {spent}.{deltas} "
+        f"{_advise(account, event, delta)} Every fit is charged: a search makes candidates x folds + 1. Several fits "
+        "keep within a whole budget if each gets an equal share of its epsilon and its delta."
     )
 
 
@@ -98,13 +98,13 @@ def _list_costs(account: Account, delta: float) -> str:
     """What every earlier release cost, and their sum."""
     if not account.charges:
         return "nothing was released before"
-    costs = Counter(_cost(charge.event, charge.about.get("delta", delta)) for charge in account.charges)
+    costs = Counter(_describe_cost(charge.event, charge.about.get("delta", delta)) for charge in account.charges)
     shown = [f"{times} of {cost}" if times > 1 else cost for cost, times in costs.most_common(_LISTED)]
     rest = sum(costs.values()) - sum(times for _, times in costs.most_common(_LISTED))
     return f"before it came {', '.join(shown)}{f' and {rest} more' if rest else ''}"
 
 
-def _cost(event: Event, delta: float) -> str:
+def _describe_cost(event: Event, delta: float) -> str:
     try:
         epsilon = curve(event).epsilon(delta)
     except NotProven:

@@ -32,7 +32,7 @@ def read_rows(estimator: Any, x: Any, y: Any, *, y_numeric: bool = False) -> tup
     Each row is encoded by itself, so that replacing an example changes one row of the result. Missing values, and
     values of a category that were not declared, are refused: a fill or a new column would depend on the rows.
     """
-    columns = declared_columns(estimator)
+    columns = read_declared_columns(estimator)
     if columns is None:
         x, y = validate_data(estimator, x, y, dtype=np.float64, y_numeric=y_numeric)
         estimator.bounds_ = check_bounds(estimator, x.shape[1])
@@ -52,7 +52,7 @@ def read_new_rows(estimator: Any, x: Any) -> Array:
     return encode_columns(x, bounds)
 
 
-def declared_columns(estimator: Any) -> Columns | None:
+def read_declared_columns(estimator: Any) -> Columns | None:
     """The columns, if `bounds` declares each by name or position; all problems are listed at once."""
     given = estimator.bounds
     if estimator.scale != BOUNDS or not isinstance(given, Mapping):
@@ -121,13 +121,13 @@ def _refuse_others(names: list[Any], columns: Columns, what: str) -> None:
         return
     told = []
     if missing:
-        told.append(f"{what} has no column {_list(missing, names)}, which bounds declares.")
+        told.append(f"{what} has no column {_list_names(missing, names)}, which bounds declares.")
     if extra:
-        told.append(f"{what} has {_list(extra, columns)}, which bounds does not declare: declare or drop it.")
+        told.append(f"{what} has {_list_names(extra, columns)}, which bounds does not declare: declare or drop it.")
     raise InvalidArgument(" ".join(told))
 
 
-def _list(names: list[Any], known: Any) -> str:
+def _list_names(names: list[Any], known: Any) -> str:
     close = difflib.get_close_matches(str(names[0]), [str(each) for each in known], n=1)
     return f"{', '.join(map(repr, names))}{f' (did you mean {close[0]!r}?)' if close else ''}"
 
@@ -153,7 +153,7 @@ def name_encoded(columns: Columns) -> list[str]:
     return numbers + [f"{name}={value}" for name, column in categories for value in column.values]
 
 
-def largest_norm(bounds: Bounds | Columns | None) -> float | None:
+def find_largest_norm(bounds: Bounds | Columns | None) -> float | None:
     """The largest norm of a scaled row: each number is within [-1, 1], each category has one 1. None if not scaled."""
     return None if bounds is None else math.sqrt(sum(count_kinds(bounds)))
 
@@ -171,8 +171,8 @@ def warn_if_mostly_clipped(bounds: Bounds | Columns | None, data_norm: float) ->
     warnings.warn(
         f"data_norm={data_norm:g} scales nearly all rows down, which removes what their lengths tell: of rows spread "
         f"evenly over the declared bounds, {share:.0%} are longer, and half are longer than {np.median(lengths):.3g}. "
-        f"Leave data_norm out, which makes it {largest_norm(bounds):.3g}, the largest norm within the bounds. This "
-        "warning follows from bounds and data_norm alone, not from the rows.",
+        f"Leave data_norm out, which makes it {find_largest_norm(bounds):.3g}, the largest norm within the bounds. "
+        "This warning follows from bounds and data_norm alone, not from the rows.",
         Caution,
         stacklevel=5,
     )

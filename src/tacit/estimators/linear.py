@@ -75,7 +75,7 @@ def choose_strength(
 
 
 @dataclass(eq=False, repr=False)
-class _Linear(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
+class _LinearModel(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
     """The parameters that all linear estimators share, and how a method is run with them."""
 
     _names_of_others = FOR_LINEAR
@@ -177,7 +177,7 @@ class _Linear(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _LinearClassifier(ClassifierMixin, _Linear, ABC):  # type: ignore[misc]
+class _LinearClassifier(ClassifierMixin, _LinearModel, ABC):  # type: ignore[misc]
     """A linear classifier; its loss says which."""
 
     classes: Any = None
@@ -276,7 +276,7 @@ class PrivateLinearSVC(_LinearClassifier):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
+class PrivateLinearRegression(RegressorMixin, _LinearModel):  # type: ignore[misc]
     """Linear regression by least squares (or Huber's loss, with a `threshold`), with a guarantee.
 
     `target_bound` is declared like `data_norm`: targets are clipped to [-target_bound, target_bound] and divided by it,

@@ -84,42 +84,34 @@ class Knots(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         _validate.positive("weight", self.weight)
         if self.form not in ("ramps", "hats"):
             raise InvalidArgument(f"form must be 'ramps' or 'hats'. Got {self.form!r}.")
-        self.n_features_in_ = _rows(X, self.numbers).shape[1]
+        self.n_features_in_ = _take_rows(X, self.numbers).shape[1]
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """One row of ramps or hats, and other columns, for every row."""
-        rows = _rows(X, self.numbers)
-        make = _make_ramps if self.form == "ramps" else _make_hats
-        parts = [np.float32(self.weight) * make(rows[:, column], self.knots) for column in range(self.numbers)]
+        rows = _take_rows(X, self.numbers)
+        parts = [np.float32(self.weight) * self._expand(rows[:, column]) for column in range(self.numbers)]
         others = rows[:, self.numbers :]
         whole = np.concatenate([*parts, np.where(np.isfinite(others), others, 0)], axis=1)
         norms = np.sqrt(np.einsum("ij,ij->i", whole, whole, dtype=np.float64))
         return np.asarray(whole / np.where(norms > 0, norms, 1)[:, None], dtype=np.float32)
 
+    def _expand(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """[rows, knots]: the share of each value at each knot. There is one ramp less, each 1 / sqrt(ramps) long."""
+        places = (np.clip(np.nan_to_num(values.astype(np.float64)), -1, 1) + 1) / 2 * (self.knots - 1)
+        if self.form == "hats":
+            found = np.maximum(1 - np.abs(places[:, None] - np.arange(self.knots)), 0)
+        else:
+            along = np.clip(places[:, None] - np.arange(self.knots - 1), 0, 1)
+            found = (2 * along - 1) / math.sqrt(self.knots - 1)
+        return np.asarray(found * np.isfinite(values)[:, None], dtype=np.float32)
 
-def _rows(x: Any, numbers: int) -> NDArray[np.float32]:
+
+def _take_rows(x: Any, numbers: int) -> NDArray[np.float32]:
     rows = to_table(x)
     if rows.shape[1] < numbers:
         raise InvalidArgument(f"X must be a table whose first {numbers} columns are numbers. Got shape {rows.shape}.")
     return rows
-
-
-def _locate(values: NDArray[np.float32], knots: int) -> NDArray[np.float64]:
-    """The position of each value, in knots from the first one."""
-    return (np.clip(np.nan_to_num(values.astype(np.float64)), -1, 1) + 1) / 2 * (knots - 1)
-
-
-def _make_ramps(values: NDArray[np.float32], knots: int) -> NDArray[np.float32]:
-    """[rows, knots - 1]: from -1 to 1 between two neighbours, divided by sqrt(knots - 1)."""
-    along = np.clip(_locate(values, knots)[:, None] - np.arange(knots - 1), 0, 1)
-    return np.asarray((2 * along - 1) / math.sqrt(knots - 1) * np.isfinite(values)[:, None], dtype=np.float32)
-
-
-def _make_hats(values: NDArray[np.float32], knots: int) -> NDArray[np.float32]:
-    """[rows, knots]: the share of each value at each knot."""
-    shares = np.maximum(1 - np.abs(_locate(values, knots)[:, None] - np.arange(knots)), 0)
-    return np.asarray(shares * np.isfinite(values)[:, None], dtype=np.float32)
 
 
 def to_table(x: Any) -> NDArray[np.float32]:

@@ -89,10 +89,17 @@ class Views:
         """The gradients of one lot, or of a part of it."""
         parameters = trainable(model)
         size = count_examples(inputs)
-        each = [
-            per_example_gradients(model, loss, self._make_view(inputs, size), targets, parameters=parameters)
-            for _ in range(self.count)
-        ]
+        if self.augment not in _EXAMINED:
+            refuse_mixing_function(self.augment, inputs)
+            _EXAMINED.add(self.augment)
+        each = []
+        for _ in range(self.count):
+            view = self.augment(inputs)
+            if count_examples(view) != size:
+                raise InvalidArgument(
+                    "augment must return one view for each example. It returned another number of them."
+                )
+            each.append(per_example_gradients(model, loss, view, targets, parameters=parameters))
         # Each view is one more use of the parameters, so contributions are merged without forming gradients.
         contributions = {
             name: _scale(merge_uses(uses, parameter.shape), 1 / self.count)
@@ -100,16 +107,6 @@ class Views:
             if (uses := [found.contributions[name] for found in each if name in found.contributions])
         }
         return LotGradients(parameters, contributions, torch.stack([found.losses for found in each]).mean(0))
-
-    def _make_view(self, inputs: Any, size: int) -> Any:
-        """A view of every example."""
-        if self.augment not in _EXAMINED:
-            refuse_mixing_function(self.augment, inputs)
-            _EXAMINED.add(self.augment)
-        view = self.augment(inputs)
-        if count_examples(view) != size:
-            raise InvalidArgument("augment must return one view for each example. It returned another number of them.")
-        return view
 
 
 def _scale(use: Contribution, factor: float) -> Contribution:

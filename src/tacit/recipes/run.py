@@ -23,7 +23,7 @@ from scipy import sparse
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tacit._rows import is_stored, make_rows, rows_at_once, walk_pieces
+from tacit._rows import count_rows_at_once, is_stored, make_rows, walk_pieces
 from tacit.accounting.events import Event, from_json
 from tacit.errors import InvalidArgument, OutOfOrder
 from tacit.features import (
@@ -140,7 +140,7 @@ class PreparedInputs:
         inputs, targets = self.of_features(rows), torch.from_numpy(labels)
         if not is_stored(rows):
             return (inputs, targets), how
-        how["micro_batch"] = rows_at_once(inputs.shape[1], how.get("micro_batch"))
+        how["micro_batch"] = count_rows_at_once(inputs.shape[1], how.get("micro_batch"))
         return StoredExamples(inputs.numpy(), targets), how
 
 

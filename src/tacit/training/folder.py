@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, final
@@ -164,10 +165,8 @@ def refuse_unless_free(folder: Path | None) -> None:
 
 def find_free_folder(name: str) -> Path:
     """The first of runs/NAME-1, runs/NAME-2, ... that does not exist yet."""
-    number = 1
-    while (folder := Path("runs") / f"{name}-{number}").exists():
-        number += 1
-    return folder
+    folders = (Path("runs") / f"{name}-{number}" for number in count(1))
+    return next(folder for folder in folders if not folder.exists())
 
 
 class Stateful(Protocol):
@@ -208,11 +207,11 @@ def read_checkpoint(folder: Path, stages: tuple[type, ...] = (), needs: Collecti
     except TacitError:
         raise
     except FileNotFoundError as error:
-        raise CannotResume(f"There is no saved run in {folder}: {CHECKPOINT} is missing.{_other(folder)}") from error
+        raise CannotResume(f"There is no saved run in {folder}: {CHECKPOINT} is missing.{_hint(folder)}") from error
     except OSError as error:
-        raise CannotResume(f"{path} cannot be read: {error.strerror or error}.{_other(folder)}") from error
+        raise CannotResume(f"{path} cannot be read: {error.strerror or error}.{_hint(folder)}") from error
     except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, ImportError, RecursionError) as error:
-        raise CannotResume(f"{path} is not a run that tacit saved: {error}.{_other(folder)}") from error
+        raise CannotResume(f"{path} is not a run that tacit saved: {error}.{_hint(folder)}") from error
     return tree
 
 
@@ -222,7 +221,7 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         text, written = metadata[_HEADER], metadata[_HASH]
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     if _hash(text, tensors) != written:
-        raise CannotResume(f"{path} is damaged: it is not as it was written.{_other(path.parent)}")
+        raise CannotResume(f"{path} is damaged: it is not as it was written.{_hint(path.parent)}")
     header: dict[str, Any] = json.loads(text)
     return header, tensors
 
@@ -236,7 +235,7 @@ def _hash(header: str, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _other(folder: Path) -> str:
+def _hint(folder: Path) -> str:
     previous = folder / PREVIOUS
     if not previous.exists():
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -268,11 +269,8 @@ class Plan:
 
         if fits(self.steps):
             return self
-        low, high = done, self.steps
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return replace(self, steps=low)
+        more = bisect_left(range(done + 1, self.steps), True, key=lambda steps: not fits(steps))
+        return replace(self, steps=done + more)
 
     def _with(self, multiplier: float) -> Plan:
         return replace(self, mechanism=self.mechanism.with_multiplier(multiplier))
@@ -314,7 +312,7 @@ def total(sampling: Sampling, events: list[Event], lost: Sequence[Event] = (), r
 
 
 @dataclass(frozen=True)
-class Spent:
+class ReleasedSteps:
     """The events of all released steps, as planned and as realised.
 
     `lost` counts steps that were begun before a crash and drawn again; `forgiven` counts those that left no trace.
@@ -326,8 +324,11 @@ class Spent:
     forgiven: int = 0
 
 
+Spent = ReleasedSteps
+
+
 def make_guarantee(
-    plan: Plan, spent: Spent, *, assumptions: tuple[Assumption, ...] = (), violations: tuple[str, ...] = ()
+    plan: Plan, spent: ReleasedSteps, *, assumptions: tuple[Assumption, ...] = (), violations: tuple[str, ...] = ()
 ) -> Guarantee:
     """The guarantee of everything released so far, with the method's claim beside it."""
     method = plan.mechanism.method
@@ -364,13 +365,13 @@ def make_guarantee(
     )
 
 
-def total_event(plan: Plan, spent: Spent) -> Event:
+def total_event(plan: Plan, spent: ReleasedSteps) -> Event:
     """The event of everything released, lost steps included."""
     lost = [plan.event_at(step) for step in spent.lost.elements()]
     return total(plan.sampling, spent.events, lost, plan.restarts)
 
 
-def _list_notes(plan: Plan, spent: Spent) -> list[str]:
+def _list_notes(plan: Plan, spent: ReleasedSteps) -> list[str]:
     done, guide = len(spent.events), plan.mechanism.guide
     notes = [f"{done} of {plan.steps} planned steps were released."]
     if plan.delta * plan.sampling.population >= 1:

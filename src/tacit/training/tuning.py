@@ -208,7 +208,12 @@ def tune(
             raise InvalidArgument(
                 "A ledger charges data sets by name. Give dataset='patients', or leave the ledger out."
             )
-        described = {**(about or {}), **_describe_search(search, seed)}
+        described = {
+            **(about or {}),
+            "tuned": {name: str(one) for name, one in search.space.items()},
+            "trials_on_average": search.repetitions.mean,
+            "violations": [] if seed is None else [FIXED_SEED],
+        }
         ledger.spend(dataset, event, about=described, fingerprint=fingerprint)
     # One key for all draws of the search, and none of the trials': each of those has its own.
     source = SecureSource() if seed is None else SeededSource(seed)
@@ -250,12 +255,6 @@ def _make_result(
         notes=(*one.notes, "The best of several trials was released; the steps above are those of that one."),
     )
     return Tuned(settings, best.score, best.outcome, guarantee)
-
-
-def _describe_search(search: Search, seed: int | None) -> dict[str, Any]:
-    space = {name: str(one) for name, one in search.space.items()}
-    violations = [] if seed is None else [FIXED_SEED]
-    return {"tuned": space, "trials_on_average": search.repetitions.mean, "violations": violations}
 
 
 def _score(trial: Trial[Any]) -> float:

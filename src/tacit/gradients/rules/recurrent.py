@@ -123,7 +123,7 @@ def _run_direction(
     return tuple(value for value in found if value is not None)
 
 
-class _Linear(torch.autograd.Function):
+class _LinearMap(torch.autograd.Function):
     """A linear map of all times whose values were used already: only its backward pass is needed."""
 
     @staticmethod
@@ -170,8 +170,8 @@ class _Recurrence(torch.autograd.Function):
 
 
 # The autograd functions of this package: their backward passes keep examples apart.
-OWN_FUNCTIONS = frozenset({_Linear, _Recurrence})
-_linear: Callable[..., Tensor] = _Linear.apply
+OWN_FUNCTIONS = frozenset({_LinearMap, _Recurrence})
+_linear: Callable[..., Tensor] = _LinearMap.apply
 _recurrence: Callable[..., tuple[Tensor | None, ...]] = _Recurrence.apply
 
 
