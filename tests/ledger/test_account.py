@@ -22,7 +22,7 @@ from tacit.accounting.rdp import RenyiProfile
 from tacit.budget import Budget, Terms
 from tacit.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument, NotProven
 from tacit.ledger import Account, Charge, Course
-from tacit.ledger.account import largest, restate
+from tacit.ledger.account import find_largest, restate
 
 BUDGET = Budget(epsilon=1, delta=1e-5)
 MU = float(gdp.mu(1, 1e-5))
@@ -207,13 +207,13 @@ def test_a_sampled_release_stated_for_a_replaced_example_covers_one_that_turns_r
 
 @pytest.mark.parametrize("answer", [*range(12), 99, 100])
 def test_the_largest_that_fits_is_found(answer):
-    assert largest(lambda n: n <= answer, 0, 100) == answer
-    assert largest(lambda n: n <= answer, 100, 3) == 100
+    assert find_largest(lambda n: n <= answer, 0, 100) == answer
+    assert find_largest(lambda n: n <= answer, 100, 3) == 100
 
 
 def test_what_is_far_too_much_is_never_asked_for():
     asked = []
-    assert largest(lambda n: asked.append(n) or n <= 9, 0, 10**6) == 9
+    assert find_largest(lambda n: asked.append(n) or n <= 9, 0, 10**6) == 9
     assert max(asked) < 20
 
 

@@ -57,7 +57,26 @@ class _Scaled:
 
 
 @dataclass(frozen=True)
-class GaussianDensity(_Scaled):
+class _Smooth(_Scaled):
+    """Smooth and log-concave."""
+
+    def loss_turns(self, shift: float) -> tuple[float, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class _Exponential(_Scaled):
+    """With tails like e^{-|x| / scale} and a kink at zero."""
+
+    def loss_turns(self, shift: float) -> tuple[float, ...]:
+        return (0.0, shift)
+
+    def loss_limit(self, shift: float) -> float:
+        return shift / self.scale
+
+
+@dataclass(frozen=True)
+class GaussianDensity(_Smooth):
     """Normal with standard deviation `scale`."""
 
     def log_density(self, x: Floats) -> Floats:
@@ -69,15 +88,12 @@ class GaussianDensity(_Scaled):
     def loss(self, x: Floats, shift: float) -> Floats:
         return shift * (x - shift / 2) / self.scale**2
 
-    def loss_turns(self, shift: float) -> tuple[float, ...]:
-        return ()
-
     def loss_limit(self, shift: float) -> float:
         return math.inf
 
 
 @dataclass(frozen=True)
-class LaplaceDensity(_Scaled):
+class LaplaceDensity(_Exponential):
     """exp(-|x| / scale) / (2 scale); variance 2 scale^2."""
 
     def log_density(self, x: Floats) -> Floats:
@@ -89,12 +105,6 @@ class LaplaceDensity(_Scaled):
 
     def loss(self, x: Floats, shift: float) -> Floats:
         return np.clip(2 * x - shift, -shift, shift) / self.scale
-
-    def loss_turns(self, shift: float) -> tuple[float, ...]:
-        return (0.0, shift)
-
-    def loss_limit(self, shift: float) -> float:
-        return shift / self.scale
 
 
 @dataclass(frozen=True)
@@ -133,7 +143,7 @@ class StudentTDensity:
 
 
 @dataclass(frozen=True)
-class SechDensity(_Scaled):
+class SechDensity(_Smooth):
     """sech(pi x / (2 scale)) / (2 scale); variance scale^2."""
 
     def log_density(self, x: Floats) -> Floats:
@@ -149,15 +159,12 @@ class SechDensity(_Scaled):
         bends = np.log1p(np.exp(-np.abs(x) * rate)) - np.log1p(np.exp(-np.abs(x - shift) * rate))
         return np.asarray(straight + bends)
 
-    def loss_turns(self, shift: float) -> tuple[float, ...]:
-        return ()
-
     def loss_limit(self, shift: float) -> float:
         return math.pi * shift / (2 * self.scale)
 
 
 @dataclass(frozen=True)
-class VarianceGammaDensity(_Scaled):
+class VarianceGammaDensity(_Exponential):
     """Symmetric variance-gamma with shape 2: (1 + |x|/scale) exp(-|x|/scale) / (4 scale); variance 4 scale^2."""
 
     def log_density(self, x: Floats) -> Floats:
@@ -173,12 +180,6 @@ class VarianceGammaDensity(_Scaled):
         straight = np.clip(2 * x - shift, -shift, shift) / self.scale
         bends = np.log1p(np.abs(x - shift) / self.scale) - np.log1p(np.abs(x) / self.scale)
         return np.asarray(straight + bends)
-
-    def loss_turns(self, shift: float) -> tuple[float, ...]:
-        return (0.0, shift)
-
-    def loss_limit(self, shift: float) -> float:
-        return shift / self.scale
 
 
 DENSITIES: dict[str, type[Any]] = {

@@ -203,5 +203,3 @@ register_event("allocated", Allocated)
 register_event("truncated", Truncated)
 register_event("fixed_size", FixedSize)
 register_event("correlated", Correlated)
-
-__all__ = ["Allocated", "Correlated", "FixedSize", "LotEvent", "Truncated", "separate_steps"]

@@ -116,11 +116,6 @@ class RenyiProfile:
         return min(values[best], float(found.fun))
 
 
-def moments_profile(event: Event) -> RenyiProfile:
-    """The moments accountant of Abadi et al. 2016, with tf-privacy's orders and the conversion that Bu et al. used."""
-    return RenyiProfile.of(event, MOMENTS_ORDERS, "classical")
-
-
 def _compose(steps: Steps) -> Composition:
     """The steps as an upper bound of their moments."""
     parts: list[tuple[Part, int]] = []
@@ -156,7 +151,8 @@ register_accountant(
     Accountant(
         "moments",
         "moments accountant",
-        moments_profile,
+        # Of Abadi et al. 2016, with tf-privacy's orders and the conversion that Bu et al. used.
+        lambda event: RenyiProfile.of(event, MOMENTS_ORDERS, "classical"),
         Certifies.ABOVE,
         line={"color": "#B8860B", "linewidth": 1.0, "linestyle": (0, (7, 1.5, 1, 1.5))},
     )

@@ -150,8 +150,12 @@ class BestOf:
             raise AdjacencyMismatch("All runs of a selection must be about the same neighbouring data sets.")
 
     @cached_property
-    def _curves(self) -> tuple[PrivacyCurve, ...]:
-        return tuple(curve(event) for event in dict.fromkeys((self.event, *self.others)))
+    def _curves(self) -> list[PrivacyCurve]:
+        return [curve(event) for event in dict.fromkeys((self.event, *self.others))]
+
+    @cached_property
+    def _profiles(self) -> list[RenyiProfile]:
+        return [RenyiProfile.of(event) for event in dict.fromkeys((self.event, *self.others))]
 
     def _delta_of_one(self, epsilon: float) -> float:
         return max(one.delta(epsilon) for one in self._curves)
@@ -173,10 +177,6 @@ class BestOf:
             # At this epsilon the theorem's condition, e^epsilon <= 1 + 1 / (order - 1), just holds.
             return alone + often + self.repetitions.mean * self._delta_of_one(math.log1p(1 / (order - 1)))
         return alone + often + self._choice_cost
-
-    @cached_property
-    def _profiles(self) -> tuple[RenyiProfile, ...]:
-        return tuple(RenyiProfile.of(event) for event in dict.fromkeys((self.event, *self.others)))
 
     def _divergence_of_one(self, order: float) -> float:
         return max(profile.divergence(order) for profile in self._profiles)

@@ -58,9 +58,7 @@ def clone_epsilon(delta: float, *, local_epsilon: float, population: int) -> flo
     >>> round(clone_epsilon(5e-6, local_epsilon=2.0, population=45_222), 4)
     0.0608
     """
-    delta = _validate.open_unit("delta", delta)
-    local_epsilon = _validate.positive("local_epsilon", local_epsilon)
-    population = _validate.count("population", population)
+    delta, local_epsilon, population = _check(delta, local_epsilon, population)
 
     def is_enough(epsilon: float) -> bool:
         return _clone_delta(epsilon, local_epsilon, population) <= delta
@@ -78,9 +76,7 @@ def closed_form_epsilon(delta: float, *, local_epsilon: float, population: int) 
     >>> round(closed_form_epsilon(5e-6, local_epsilon=2.0, population=45_222), 6)
     0.253189
     """
-    delta = _validate.open_unit("delta", delta)
-    local_epsilon = _validate.positive("local_epsilon", local_epsilon)
-    population = _validate.count("population", population)
+    delta, local_epsilon, population = _check(delta, local_epsilon, population)
     if local_epsilon > math.log(population / (16 * math.log(2 / delta))):
         return local_epsilon
     growth = math.exp(local_epsilon)
@@ -93,12 +89,15 @@ def optimistic_epsilon(delta: float, *, local_epsilon: float, population: int) -
 
     By its authors' erratum a lemma behind it is wrong, so it holds for some local randomizers only.
     """
-    delta = _validate.open_unit("delta", delta)
-    local_epsilon = _validate.positive("local_epsilon", local_epsilon)
-    population = _validate.count("population", population)
+    delta, local_epsilon, population = _check(delta, local_epsilon, population)
     growth = math.exp(local_epsilon)
     spread = 4 * math.sqrt(2 * math.log(4 / delta) / ((growth + 1) * population)) + 4 / population
     return math.log1p((growth - 1) * spread)
+
+
+def _check(delta: float, local_epsilon: float, population: int) -> tuple[float, float, int]:
+    delta, local_epsilon = _validate.open_unit("delta", delta), _validate.positive("local_epsilon", local_epsilon)
+    return delta, local_epsilon, _validate.count("population", population)
 
 
 def added_delta(epsilon: float, *, local_epsilon: float, local_delta: float, population: int) -> float:

@@ -148,8 +148,7 @@ def invert(times: Times, dimension: int) -> Times:
         solution, failed = cg(operator, vector, rtol=_CG_TOLERANCE, maxiter=20 * dimension)
         if failed or not np.all(np.isfinite(solution)):
             raise NotConverged(_INDEFINITE)
-        found: Array = solution
-        return found
+        return np.asarray(solution)
 
     return inverse
 
@@ -171,11 +170,7 @@ def invert_leading(times: Times, dimension: int, *, directions: int, damping: fl
         raise NotConverged(_INDEFINITE)
     inside = 1 / (values + damping) - outside
 
-    def inverse(vector: Array) -> Array:
-        solution: Array = outside * vector + vectors @ (inside * (vectors.T @ vector))
-        return solution
-
-    return inverse
+    return lambda vector: outside * vector + vectors @ (inside * (vectors.T @ vector))
 
 
 def _factor(hessian: Array) -> Times:
@@ -184,11 +179,7 @@ def _factor(hessian: Array) -> Times:
     except LinAlgError as error:
         raise NotConverged(_INDEFINITE) from error
 
-    def inverse(vector: Array) -> Array:
-        solution: Array = cho_solve(factor, vector)
-        return solution
-
-    return inverse
+    return lambda vector: np.asarray(cho_solve(factor, vector))
 
 
 def contributions(model: Influenceable, theta: Array, inverse: Times | None = None) -> Array:

@@ -46,7 +46,7 @@ class NetworkResult:
     def scores(self, x: Any) -> Array:
         """The scores [examples, outputs] of new examples."""
         with torch.no_grad():
-            scores: Array = _columns(self.module(_tensor(x, self.module))).double().cpu().numpy()
+            scores: Array = _to_columns(self.module(_to_tensor(x, self.module))).double().cpu().numpy()
         return scores
 
 
@@ -79,7 +79,7 @@ def descend(
     Those weights must not depend on the private data, because they are part of the release.
     """
     trained = copy.deepcopy(module).train()
-    x, y = _tensor(data.x, trained), _tensor(targets, trained)
+    x, y = _to_tensor(data.x, trained), _to_tensor(targets, trained)
     size, step_size = descent.lot_size_for(len(data)), descent.step_size or STEP_SIZE
     parameters = [one for one in trained.parameters() if one.requires_grad]
     optimizer = torch.optim.SGD(parameters, lr=step_size, weight_decay=problem.regularisation)
@@ -88,7 +88,7 @@ def descend(
         if size < len(data):
             lot = torch.from_numpy(draw_lot(len(data), size, source.stream(Purpose.LOT, step)))
         optimizer.zero_grad()
-        example_losses(problem.loss, _columns(trained(x[lot])), y[lot]).mean().backward()  # type: ignore[no-untyped-call]
+        example_losses(problem.loss, _to_columns(trained(x[lot])), y[lot]).mean().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return trained.eval()
 
@@ -116,7 +116,7 @@ class NetworkModel:
 
     def gradient(self, index: int, x: Array, theta: Array) -> Array:
         found = grad(self._loss_of(index))(torch.from_numpy(theta), torch.from_numpy(x))
-        return _numpy(found)
+        return _to_numpy(found)
 
     def mixed_norm(self, index: int, theta: Array) -> float:
         # By features first: then there are only as many rows as features.
@@ -140,7 +140,7 @@ class NetworkModel:
                 piece = slice(start, min(start + _PIECE, n))
                 taken: slice | Indices = piece if some is None else some[piece]
                 total += (piece.stop - start) / n * _hessian_times(self._mean_loss(taken), where, along)
-            return _numpy(total) + damped * vector.ravel()
+            return _to_numpy(total) + damped * vector.ravel()
 
         if directions is None or directions >= theta.size:
             return invert(times, theta.size)
@@ -157,66 +157,54 @@ class NetworkModel:
         trained = copy.deepcopy(self.module)
         where = torch.from_numpy(theta)
         with torch.no_grad():
-            for name, values in _unflat(where, trained).items():
+            for name, values in _unflatten(where, trained).items():
                 trained.get_parameter(name).copy_(values)
         return trained.eval()
 
     def _loss_of(self, index: int) -> Callable[[Tensor, Tensor], Tensor]:
         target = torch.from_numpy(self.problem.targets[index : index + 1])
-
-        def value(theta: Tensor, x: Tensor) -> Tensor:
-            return self._mean(theta, x[None], target)
-
-        return value
+        return lambda theta, x: self._mean(theta, x[None], target)
 
     def _mean_loss(self, piece: slice | Indices) -> Callable[[Tensor], Tensor]:
         x, y = torch.from_numpy(self.problem.rows[piece]), torch.from_numpy(self.problem.targets[piece])
-
-        def value(theta: Tensor) -> Tensor:
-            return self._mean(theta, x, y)
-
-        return value
+        return lambda theta: self._mean(theta, x, y)
 
     def _mean(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        scores = _columns(functional_call(self.module, _unflat(theta, self.module), (x,)))
+        scores = _to_columns(functional_call(self.module, _unflatten(theta, self.module), (x,)))
         fitted = example_losses(self.problem.loss, scores, y).mean()
         return fitted + 0.5 * self.problem.regularisation * torch.dot(theta, theta)
 
 
 def _hessian_times(value: Callable[[Tensor], Tensor], where: Tensor, vector: Tensor) -> Tensor:
     """The gradient of (gradient times vector)."""
-
-    def along(theta: Tensor) -> Tensor:
-        return torch.dot(grad(value)(theta), vector)
-
-    product: Tensor = grad(along)(where)
+    product: Tensor = grad(lambda theta: torch.dot(grad(value)(theta), vector))(where)
     return product
 
 
 def flat_parameters(module: torch.nn.Module) -> Array:
     """All trainable parameters as one vector in double precision."""
-    return _numpy(torch.cat([one.detach().double().reshape(-1) for _, one in _trainable(module)]))
+    return _to_numpy(torch.cat([one.detach().double().reshape(-1) for _, one in _trainable(module)]))
 
 
 def _trainable(module: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
     return [(name, one) for name, one in module.named_parameters() if one.requires_grad]
 
 
-def _unflat(theta: Tensor, module: torch.nn.Module) -> dict[str, Tensor]:
+def _unflatten(theta: Tensor, module: torch.nn.Module) -> dict[str, Tensor]:
     named = _trainable(module)
     pieces = theta.split_with_sizes([one.numel() for _, one in named])
     return {name: piece.view_as(one) for (name, one), piece in zip(named, pieces, strict=True)}
 
 
-def _columns(scores: Tensor) -> Tensor:
+def _to_columns(scores: Tensor) -> Tensor:
     return scores[:, None] if scores.dim() == 1 else scores
 
 
-def _tensor(values: Any, module: torch.nn.Module) -> Tensor:
+def _to_tensor(values: Any, module: torch.nn.Module) -> Tensor:
     like = next(module.parameters())
     return torch.as_tensor(np.asarray(values), dtype=like.dtype, device=like.device)
 
 
-def _numpy(values: Tensor) -> Array:
+def _to_numpy(values: Tensor) -> Array:
     found: Array = values.detach().cpu().numpy()
     return found

@@ -75,7 +75,9 @@ class Account:
             if entry.dataset != dataset:
                 continue
             if entry.kind == "budget":
-                terms = read_terms(entry.content)
+                stated = entry.content
+                budget = Budget(stated["epsilon"], stated["delta"])
+                terms = Terms(budget, Adjacency(stated["adjacency"]), stated["order"])
             if entry.kind in ("reserve", "settle"):
                 charges[entry.run] = _read_charge(entry, charges.get(entry.run))
         return Account(dataset, terms, tuple(charges.values()))
@@ -148,7 +150,7 @@ class Account:
         last = restate(self.charges[-1].event, terms.adjacency)
         try:
             if terms.order is not None:
-                return largest(lambda times: terms.allows(self.after(last * times)), 0, _MOST_RUNS)
+                return find_largest(lambda times: terms.allows(self.after(last * times)), 0, _MOST_RUNS)
             return self._count_fitting(last, terms.budget)
         except NotProven:
             return 0
@@ -176,10 +178,6 @@ class Account:
             middle = min(max(int(low + share * (high - low)), low + 1), high - 1)
             low, high = (middle, high) if spent(middle) <= budget.epsilon else (low, middle)
         return low
-
-    def largest_fitting(self, cost: Callable[[int], Event], start: int, stop: int) -> int:
-        """The largest number from `start` to `stop` whose cost fits into the budget; `start` if none fits."""
-        return largest(lambda last: self.allows(cost(last)), start, stop)
 
     def refusal(self, course: Course) -> BudgetExceeded:
         """The error for a course that does not fit: what it would cost, and what would fit."""
@@ -221,7 +219,9 @@ class Account:
         return best
 
     def _advise(self, course: Course, event: Event, terms: Terms) -> str:
-        fits = self.largest_fitting(lambda stop: course.cost([(0, stop)]), 0, course.steps) if course.steps > 1 else 0
+        fits = 0
+        if course.steps > 1:
+            fits = find_largest(lambda stop: self.allows(course.cost([(0, stop)])), 0, course.steps)
         fewer = f"stop after {fits:,} of {course.steps:,} steps" if fits else ""
         advice = ", or ".join(
             part for part in (self._more_noise(event, terms), fewer, self._less(event, terms)) if part
@@ -353,7 +353,7 @@ def add_noise(event: Event, factor: float) -> Event:
     return event
 
 
-def largest(fits: Callable[[int], bool], low: int, high: int) -> int:
+def find_largest(fits: Callable[[int], bool], low: int, high: int) -> int:
     """The largest number from `low` to `high` that fits, if smaller numbers fit too; `low` itself is not tried.
 
     Steps grow from `low` on, so that numbers far too large are never tried.
@@ -366,11 +366,6 @@ def largest(fits: Callable[[int], bool], low: int, high: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def read_terms(content: dict[str, Any]) -> Terms:
-    """The terms that a row of kind `budget` states."""
-    return Terms(Budget(content["epsilon"], content["delta"]), Adjacency(content["adjacency"]), content["order"])
 
 
 def _read_charge(entry: Entry, earlier: Charge | None) -> Charge:

@@ -93,10 +93,10 @@ class Rows(Protocol):
         """The mark of a run and its seal, if there is one."""
 
     def set_live(self, live: Live) -> None:
-        """Write the mark of a run, in place of the one before."""
+        """Let this process, and no other, continue the run: write its mark in place of the one before."""
 
     def end_live(self, run: str) -> None:
-        """Remove the mark of a run."""
+        """Let no process continue the run: remove its mark."""
 
 
 @final
@@ -104,7 +104,7 @@ class Book:
     """A ledger's rows within one transaction. Reading them checks every seal."""
 
     def __init__(self, place: str, rows: Rows) -> None:
-        self.place, self._rows = place, rows
+        self.place, self.rows = place, rows
         self._meta = rows.meta()
         if self._meta.keys() != {"identity", "secret"}:
             raise BadLedger(f"{place} is damaged: its identity is missing. Restore it from a copy.")
@@ -122,11 +122,6 @@ class Book:
     def origin(self) -> str:
         """The seal before the first row."""
         return _hash(self._meta["identity"], self._meta["secret"])
-
-    @property
-    def head(self) -> str:
-        """The newest seal, which depends on all rows."""
-        return self._seal(len(self.entries))
 
     def key_fingerprint(self, fingerprint: str) -> str:
         """Key a fingerprint with the ledger's secret: it tells nothing without both."""
@@ -156,15 +151,15 @@ class Book:
         """Add a row."""
         at, who, text = datetime.now(UTC).isoformat(timespec="seconds"), _user_name(), json.dumps(content)
         number = self.entries[-1].number + 1 if self.entries else 1
-        columns = (number, at, who, kind, dataset, run, text, self.head)
+        columns = (number, at, who, kind, dataset, run, text, self._seal(len(self.entries)))
         entry = Entry(*columns, hash=_hash(*columns))
-        self._rows.add(entry)
+        self.rows.add(entry)
         self.entries.append(entry)
         return entry
 
     def live(self, run: str) -> Live | None:
         """The mark of the process that owns a run, if there is one."""
-        found = self._rows.live(run)
+        found = self.rows.live(run)
         if found is None:
             return None
         live, seal = found
@@ -173,14 +168,6 @@ class Book:
                 f"{self.place} is damaged: the mark of run {run} cannot be read. Restore the ledger from a copy."
             )
         return live
-
-    def set_live(self, live: Live) -> None:
-        """Let this process, and no other, continue the run."""
-        self._rows.set_live(live)
-
-    def end_live(self, run: str) -> None:
-        """Let no process continue the run."""
-        self._rows.end_live(run)
 
 
 def drop_fingerprints(value: Any) -> Any:

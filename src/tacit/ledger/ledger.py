@@ -13,7 +13,7 @@ from typing import Any, final
 from tacit.accounting.events import Adjacency, Event
 from tacit.budget import Budget, Terms
 from tacit.errors import BadLedger, InvalidArgument, OutOfOrder
-from tacit.ledger.account import Account, largest
+from tacit.ledger.account import Account, find_largest
 from tacit.ledger.book import VERSION, Book, Entry, Live, drop_fingerprints
 from tacit.ledger.course import Course, Range, add_range, merge_ranges
 from tacit.ledger.likeness import Similar, Traits, find_similar, key_traits
@@ -205,7 +205,11 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
             dataset = record_name(book, dataset, fingerprint)
             _refuse_other_unit(book, dataset, about)
             last = book.last_of(run)
-            _refuse_other_name(run, dataset, last)
+            if last is not None and last.dataset != dataset:
+                raise InvalidArgument(
+                    f"Run {run} is charged to {last.dataset!r}, not to {dataset!r}, and its releases stay there. Use "
+                    f"dataset={last.dataset!r}, or leave it out."
+                )
             course = course if last is None else Course.from_data(last.content["course"])
             planned = course.steps if stop is None else stop
             before, forgiven = _drawn_ranges(book, run, last, start if nothing_left else None)
@@ -217,7 +221,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
                 event, attempt = course.cost(add_range(ranges, (start, stop))), new_token()
                 content = _row_content(about, course, event, ranges, start=start, stop=stop, attempt=attempt)
                 entry = book.append("reserve", dataset, run, {**content, "forgiven": forgiven})
-                book.set_live(Live(run, attempt, start))
+                book.rows.set_live(Live(run, attempt, start))
         if not is_allowed:
             raise account.refusal(course)
         seal = book.public_seal(entry.number)
@@ -241,7 +245,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
             (ranges, _), course = _drawn_ranges(book, run, last, None), Course.from_data(last.content["course"])
             event = course.cost(ranges)
             book.append("settle", last.dataset, run, _row_content(last.content["about"], course, event, ranges))
-            book.end_live(run)
+            book.rows.end_live(run)
             return event
 
     def verify(self, head: str | None = None) -> str:
@@ -345,14 +349,6 @@ def takeover_error(run: str, last: Entry) -> OutOfOrder:
     )
 
 
-def _refuse_other_name(run: str, dataset: str, last: Entry | None) -> None:
-    if last is not None and last.dataset != dataset:
-        raise InvalidArgument(
-            f"Run {run} is charged to {last.dataset!r}, not to {dataset!r}, and its releases stay there. Use "
-            f"dataset={last.dataset!r}, or leave it out."
-        )
-
-
 def _last_step(account: Account, course: Course, drawn: list[Range], planned: Range, own: Budget | None) -> int:
     """The last step that the run may reach: its planned end if that fits, else the last that fits."""
     start, end = planned
@@ -361,7 +357,7 @@ def _last_step(account: Account, course: Course, drawn: list[Range], planned: Ra
         cost = course.cost(add_range(drawn, (start, stop)))
         return account.allows(cost) and (own is None or not drawn or own.allows(cost))
 
-    return end if start < end and fits(end) else largest(fits, start, end)
+    return end if start < end and fits(end) else find_largest(fits, start, end)
 
 
 def _drawn_ranges(book: Book, run: str, last: Entry | None, forgiven_from: int | None) -> tuple[list[Range], int]:

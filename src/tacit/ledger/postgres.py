@@ -100,7 +100,6 @@ class PostgresStorage:
             return _holds_tables(connection)
 
     def create(self) -> None:
-        """Create an empty ledger, unless another process already did."""
         with self._explain_errors(), self.engine.begin() as connection:
             _prepare(connection, self.place)
             connection.execute(select(func.pg_advisory_xact_lock(0x74636974)))
@@ -114,11 +113,9 @@ class PostgresStorage:
             connection.execute(insert(_HEAD).values(number=0))
 
     def read(self) -> AbstractContextManager[Book]:
-        """A consistent view of the ledger."""
         return self._transaction(is_writing=False)
 
     def write(self) -> AbstractContextManager[Book]:
-        """The ledger under its write lock, as one transaction: all of it is written, or nothing."""
         return self._transaction(is_writing=True)
 
     def open_marks(self) -> PostgresMarks:
@@ -164,7 +161,6 @@ class PostgresMarks:
     process: int
 
     def mark(self, live: Live) -> bool:
-        """Record how far this process may draw; False if another process owns the run now."""
         mine = (_LIVE.c.run == live.run) & (_LIVE.c.attempt == live.attempt)
         with self.storage._explain_errors():
             changed = self.connection.execute(update(_LIVE).where(mine).values(stop=live.stop, seal=live.seal()))

@@ -101,7 +101,6 @@ class SqliteStorage:
 
     @property
     def place(self) -> Path:
-        """The file."""
         return self.path
 
     @property
@@ -110,11 +109,9 @@ class SqliteStorage:
         return str(self.path.absolute())
 
     def exists(self) -> bool:
-        """Whether the file exists."""
         return self.path.exists()
 
     def create(self) -> None:
-        """Create an empty ledger, unless another process already did."""
         path = self.path
         unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         with _explain_errors(path):
@@ -140,11 +137,9 @@ class SqliteStorage:
             sync_folder(path.parent)
 
     def read(self) -> AbstractContextManager[Book]:
-        """A consistent view of the ledger."""
         return _transaction(self.path, "BEGIN")
 
     def write(self) -> AbstractContextManager[Book]:
-        """The ledger under its write lock, as one transaction: all of it is written, or nothing."""
         return _transaction(self.path, "BEGIN IMMEDIATE")
 
     def open_marks(self) -> SqliteMarks:
@@ -168,7 +163,6 @@ class SqliteMarks:
     connection: sqlite3.Connection
 
     def mark(self, live: Live) -> bool:
-        """Record how far this process may draw; False if another process owns the run now."""
         with _explain_errors(self.path):
             changed = self.connection.execute(
                 "UPDATE live SET stop = ?, seal = ? WHERE run = ? AND attempt = ?",
@@ -177,7 +171,6 @@ class SqliteMarks:
             return changed.rowcount == 1
 
     def close(self) -> None:
-        """Close the connection."""
         self.connection.close()
 
 

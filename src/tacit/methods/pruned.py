@@ -37,11 +37,6 @@ ENTRY = Entry(
 )
 
 Selection = Literal["release", "past"]
-_PAPER = "Xiang et al. 2023"
-_BECAUSE = (
-    "Private data decide without noise which coordinates are kept, and the rest enters every gradient of the next step "
-    "without noise."
-)
 
 
 def pruned(
@@ -85,11 +80,11 @@ def pruned(
 def _describe_published(mode: Mode) -> Method:
     return Method(
         "pruned",
-        _PAPER,
+        ENTRY.paper,
         mode,
         Status.REFUTED,
         TauRule(),
-        _BECAUSE,
+        ENTRY.verdict,
         unprotected=("support", "residual"),
         violations=("private_support", "private_residual"),
     )

@@ -26,8 +26,18 @@ _LEAST = 1e-18
 _MOST = torch.finfo(torch.float32).max
 
 
+class _Stateless:
+    """A bound that learns nothing from releases."""
+
+    def init(self, like: Tensors, lot_size: float) -> State:
+        return {}
+
+    def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
+        return noisy, state
+
+
 @dataclass(frozen=True)
-class Clip:
+class Clip(_Stateless):
     """Scale each gradient down to `norm` where it is longer (Abadi et al. 2016).
 
     With `per_layer`, every layer is clipped at norm / sqrt(number of layers), so that all together stay within `norm`.
@@ -39,9 +49,6 @@ class Clip:
 
     def __post_init__(self) -> None:
         _validate.check_fields(self, positive="norm")
-
-    def init(self, like: Tensors, lot_size: float) -> State:
-        return {}
 
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         """The sum of clipped gradients; `norm` bounds what adding or removing one example changes."""
@@ -56,12 +63,9 @@ class Clip:
         weights = {name: shared[_module(name)] for name in norms}
         return BoundedSum(gradients.weighted_sum_by_layer(weights), self.norm)
 
-    def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        return noisy, state
-
 
 @dataclass(frozen=True)
-class NormalisedClip:
+class NormalisedClip(_Stateless):
     """Scale every gradient, short or long, to about `norm`: norm * g / (|g| + gamma).
 
     This is the automatic clipping of Bu, Wang, Zha, Karypis 2023. It needs no tuned clip norm, because the learning
@@ -74,17 +78,11 @@ class NormalisedClip:
     def __post_init__(self) -> None:
         _validate.check_fields(self, positive=("norm", "gamma"))
 
-    def init(self, like: Tensors, lot_size: float) -> State:
-        return {}
-
     def sum(self, gradients: PerExampleGradients, state: State) -> BoundedSum:
         """The sum of normalised gradients, each shorter than `norm`."""
         norms = at_least_single(gradients.norms())
         weights = finite_only(norms, self.norm / (norms.clamp_min(_LEAST) + self.gamma))
         return BoundedSum(gradients.weighted_sum(weights), self.norm)
-
-    def receive(self, noisy: Tensors, state: State) -> tuple[Tensors, State]:
-        return noisy, state
 
 
 @dataclass(frozen=True)

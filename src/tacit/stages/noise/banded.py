@@ -64,7 +64,7 @@ class BandedNoise:
 
     def event(self, dimension: int) -> Correlated:
         """One Gaussian release, for examples whose lots are at least `bands` steps apart."""
-        return _event(require_multiplier(self), self.bands)
+        return make_event(require_multiplier(self), self.bands)
 
 
 class RememberingNoise(Protocol):
@@ -127,6 +127,6 @@ class PastNoise:
 
 
 @lru_cache(maxsize=1024)
-def _event(multiplier: float, bands: int) -> Correlated:
+def make_event(multiplier: float, bands: int, is_amplified: bool = True) -> Correlated:
     """One object for every step: runs compare and count them."""
-    return Correlated(Gaussian(multiplier), bands)
+    return Correlated(Gaussian(multiplier), bands, is_amplified)

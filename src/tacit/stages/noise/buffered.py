@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.accounting.events import Gaussian
 from tacit.accounting.factors import (
     Buffers,
     find_scale,
@@ -28,7 +27,7 @@ from tacit.accounting.factors import (
 )
 from tacit.accounting.lots import Correlated
 from tacit.randomness import Stream
-from tacit.stages.noise.banded import add_to_grid
+from tacit.stages.noise.banded import add_to_grid, make_event
 from tacit.stages.noise.gaussian import require_multiplier
 from tacit.types import BoundedSum, Tensors
 
@@ -64,7 +63,7 @@ class OverlappingNoise(ABC):
 
     def event(self, dimension: int) -> Correlated:
         """One Gaussian release for each of an example's steps, if these are at least `apart` apart; no sampling."""
-        return _event(require_multiplier(self), self.apart)
+        return make_event(require_multiplier(self), self.apart, is_amplified=False)
 
 
 @final
@@ -172,9 +171,3 @@ def _scale_buffers(buffers: int, steps: int, apart: int) -> float:
 @lru_cache(maxsize=256)
 def _scale_inverse(bands: int, steps: int, apart: int) -> float:
     return find_scale(invert_coefficients(inverse_square_root_coefficients(bands), steps), apart)
-
-
-@lru_cache(maxsize=1024)
-def _event(multiplier: float, apart: int) -> Correlated:
-    """One object for every step: runs compare and count them."""
-    return Correlated(Gaussian(multiplier), apart, is_amplified=False)
