@@ -120,7 +120,7 @@ def test_while_one_decides_nobody_draws_and_whoever_waited_finds_out(address):
         waiting.join(0.5)
         assert waiting.is_alive(), "a step was marked while another process decided"
         assert book.live(first.run) == live
-        book.rows.end_live(first.run)
+        book.tables.end_live(first.run)
     waiting.join(20)
     assert "continues in another process" in said[0]
 
@@ -150,7 +150,7 @@ def test_a_commit_waits_for_the_disk_whatever_the_default(ledger):
     execute(ledger, "ALTER ROLE tacit SET synchronous_commit = off")
     try:
         with ledger.storage.write() as book:
-            [found] = book.rows.connection.exec_driver_sql("SHOW synchronous_commit").one()
+            [found] = book.tables.connection.exec_driver_sql("SHOW synchronous_commit").one()
     finally:
         execute(ledger, "ALTER ROLE tacit RESET synchronous_commit")
     assert found == "on"

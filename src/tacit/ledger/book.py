@@ -12,10 +12,11 @@ import json
 import os
 import secrets
 import socket
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal, Protocol, final
+from typing import Any, ClassVar, Literal, final
 
 from tacit.errors import BadLedger
 
@@ -74,42 +75,69 @@ class Live:
         return _hash(self.run, self.attempt, self.stop)
 
 
-class Rows(Protocol):
-    """The tables of a ledger within one transaction."""
+class LedgerTables(ABC):
+    """The tables of a ledger within one transaction, in SQL that SQLite and PostgreSQL share."""
 
+    # What their names begin with.
+    prefix: ClassVar[str] = ""
+
+    @abstractmethod
+    def execute(self, statement: str, *values: object) -> Any:
+        """The result of a statement, in which ? stands for each value."""
+
+    @abstractmethod
     def meta(self) -> dict[str, str]:
         """The ledger's own name and its secret."""
 
-    def entries(self) -> list[Entry]:
-        """All rows, oldest first."""
-
+    @abstractmethod
     def last_number(self) -> int:
         """The number of the newest row ever added, even if the row is gone."""
 
+    def entries(self) -> list[Entry]:
+        """All rows, oldest first."""
+        return [Entry(*row) for row in self.execute(f"SELECT * FROM {self.prefix}entries ORDER BY number")]
+
     def add(self, entry: Entry) -> None:
         """Add a row."""
+        columns = astuple(entry)
+        self.execute(f"INSERT INTO {self.prefix}entries VALUES ({', '.join('?' * len(columns))})", *columns)
 
     def live(self, run: str) -> tuple[Live, str] | None:
         """The mark of a run and its seal, if there is one."""
+        found = self.execute(f"SELECT run, attempt, stop, seal FROM {self.prefix}live WHERE run = ?", run).fetchone()
+        return None if found is None else (Live(*found[:3]), found[3])
 
     def set_live(self, live: Live) -> None:
         """Let this process, and no other, continue the run: write its mark in place of the one before."""
+        self.execute(
+            f"INSERT INTO {self.prefix}live VALUES (?, ?, ?, ?) ON CONFLICT (run) DO UPDATE "
+            "SET attempt = excluded.attempt, stop = excluded.stop, seal = excluded.seal",
+            *astuple(live),
+            live.seal(),
+        )
+
+    def move_live(self, live: Live) -> bool:
+        """Record how far this process may draw; False if another process owns the run now."""
+        statement = f"UPDATE {self.prefix}live SET stop = ?, seal = ? WHERE run = ? AND attempt = ?"
+        changed = self.execute(statement, live.stop, live.seal(), live.run, live.attempt)
+        return bool(changed.rowcount == 1)
 
     def end_live(self, run: str) -> None:
         """Let no process continue the run: remove its mark."""
+        self.execute(f"DELETE FROM {self.prefix}live WHERE run = ?", run)
 
 
 @final
 class Book:
     """A ledger's rows within one transaction. Reading them checks every seal."""
 
-    def __init__(self, place: str, rows: Rows) -> None:
-        self.place, self.rows = place, rows
-        self._meta = rows.meta()
+    def __init__(self, place: str, tables: LedgerTables) -> None:
+        self.place, self.tables = place, tables
+        self._meta = tables.meta()
         if self._meta.keys() != {"identity", "secret"}:
             raise BadLedger(f"{place} is damaged: its identity is missing. Restore it from a copy.")
-        self.entries = rows.entries()
-        _check_chain(place, self.origin, self.entries, rows.last_number())
+        self.entries = tables.entries()
+        _check_chain(place, self.origin, self.entries, tables.last_number())
         # Seals from this row on depend on an unkeyed fingerprint.
         self.keyed_from = next((entry.number for entry in self.entries if entry.is_unkeyed), None)
 
@@ -153,13 +181,13 @@ class Book:
         number = self.entries[-1].number + 1 if self.entries else 1
         columns = (number, at, who, kind, dataset, run, text, self._seal(len(self.entries)))
         entry = Entry(*columns, hash=_hash(*columns))
-        self.rows.add(entry)
+        self.tables.add(entry)
         self.entries.append(entry)
         return entry
 
     def live(self, run: str) -> Live | None:
         """The mark of the process that owns a run, if there is one."""
-        found = self.rows.live(run)
+        found = self.tables.live(run)
         if found is None:
             return None
         live, seal = found

@@ -221,7 +221,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
                 event, attempt = course.cost(add_range(ranges, (start, stop))), new_token()
                 content = _row_content(about, course, event, ranges, start=start, stop=stop, attempt=attempt)
                 entry = book.append("reserve", dataset, run, {**content, "forgiven": forgiven})
-                book.rows.set_live(Live(run, attempt, start))
+                book.tables.set_live(Live(run, attempt, start))
         if not is_allowed:
             raise account.refusal(course)
         seal = book.public_seal(entry.number)
@@ -245,7 +245,7 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
             (ranges, _), course = _drawn_ranges(book, run, last, None), Course.from_data(last.content["course"])
             event = course.cost(ranges)
             book.append("settle", last.dataset, run, _row_content(last.content["about"], course, event, ranges))
-            book.rows.end_live(run)
+            book.tables.end_live(run)
             return event
 
     def verify(self, head: str | None = None) -> str:

@@ -11,55 +11,27 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, ClassVar, final
 
 import psycopg.errors
-from sqlalchemy import (
-    URL,
-    Column,
-    Connection,
-    Engine,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    create_engine,
-    delete,
-    func,
-    insert,
-    make_url,
-    select,
-    text,
-    update,
-)
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy import URL, Connection, CursorResult, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from tacit.errors import BadLedger, InvalidArgument, TacitError
-from tacit.ledger.book import VERSION, Book, Entry, Live, new_meta
+from tacit.ledger.book import VERSION, Book, Entry, LedgerTables, Live, new_meta
 
 _SECONDS_TO_WAIT = 120
-_TABLES = MetaData()
-_META = Table("tacit_meta", _TABLES, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
-_ENTRIES = Table(
-    "tacit_entries",
-    _TABLES,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    *(Column(name, Text, nullable=False) for name in ("at", "who", "kind", "dataset", "run")),
-    *(Column(name, Text, nullable=False) for name in ("content", "previous", "hash")),
-)
-_LIVE = Table(
-    "tacit_live",
-    _TABLES,
-    Column("run", Text, primary_key=True),
-    Column("attempt", Text, nullable=False),
-    Column("stop", Integer, nullable=False),
-    Column("seal", Text, nullable=False),
-)
-# One row: how many entries were ever added. Without it, nobody would notice the loss of the last ones.
-_HEAD = Table("tacit_head", _TABLES, Column("number", Integer, nullable=False))
-_ENTRIES_STAY = (
+_SCHEMA = (
+    "CREATE TABLE tacit_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE tacit_entries (
+        number INTEGER PRIMARY KEY,
+        at TEXT NOT NULL, who TEXT NOT NULL, kind TEXT NOT NULL, dataset TEXT NOT NULL, run TEXT NOT NULL,
+        content TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL
+    )""",
+    "CREATE TABLE tacit_live (run TEXT PRIMARY KEY, attempt TEXT NOT NULL, stop INTEGER NOT NULL, seal TEXT NOT NULL)",
+    # One row: how many entries were ever added. Without it, nobody would notice the loss of the last ones.
+    "CREATE TABLE tacit_head (number INTEGER NOT NULL)",
     """CREATE FUNCTION tacit_entries_stay() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN RAISE EXCEPTION 'an entry is never changed or removed'; END $$""",
     """CREATE TRIGGER tacit_entries_stay BEFORE UPDATE OR DELETE OR TRUNCATE ON tacit_entries
@@ -102,15 +74,13 @@ class PostgresStorage:
     def create(self) -> None:
         with self._explain_errors(), self.engine.begin() as connection:
             _prepare(connection, self.place)
-            connection.execute(select(func.pg_advisory_xact_lock(0x74636974)))
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({0x74636974})")
             if _holds_tables(connection):
                 return
-            _TABLES.create_all(connection, checkfirst=False)
-            for statement in _ENTRIES_STAY:
-                connection.execute(text(statement))
+            for statement in (*_SCHEMA, "INSERT INTO tacit_head VALUES (0)"):
+                connection.exec_driver_sql(statement)
             meta = {**new_meta(), "version": str(VERSION)}
-            connection.execute(insert(_META), [{"key": key, "value": value} for key, value in meta.items()])
-            connection.execute(insert(_HEAD).values(number=0))
+            connection.exec_driver_sql("INSERT INTO tacit_meta VALUES (%s, %s)", list(meta.items()))
 
     def read(self) -> AbstractContextManager[Book]:
         return self._transaction(is_writing=False)
@@ -137,8 +107,8 @@ class PostgresStorage:
             with connection.begin():
                 _prepare(connection, self.place)
                 if is_writing:
-                    connection.execute(text("LOCK TABLE tacit_live IN EXCLUSIVE MODE"))
-                yield Book(self.place, _PostgresRows(connection, self.place))
+                    connection.exec_driver_sql("LOCK TABLE tacit_live IN EXCLUSIVE MODE")
+                yield Book(self.place, _PostgresTables(connection, self.place))
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
@@ -161,10 +131,8 @@ class PostgresMarks:
     process: int
 
     def mark(self, live: Live) -> bool:
-        mine = (_LIVE.c.run == live.run) & (_LIVE.c.attempt == live.attempt)
         with self.storage._explain_errors():
-            changed = self.connection.execute(update(_LIVE).where(mine).values(stop=live.stop, seal=live.seal()))
-            return changed.rowcount == 1
+            return _PostgresTables(self.connection, self.storage.place).move_live(live)
 
     def close(self) -> None:
         """Close the connection; a forked process would close its parent's, so it does nothing."""
@@ -174,14 +142,16 @@ class PostgresMarks:
 
 @final
 @dataclass(frozen=True)
-class _PostgresRows:
-    """The tables, within one transaction."""
-
+class _PostgresTables(LedgerTables):
     connection: Connection
     place: str
+    prefix: ClassVar[str] = "tacit_"
+
+    def execute(self, statement: str, *values: object) -> CursorResult[Any]:
+        return self.connection.exec_driver_sql(statement.replace("?", "%s"), values)
 
     def meta(self) -> dict[str, str]:
-        meta = {row.key: row.value for row in self.connection.execute(select(_META))}
+        meta = {row.key: row.value for row in self.execute("SELECT key, value FROM tacit_meta")}
         version = meta.pop("version", None)
         if version != str(VERSION):
             raise BadLedger(
@@ -189,41 +159,24 @@ class _PostgresRows:
             )
         return meta
 
-    def entries(self) -> list[Entry]:
-        return [Entry(*row) for row in self.connection.execute(select(_ENTRIES).order_by(_ENTRIES.c.number))]
-
     def last_number(self) -> int:
-        number = self.connection.execute(select(_HEAD.c.number)).scalar_one_or_none()
+        number = self.execute("SELECT number FROM tacit_head").scalar_one_or_none()
         if number is None:
             raise BadLedger(f"{self.place} is damaged: the number of its entries is missing. Restore it from a copy.")
         return int(number)
 
     def add(self, entry: Entry) -> None:
-        columns = (entry.number, entry.at, entry.who, entry.kind, entry.dataset, entry.run, entry.text, entry.previous)
-        self.connection.execute(insert(_ENTRIES).values((*columns, entry.hash)))
-        self.connection.execute(update(_HEAD).values(number=entry.number))
-
-    def live(self, run: str) -> tuple[Live, str] | None:
-        row = self.connection.execute(select(_LIVE).where(_LIVE.c.run == run)).one_or_none()
-        return None if row is None else (Live(row.run, row.attempt, row.stop), row.seal)
-
-    def set_live(self, live: Live) -> None:
-        changing = {"attempt": live.attempt, "stop": live.stop, "seal": live.seal()}
-        added = upsert(_LIVE).values(run=live.run, **changing)
-        self.connection.execute(added.on_conflict_do_update(index_elements=[_LIVE.c.run], set_=changing))
-
-    def end_live(self, run: str) -> None:
-        self.connection.execute(delete(_LIVE).where(_LIVE.c.run == run))
+        super().add(entry)
+        self.execute("UPDATE tacit_head SET number = ?", entry.number)
 
 
 def _prepare(connection: Connection, place: str) -> None:
     """Wait for the disk at every commit, and for a lock only up to a limit."""
-    settings = select(
-        func.set_config("synchronous_commit", "on", False),
-        func.set_config("lock_timeout", f"{_SECONDS_TO_WAIT}s", False),
-        func.current_setting("fsync"),
+    settings = connection.exec_driver_sql(
+        "SELECT set_config('synchronous_commit', 'on', false), "
+        f"set_config('lock_timeout', '{_SECONDS_TO_WAIT}s', false), current_setting('fsync')"
     )
-    if connection.execute(settings).one()[2] != "on":
+    if settings.one()[2] != "on":
         raise TacitError(
             f"The server of {place} runs with fsync off, so a power cut could lose charges of releases that have "
             "been published. Switch fsync on, or use another server."
@@ -231,7 +184,7 @@ def _prepare(connection: Connection, place: str) -> None:
 
 
 def _holds_tables(connection: Connection) -> bool:
-    return connection.execute(select(func.to_regclass("tacit_meta"))).scalar_one() is not None
+    return connection.exec_driver_sql("SELECT to_regclass('tacit_meta')").scalar_one() is not None
 
 
 def _hide_password(url: URL) -> str:

@@ -18,7 +18,7 @@ from typing import Protocol, final
 
 from tacit._files import sync_folder
 from tacit.errors import BadLedger, TacitError
-from tacit.ledger.book import VERSION, Book, Entry, Live, new_meta
+from tacit.ledger.book import VERSION, Book, LedgerTables, Live, new_meta
 
 # "tcit", which tells a ledger from any other database.
 _APPLICATION = 0x74636974
@@ -164,11 +164,7 @@ class SqliteMarks:
 
     def mark(self, live: Live) -> bool:
         with _explain_errors(self.path):
-            changed = self.connection.execute(
-                "UPDATE live SET stop = ?, seal = ? WHERE run = ? AND attempt = ?",
-                (live.stop, live.seal(), live.run, live.attempt),
-            )
-            return changed.rowcount == 1
+            return _SqliteTables(self.connection).move_live(live)
 
     def close(self) -> None:
         self.connection.close()
@@ -176,35 +172,18 @@ class SqliteMarks:
 
 @final
 @dataclass(frozen=True)
-class _SqliteRows:
-    """The tables, within one transaction."""
-
+class _SqliteTables(LedgerTables):
     connection: sqlite3.Connection
 
-    def meta(self) -> dict[str, str]:
-        return dict(self.connection.execute("SELECT key, value FROM meta"))
+    def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+        return self.connection.execute(statement, values)
 
-    def entries(self) -> list[Entry]:
-        return [Entry(*row) for row in self.connection.execute("SELECT * FROM entries ORDER BY number")]
+    def meta(self) -> dict[str, str]:
+        return dict(self.execute("SELECT key, value FROM meta"))
 
     def last_number(self) -> int:
-        row = self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'entries'").fetchone()
+        row = self.execute("SELECT seq FROM sqlite_sequence WHERE name = 'entries'").fetchone()
         return 0 if row is None else int(row[0])
-
-    def add(self, entry: Entry) -> None:
-        columns = (entry.number, entry.at, entry.who, entry.kind, entry.dataset, entry.run, entry.text, entry.previous)
-        self.connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*columns, entry.hash))
-
-    def live(self, run: str) -> tuple[Live, str] | None:
-        row = self.connection.execute("SELECT run, attempt, stop, seal FROM live WHERE run = ?", (run,)).fetchone()
-        return None if row is None else (Live(*row[:3]), row[3])
-
-    def set_live(self, live: Live) -> None:
-        columns = (live.run, live.attempt, live.stop, live.seal())
-        self.connection.execute("INSERT OR REPLACE INTO live VALUES (?, ?, ?, ?)", columns)
-
-    def end_live(self, run: str) -> None:
-        self.connection.execute("DELETE FROM live WHERE run = ?", (run,))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -239,7 +218,7 @@ def _transaction(path: Path, begin: str) -> Iterator[Book]:
     with closing(_connect(path)) as connection:
         with _explain_errors(path):
             connection.execute(begin)
-            book = Book(str(path), _SqliteRows(connection))
+            book = Book(str(path), _SqliteTables(connection))
         try:
             yield book
         except sqlite3.Error as error:
