@@ -252,8 +252,7 @@ def clipped_sum(problem: Problem, theta: Array, clip_norm: float, lot: Indices |
     slopes = problem.slopes(theta, lot)
     if clip_norm < problem.lipschitz:
         return weighted_sum(problem, slopes, clip_norm, lot)
-    total: Array = problem.rows[lot].T @ slopes
-    return total
+    return problem.rows[lot].T @ slopes
 
 
 def weighted_sum(problem: Problem, slopes: Array, clip_norm: float, lot: Indices | slice = slice(None)) -> Array:

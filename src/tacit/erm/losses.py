@@ -143,8 +143,7 @@ class Logistic(_TwoClasses):
     def bend(self, scores: Array, targets: Array, directions: Array) -> Array:
         """p (1 - p) times the direction."""
         small = np.exp(-np.abs(scores))
-        bent: Array = small / (1.0 + small) ** 2 * directions
-        return bent
+        return small / (1.0 + small) ** 2 * directions
 
 
 @dataclass(frozen=True)

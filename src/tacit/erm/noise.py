@@ -41,8 +41,7 @@ def add_k_norm(values: Array, *, sensitivity: float, epsilon: float, adjacency: 
 
 def gaussian(rng: Stream, size: int) -> Array:
     """Standard normal numbers in double precision."""
-    drawn: Array = rng.normal(size, wide=True)
-    return drawn
+    return rng.normal(size, wide=True)
 
 
 def k_norm(rng: Stream, dimension: int, scale: float, count: int = 1) -> Array:
@@ -64,5 +63,4 @@ def k_norm(rng: Stream, dimension: int, scale: float, count: int = 1) -> Array:
 def round_to_grid(values: Array, scale: float) -> Array:
     """Values on a public grid, some thousand times finer than noise of this scale."""
     grid = 2.0 ** (math.floor(math.log2(scale)) - _GRID_BITS)
-    on_grid: Array = np.round(values / grid) * grid
-    return on_grid
+    return np.round(values / grid) * grid

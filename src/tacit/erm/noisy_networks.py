@@ -206,5 +206,4 @@ def _to_tensor(values: Any, module: torch.nn.Module) -> Tensor:
 
 
 def _to_numpy(values: Tensor) -> Array:
-    found: Array = values.detach().cpu().numpy()
-    return found
+    return values.detach().cpu().numpy()

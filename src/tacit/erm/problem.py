@@ -81,8 +81,7 @@ class Problem:
         return _measure_norms(self.rows)
 
     def scores(self, theta: Array) -> Array:
-        scores: Array = self.rows @ theta
-        return scores
+        return self.rows @ theta
 
     def objective(self, theta: Array) -> float:
         return self.value_and_gradient(theta)[0]
@@ -107,8 +106,7 @@ class Problem:
     def hessian_times(self, scores: Array, direction: Array) -> Array:
         """The second derivative at these scores, times a direction."""
         bent = self.loss.bend(scores, self.targets, self.rows @ direction)
-        product: Array = self.rows.T @ bent / self.n + self.regularisation * direction
-        return product
+        return self.rows.T @ bent / self.n + self.regularisation * direction
 
     def descend(self, gradient: Callable[[Array, int], Array], step_sizes: Array) -> Array:
         """The last of some gradient steps from zero. `gradient` leaves out the regulariser, which is added here."""

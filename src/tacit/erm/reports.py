@@ -292,8 +292,7 @@ def label_correction(noisy: Problem, numbers: Array, randomizer: Randomizer) -> 
     if noisy.loss.outputs == 1:
         # One score for the second class against the first: with scores -s/2 and s/2 the losses are the same.
         weights = (weights[:, 1:] - weights[:, :1]) / 2
-    correction: Array = noisy.rows.T @ weights / noisy.n
-    return correction
+    return noisy.rows.T @ weights / noisy.n
 
 
 def _fit_calibrated(
@@ -345,8 +344,7 @@ def _fit_corrected_moments(noisy: Problem, randomizer: Randomizer, intercept: bo
             "1e-4 to 1e-1."
         )
     cross = vectors.T @ (noisy.rows.T @ noisy.targets / noisy.n)
-    coefficients: Array = vectors @ (cross / spread[:, None])
-    return coefficients
+    return vectors @ (cross / spread[:, None])
 
 
 def _fit_minimiser(noisy: Problem) -> Array:

@@ -90,8 +90,7 @@ class ErmResult:
 
     def scores(self, x: Any) -> Array:
         """The scores [examples, outputs] of new examples."""
-        scores: Array = np.asarray(x, dtype=np.float64) @ self.coef.T + self.intercept
-        return scores
+        return np.asarray(x, dtype=np.float64) @ self.coef.T + self.intercept
 
 
 class _WithData(Protocol):

@@ -42,8 +42,7 @@ class Entry:
     def content(self) -> dict[str, Any]:
         """The content beside the columns, without a fingerprint that an old version wrote unkeyed."""
         values: dict[str, Any] = json.loads(self.text)
-        shown: dict[str, Any] = drop_fingerprints(values) if self.is_unkeyed else values
-        return shown
+        return drop_fingerprints(values) if self.is_unkeyed else values
 
     @property
     def is_unkeyed(self) -> bool:
