@@ -19,7 +19,6 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, cg, eigsh
 
 from tacit import _validate
 from tacit._validate import Array
-from tacit.erm.noise import gaussian
 from tacit.erm.noisy_data import draw_below, with_rows
 from tacit.erm.problem import Problem
 from tacit.erm.result import PerturbedData, Unnoised
@@ -82,7 +81,7 @@ class LinearModel:
 
     def pretrain(self) -> Array:
         """The minimiser of the regularised objective, as exactly as double precision allows."""
-        _require_regularisation(self.problem)
+        self.problem.require_regularisation(": influence divides by the Hessian, which must be positive definite")
         whole = self.whole
         longest = whole.lipschitz_near / whole.regularisation
         return minimise(whole, max(_PRETRAINED, reachable_tolerance(whole, longest))).theta.ravel()
@@ -314,15 +313,7 @@ def selective_descent(
                 constant=rule.constant,
                 consistent=rule.consistent,
             )
-            features = features + std * gaussian(rng, features.size)
+            features = features + std * rng.normal(features.size, wide=True)
         local = local - rule.step_size * model.gradient(index, features, local)
         x[index], noised[index] = features, not alone
     return SelectiveRun(local, PerturbedData(x, model.problem.numbers), Unnoised(np.flatnonzero(~noised)))
-
-
-def _require_regularisation(problem: Problem) -> None:
-    if problem.regularisation == 0:
-        raise InvalidArgument(
-            "regularisation must be above 0: influence divides by the Hessian, which must be positive definite. Common "
-            "values are 1e-4 to 1e-1."
-        )

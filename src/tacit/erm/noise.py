@@ -28,7 +28,7 @@ class Noisy:
 def add_gaussian(values: Array, *, sensitivity: float, multiplier: float, adjacency: Adjacency, rng: Stream) -> Noisy:
     """Values plus normal noise of standard deviation multiplier * sensitivity."""
     std = multiplier * sensitivity
-    noise = std * gaussian(rng, values.size).reshape(values.shape)
+    noise = std * rng.normal(values.size, wide=True).reshape(values.shape)
     return Noisy(round_to_grid(values + noise, std), Gaussian(multiplier, adjacency))
 
 
@@ -39,11 +39,6 @@ def add_k_norm(values: Array, *, sensitivity: float, epsilon: float, adjacency: 
     return Noisy(round_to_grid(values + noise, scale), EpsilonDelta(epsilon, 0.0, adjacency))
 
 
-def gaussian(rng: Stream, size: int) -> Array:
-    """Standard normal numbers in double precision."""
-    return rng.normal(size, wide=True)
-
-
 def k_norm(rng: Stream, dimension: int, scale: float, count: int = 1) -> Array:
     """`count` vectors of density proportional to exp(-|b| / scale): any direction, a length of Gamma(dimension, scale).
 
@@ -52,7 +47,7 @@ def k_norm(rng: Stream, dimension: int, scale: float, count: int = 1) -> Array:
     """
     dimension, count = _validate.count("dimension", dimension), _validate.count("count", count)
     scale = _validate.positive("scale", scale)
-    normal = gaussian(rng, count * 3 * dimension).reshape(count, 3 * dimension)
+    normal = rng.normal(count * 3 * dimension, wide=True).reshape(count, 3 * dimension)
     towards = normal[:, :dimension]
     # Half a sum of 2 d squared normal numbers is Gamma(d)-distributed.
     lengths = scale / 2 * np.sum(normal[:, dimension:] ** 2, axis=1)

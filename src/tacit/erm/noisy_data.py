@@ -16,7 +16,6 @@ from tacit import _validate
 from tacit._validate import Array
 from tacit.accounting.events import Adjacency, Gaussian
 from tacit.erm.descent import step_size_for
-from tacit.erm.noise import gaussian
 from tacit.erm.problem import Problem
 from tacit.erm.trainers import FullDescent
 from tacit.errors import InvalidArgument
@@ -156,8 +155,8 @@ def add_noise(rows: Array, std: float, noise: Noise, rng: Stream) -> Array:
     The result is not rounded to a grid, as in the papers.
     """
     if noise == "shared":
-        return rows + std * gaussian(rng, rows.shape[1])
-    return rows + std * gaussian(rng, rows.size).reshape(rows.shape)
+        return rows + std * rng.normal(rows.shape[1], wide=True)
+    return rows + std * rng.normal(rows.size, wide=True).reshape(rows.shape)
 
 
 def check_noise(noise: str) -> Noise:

@@ -80,6 +80,11 @@ class Problem:
     def norms(self) -> Array:
         return _measure_norms(self.rows)
 
+    def require_regularisation(self, why: str, otherwise: str = "") -> None:
+        """Raise without one; `why` it is needed, and what else can be done."""
+        if self.regularisation == 0:
+            raise InvalidArgument(f"regularisation must be above 0{why}. Common values are 1e-4 to 1e-1{otherwise}.")
+
     def scores(self, theta: Array) -> Array:
         return self.rows @ theta
 

@@ -22,6 +22,7 @@ from tacit.errors import InvalidArgument
 _OUTWARDS = 1 + 1e-12
 # The solver's error may enlarge the sensitivity of a minimiser by this share.
 _SOLVER_SHARE = 1e-4
+_WHY = " to release a minimiser: without it, nothing bounds how far one example moves the minimiser"
 
 
 @runtime_checkable
@@ -52,7 +53,7 @@ class Minimiser:
 
     def sensitivity(self, problem: Problem) -> float:
         """2 L / (n s) + 2 tolerance / s, for strong convexity s."""
-        _require_regularisation(problem)
+        problem.require_regularisation(_WHY, "; or use gradient steps")
         tolerance = self.tolerance_for(problem)
         return minimiser_sensitivity(problem.n, problem.lipschitz_near, problem.regularisation, tolerance)
 
@@ -60,7 +61,7 @@ class Minimiser:
         """The gradient norm at which the solver stops."""
         if self.tolerance is not None:
             return self.tolerance
-        _require_regularisation(problem)
+        problem.require_regularisation(_WHY, "; or use gradient steps")
         longest = problem.lipschitz_near / problem.regularisation
         return max(_SOLVER_SHARE * problem.lipschitz_near / problem.n, reachable_tolerance(problem, longest))
 
@@ -198,11 +199,3 @@ def _descent_sensitivity(problem: Problem, sizes: Array, *, lots_per_pass: int, 
         lipschitz=problem.lipschitz,
         strong_convexity=problem.regularisation,
     )
-
-
-def _require_regularisation(problem: Problem) -> None:
-    if problem.regularisation == 0:
-        raise InvalidArgument(
-            "regularisation must be above 0 to release a minimiser: without it, nothing bounds how far one example "
-            "moves the minimiser. Common values are 1e-4 to 1e-1; or use gradient steps."
-        )

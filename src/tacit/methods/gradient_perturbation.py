@@ -31,7 +31,7 @@ from tacit.erm.descent import (
     step_size_for,
 )
 from tacit.erm.losses import Loss
-from tacit.erm.noise import Noisy, gaussian
+from tacit.erm.noise import Noisy
 from tacit.erm.noisy_data import draw_below
 from tacit.erm.problem import Problem
 from tacit.erm.result import Allowance, ErmResult, Mode, Published, Setup, check_mode, refuse_network
@@ -183,16 +183,18 @@ def _run_svrg(
     std = wang_2017_std(problem.n, _bound_gradient(problem), steps, budget.epsilon, delta, constant)
     drawn = draw_below(problem.n, steps, source.stream(Purpose.LOT, 0))
     noises = _draw_noises(source.stream(Purpose.NOISE, 0), problem.dimension)
-    theta = snapshot = np.zeros(problem.shape)
-    full = np.zeros(problem.shape)
-    for step in range(steps):
+    snapshot = full = np.zeros(problem.shape)
+
+    def gradient(theta: Array, step: int) -> Array:
+        nonlocal snapshot, full
         if step % training.inner == 0:
-            snapshot = theta
-            full = problem.rows.T @ problem.slopes(snapshot) / problem.n
+            snapshot, full = theta, problem.rows.T @ problem.slopes(theta) / problem.n
         one = drawn[step : step + 1]
         change = problem.rows[one].T @ (problem.slopes(theta, one) - problem.slopes(snapshot, one))
-        noise = std * next(noises).reshape(problem.shape)
-        theta = theta - size * (change + full + noise + problem.regularisation * theta)
+        noise: Array = std * next(noises).reshape(problem.shape)
+        return change + full + noise
+
+    theta = problem.descend(gradient, np.full(steps, size))
     claim = budget.claim(f"Wang et al. 2017, DP-SVRG with constant {constant:g}")
     reason = "no constant is given for which the published noise is proven"
     event = Unproven(f"({budget.epsilon:g}, {delta:g})-DP", reason, Adjacency.REPLACE_ONE)
@@ -285,4 +287,4 @@ def singles_descent(
 def _draw_noises(rng: Stream, dimension: int) -> Iterator[Array]:
     """Standard normal vectors without end, drawn some at a time."""
     while True:
-        yield from gaussian(rng, _AT_ONCE * dimension).reshape(_AT_ONCE, dimension)
+        yield from rng.normal(_AT_ONCE * dimension, wide=True).reshape(_AT_ONCE, dimension)

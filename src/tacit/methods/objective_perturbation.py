@@ -18,7 +18,7 @@ from tacit import _validate
 from tacit.accounting import gdp
 from tacit.accounting.events import Adjacency, EpsilonDelta, Unproven
 from tacit.erm.losses import Loss
-from tacit.erm.noise import Noisy, add_gaussian, add_k_norm, gaussian, k_norm
+from tacit.erm.noise import Noisy, add_gaussian, add_k_norm, k_norm
 from tacit.erm.objective import Setting, added_strength, chaudhuri_2011, kifer_2012
 from tacit.erm.problem import Problem
 from tacit.erm.result import Allowance, ErmResult, Mode, Published, Setup, check_mode, refuse_network
@@ -105,7 +105,7 @@ class _LinearTerm:
     def draw(self, dimension: int, rng: Stream) -> Noisy:
         """The random linear term, and the cost of the minimiser."""
         if self.std is not None:
-            return Noisy(self.std * gaussian(rng, dimension), self.cost)
+            return Noisy(self.std * rng.normal(dimension, wide=True), self.cost)
         assert self.scale is not None
         return Noisy(k_norm(rng, dimension, self.scale)[0], self.cost)
 

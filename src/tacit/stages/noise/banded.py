@@ -23,6 +23,7 @@ from tacit.accounting.factors import band_coefficients
 from tacit.accounting.lots import Correlated
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
+from tacit.stages.flat import unflatten
 from tacit.stages.noise.gaussian import find_grid, require_multiplier
 from tacit.types import BoundedSum, Tensors
 
@@ -85,12 +86,11 @@ def add_to_grid(
     is_wide = torch.float64 in [value.dtype for value in bounded.values.values()]
     drawn = rng.recall("past noise", PastNoise).draw(noise, bounded.dimension, rng, is_wide, kind, most)
     dtype = torch.float64 if is_wide else torch.float32
-    noisy, start = {}, 0
-    for name, value in bounded.values.items():
-        piece = torch.from_numpy(drawn[start : start + value.numel()]).to(value.device).view(value.shape)
-        start += value.numel()
-        noisy[name] = value.to(dtype).div(grid).add_(piece, alpha=std / grid).round_().mul_(grid)
-    return noisy
+    pieces = unflatten(torch.from_numpy(drawn), {name: value.shape for name, value in bounded.values.items()})
+    return {
+        name: value.to(dtype).div(grid).add_(pieces[name].to(value.device), alpha=std / grid).round_().mul_(grid)
+        for name, value in bounded.values.items()
+    }
 
 
 class PastNoise:
