@@ -67,12 +67,12 @@ def test_answers_are_as_likely_as_the_event_says(choices):
 def test_features_have_the_noise_that_the_event_says():
     rows = np.zeros((4000, 5))
     normal = Randomizer(2.0, TWO, multiplier=1.5)
-    drawn = normal.features(rows, stream()).values
+    drawn = normal.release_features(rows, stream()).values
     assert normal.event == Gaussian(1.5, REPLACE)
     assert drawn.std() == pytest.approx(1.5 * 2 * 2.0, rel=0.03)
     assert drawn.var() == pytest.approx(normal.variance(5), rel=0.06)
     pure = Randomizer(2.0, TWO, feature_epsilon=0.5)
-    drawn = pure.features(rows, stream()).values
+    drawn = pure.release_features(rows, stream()).values
     assert pure.event == EpsilonDelta(0.5, 0.0, REPLACE)
     # Lengths are Gamma(5) times 2 * 2 / 0.5, so their mean is 40 and its deviation 0.28.
     assert np.linalg.norm(drawn, axis=1).mean() == pytest.approx(40, abs=1.5)
@@ -80,7 +80,7 @@ def test_features_have_the_noise_that_the_event_says():
 
 
 def test_released_features_lie_on_a_public_grid():
-    drawn = Randomizer(1.0, TWO, multiplier=1.0).features(np.full((10, 3), 1 / 3), stream()).values
+    drawn = Randomizer(1.0, TWO, multiplier=1.0).release_features(np.full((10, 3), 1 / 3), stream()).values
     grid = 2.0 ** (math.floor(math.log2(2.0)) - 12)
     assert np.array_equal(drawn / grid, np.round(drawn / grid))
 
@@ -107,7 +107,7 @@ def test_a_target_without_a_bound_is_refused():
 
 def test_numbers_get_laplace_noise_for_their_whole_range():
     labels = Labels.of(Squared(2.0))
-    drawn = labels.noisy(np.zeros(20_000), 0.5, stream()).values
+    drawn = labels.add_noise(np.zeros(20_000), 0.5, stream()).values
     # Laplace noise of scale 2 * 2 / 0.5 has a mean distance of 8, measured with a deviation of 0.06.
     assert np.abs(drawn).mean() == pytest.approx(8, abs=0.3)
     assert labels.numbers(np.array([[5.0], [-9.0], [1.0]]), Squared(2.0)).tolist() == [2.0, -2.0, 1.0]
@@ -162,8 +162,8 @@ def test_one_report_gives_its_maker_away_no_more_than_its_event_says():
     rng = stream(7)
     scores = []
     for side in (1.0, -1.0):
-        x = randomizer.features(np.full((runs, 1), side), rng).values
-        y = randomizer.labels.noisy(np.full(runs, side > 0, dtype=float), randomizer.label_epsilon, rng).values
+        x = randomizer.release_features(np.full((runs, 1), side), rng).values
+        y = randomizer.labels.add_noise(np.full(runs, side > 0, dtype=float), randomizer.label_epsilon, rng).values
         # The exact log likelihood ratio of the two worlds: no attack does better.
         scores.append(2 * x[:, 0] / randomizer.scale**2 + randomizer.label_epsilon * (2 * y - 1))
     shown = distinguish(*scores, delta=DELTA).bound.epsilon

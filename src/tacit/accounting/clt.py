@@ -13,7 +13,7 @@ import numpy as np
 from tacit.accounting import gdp
 from tacit.accounting.curve import Accountant, Bounds, Certifies, register_accountant
 from tacit.accounting.events import Adjacency, Event, Gaussian, Sampled
-from tacit.accounting.steps import Steps, atoms_of, boil_down
+from tacit.accounting.steps import atoms_of, boil_down
 from tacit.errors import NotAccountable
 
 
@@ -41,7 +41,7 @@ class CentralLimitProfile:
 
 def central_limit_mu(event: Event) -> float:
     """mu = sqrt(sum over sampled steps of rate^2 chi^2 + sum over Gaussian ones of 1 / multiplier^2)."""
-    steps: Steps = boil_down(event)
+    steps = boil_down(event)
     total = steps.mu**2
     for inner, times in steps.counts:
         if not isinstance(inner, Sampled):

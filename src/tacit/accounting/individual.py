@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn, final
+from typing import Any, ClassVar, NoReturn, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from tacit import _validate
@@ -30,30 +31,40 @@ _ORDERS = (*range(2, 33), *range(34, 65, 2), *range(68, 129, 4), *range(136, 257
 _OUTWARDS = 1 + 1e-9
 
 
-@final
-class ExampleCosts:
-    """What each example has spent so far. Private: for the curator, or for the person whose example it is.
+class CuratorOnly:
+    """Numbers about single examples. Private: for the curator, or for the person whose example it is.
 
-    It cannot be printed or saved by accident; `for_curator` returns the numbers.
+    They cannot be printed or saved by accident; `for_curator` returns them.
     """
 
-    def __init__(self, costs: Array) -> None:
-        self._costs = costs
+    # Begins the refusal to save them.
+    what: ClassVar[str]
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self._values = values
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(private)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self.what} is private and is not saved with a result. Call for_curator() for the numbers.")
+
+    def for_curator(self) -> NDArray[Any]:
+        """The numbers. Never publish them."""
+        return self._values.copy()
+
+
+@final
+class ExampleCosts(CuratorOnly):
+    """What each example has spent so far, in the filter's units."""
+
+    what = "What examples have spent"
 
     def __len__(self) -> int:
-        return len(self._costs)
+        return len(self._values)
 
     def __repr__(self) -> str:
         return f"ExampleCosts({len(self)} examples, private)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "What examples have spent is private and is not saved with a result. Ask for_curator() for the numbers."
-        )
-
-    def for_curator(self) -> Array:
-        """The cost of every example, in the filter's units. Never publish it."""
-        return self._costs.copy()
 
 
 Spent = ExampleCosts
@@ -102,13 +113,13 @@ class GaussianFilter:
         A norm that is not finite gets factor 0, because nothing bounds such a contribution.
         """
         norms, finite = _check_norms(norms, spent)
-        left = np.maximum(self.budget * _OUTWARDS - spent._costs, 0.0)
+        left = np.maximum(self.budget * _OUTWARDS - spent._values, 0.0)
         longest = self.std * np.sqrt(left)
         fits = norms <= longest
         shrunk = longest / np.where(fits, 1.0, norms) if self.shrink else 0.0
         factors = np.where(finite, np.where(fits, 1.0, shrunk), 0.0)
         # A shrunk example has spent everything, and a dropped one stays out.
-        after = np.where(fits, spent._costs + self.cost(norms), self.budget * _OUTWARDS)
+        after = np.where(fits, spent._values + self.cost(norms), self.budget * _OUTWARDS)
         return factors, ExampleCosts(after)
 
     def steps(self, norm: float) -> int:
@@ -206,9 +217,9 @@ class RenyiFilter:
                 f"A contribution is longer than clip_norm {self.clip_norm:g}. Clip it before it is charged."
             )
         cost = self.cost(norms)
-        fits = finite & (spent._costs + cost <= self.budget)
+        fits = finite & (spent._values + cost <= self.budget)
         # An example that does not fit, or is not finite, takes no part in later steps.
-        after = np.where(fits, spent._costs + cost, math.inf)
+        after = np.where(fits, spent._values + cost, math.inf)
         return np.where(fits, 1.0, 0.0), ExampleCosts(after)
 
 
@@ -228,7 +239,7 @@ def filter_mu(epsilon: float, delta: float, adjacency: Adjacency) -> float:
 
 def _check_norms(norms: Any, spent: ExampleCosts) -> tuple[Array, Any]:
     values = np.asarray(norms, dtype=np.float64)
-    if values.shape != spent._costs.shape:
+    if values.shape != spent._values.shape:
         raise InvalidArgument(
             f"There must be one norm per example, drawn or not: {len(spent)} of them. Got shape {values.shape}."
         )

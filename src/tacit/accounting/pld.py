@@ -46,7 +46,7 @@ from tacit.accounting.losses import Kind, LossAtoms, exact_power, exact_product
 from tacit.accounting.mixture import GaussianMixture
 from tacit.accounting.shuffle import report_delta
 from tacit.accounting.steps import (
-    Steps,
+    CountedSteps,
     as_add_remove,
     atoms_of,
     boil_down,
@@ -106,7 +106,7 @@ class LossProfile:
     A total of many kinds of steps is remembered: the same steps with a few more re-use what was computed for it.
     """
 
-    steps: Steps
+    steps: CountedSteps
 
     @staticmethod
     def of(event: Event, group: int = 1) -> LossProfile:
@@ -244,7 +244,7 @@ class LossProfile:
 class _Direction:
     """One direction: the example removed, or added. `more` are the steps that a known direction lacks."""
 
-    steps: Steps
+    steps: CountedSteps
     added: bool
     known: _Direction | None = field(default=None, compare=False, repr=False)
     more: tuple[tuple[Event, int], ...] = field(default=(), compare=False, repr=False)

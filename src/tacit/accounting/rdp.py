@@ -16,7 +16,7 @@ from tacit.accounting.curve import Accountant, Bounds, Certifies, register_accou
 from tacit.accounting.events import Event, Sampled
 from tacit.accounting.lots import LotEvent
 from tacit.accounting.mixture import GaussianMixture
-from tacit.accounting.steps import Steps, atoms_of, boil_down, exact_mixture
+from tacit.accounting.steps import CountedSteps, atoms_of, boil_down, exact_mixture
 from tacit.errors import InvalidArgument, NotAccountable
 
 Conversion = Literal["improved", "classical"]
@@ -42,7 +42,7 @@ class RenyiProfile:
     direction (Mironov, Talwar and Zhang 2019).
     """
 
-    steps: Steps
+    steps: CountedSteps
     orders: tuple[float, ...] | None = None
     conversion: Conversion = "improved"
 
@@ -116,7 +116,7 @@ class RenyiProfile:
         return min(values[best], float(found.fun))
 
 
-def _compose(steps: Steps) -> Composition:
+def _compose(steps: CountedSteps) -> Composition:
     """The steps as an upper bound of their moments."""
     parts: list[tuple[Part, int]] = []
     for event, times in steps.counts:

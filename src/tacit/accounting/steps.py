@@ -51,7 +51,7 @@ _MOST_JOINED_SHIFTS = 24
 
 
 @dataclass(frozen=True)
-class Steps:
+class CountedSteps:
     """The unsampled Gaussians together (parameter mu, exact), and every other kind of step with its number.
 
     `group` examples are added or removed together (or replaced).
@@ -66,7 +66,7 @@ class Steps:
     def total(self) -> int:
         return sum(times for _, times in self.counts)
 
-    def missing_from(self, more: Steps) -> tuple[tuple[Event, int], ...] | None:
+    def missing_from(self, more: CountedSteps) -> tuple[tuple[Event, int], ...] | None:
         """The steps that `more` has beyond these; None if it lacks some of these. Unsampled Gaussians do not matter."""
         if (self.adjacency, self.group) != (more.adjacency, more.group) or len(self.counts) > len(more.counts):
             return None
@@ -107,7 +107,7 @@ def refuse_unproven(event: Event) -> None:
             )
 
 
-def boil_down(event: Event, group: int = 1) -> Steps:
+def boil_down(event: Event, group: int = 1) -> CountedSteps:
     """Count the steps of `event` by kind; unsampled Gaussians are composed exactly."""
     refuse_unproven(event)
     counts: Counter[Event] = Counter()
@@ -124,7 +124,7 @@ def boil_down(event: Event, group: int = 1) -> Steps:
         else:
             # A product overflows to infinity, a power would raise an error.
             precision += times * (group * mu) * (group * mu)
-    return Steps(math.sqrt(precision), tuple(rest), event.adjacency, group)
+    return CountedSteps(math.sqrt(precision), tuple(rest), event.adjacency, group)
 
 
 def _place(counted: tuple[Event, int]) -> tuple[float, float, str]:
@@ -165,7 +165,7 @@ def _simplify(event: Sampled) -> Event:
     return inside if rate == 1 else Sampled(inside, rate)
 
 
-def as_add_remove(steps: Steps) -> Steps | None:
+def as_add_remove(steps: CountedSteps) -> CountedSteps | None:
     """The same steps for one example added or removed, if each contributes at most half the replace-one sensitivity.
 
     None unless all noise is Gaussian.
@@ -175,7 +175,7 @@ def as_add_remove(steps: Steps) -> Steps | None:
         if not (isinstance(event, Sampled) and isinstance(event.inside, Gaussian)):
             return None
         counts.append((Sampled(Gaussian(2 * event.inside.multiplier), event.rate), times))
-    return Steps(steps.mu / 2, tuple(counts), Adjacency.ADD_REMOVE, steps.group)
+    return CountedSteps(steps.mu / 2, tuple(counts), Adjacency.ADD_REMOVE, steps.group)
 
 
 def gaussian_mu(event: Event) -> float | None:
@@ -300,7 +300,7 @@ def _releases(event: Event) -> int:
     return sum(shift > 0 for shift in event.shifts) if isinstance(event, ProductNoise) else 1
 
 
-def _lot_parts(steps: Steps, kind: Kind, tail: float, size: int) -> list[tuple[LossAtoms, int]]:
+def _lot_parts(steps: CountedSteps, kind: Kind, tail: float, size: int) -> list[tuple[LossAtoms, int]]:
     """The losses of all releases on one lot, each with its number."""
     parts: list[tuple[LossAtoms, int]] = []
     for inner, times in steps.counts:
@@ -338,7 +338,7 @@ def _response_atoms(epsilon: float, choices: int = 2, delta: float = 0.0) -> Los
     return LossAtoms(np.array(loss), np.array(p), np.array(q), delta, delta)
 
 
-def dominating_mu(steps: Steps) -> float:
+def dominating_mu(steps: CountedSteps) -> float:
     """A mu for which all steps together are certified to be mu-GDP; infinite if there is none.
 
     Sampling does not help: the worst outcome of a sampled Gaussian is as bad as without sampling, however rare it is,
@@ -365,7 +365,7 @@ def _unsampled_mu(event: Event) -> float:
     return math.inf
 
 
-def total_loss_ceiling(steps: Steps, *, added: bool) -> float:
+def total_loss_ceiling(steps: CountedSteps, *, added: bool) -> float:
     """The largest possible total loss with the example added or removed; infinite if unbounded."""
     if steps.mu > 0:
         return math.inf
@@ -385,7 +385,7 @@ def total_loss_ceiling(steps: Steps, *, added: bool) -> float:
     return total
 
 
-def stated_sums(steps: Steps) -> tuple[float, float]:
+def stated_sums(steps: CountedSteps) -> tuple[float, float]:
     """The sums of all stated epsilons and deltas (basic composition); infinite unless every step states them.
 
     Computed exactly and rounded up once, so that stated pairs that fit a budget are seen to fit.

@@ -23,7 +23,7 @@ from tacit.erm.descent import NoisyDescent, clip_norm_for, step_size_for
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy, add_gaussian
 from tacit.erm.problem import Problem
-from tacit.erm.result import Allowance, ErmResult, Published, Setup
+from tacit.erm.result import ErmBudget, ErmResult, Published, Setup
 from tacit.randomness import Purpose, Source
 
 # So that the budget is kept at exactly its delta, despite rounding.
@@ -96,7 +96,7 @@ def individual_descent(
 def _filter_for(
     problem: Problem,
     lot_size: float | None,
-    budget: Allowance,
+    budget: ErmBudget,
     adjacency: Adjacency,
     clip_norm: float,
     full_steps: float,
@@ -148,7 +148,7 @@ def _descend(
     return problem.descend(gradient, step_sizes), spent
 
 
-def _restate(event: Event, budget: Allowance, adjacency: Adjacency) -> Event:
+def _restate(event: Event, budget: ErmBudget, adjacency: Adjacency) -> Event:
     """The filter's event, which is for one example added or removed, under this adjacency."""
     if adjacency is Adjacency.ADD_REMOVE:
         return event

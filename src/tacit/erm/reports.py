@@ -109,7 +109,7 @@ class Labels:
             return np.clip(targets[:, 0], -self.bound, self.bound)
         return targets[:, 0]
 
-    def noisy(self, numbers: Array, epsilon: float, rng: Stream) -> Noisy:
+    def add_noise(self, numbers: Array, epsilon: float, rng: Stream) -> Noisy:
         """Every number with noise of its own, and the cost to each sender."""
         if self.choices is not None:
             return Noisy(respond(numbers, epsilon, self.choices, rng), self.event(epsilon))
@@ -157,7 +157,7 @@ class Randomizer:
         # The length of K-norm noise is Gamma(columns), so its mean square is columns (columns + 1) scale^2.
         return self.scale**2 * (1.0 if self.multiplier is not None else columns + 1.0)
 
-    def features(self, rows: Array, rng: Stream) -> Noisy:
+    def release_features(self, rows: Array, rng: Stream) -> Noisy:
         """Rows with noise, each with its own, and the cost to each sender."""
         if self.multiplier is not None:
             span = 2 * self.data_norm
@@ -169,10 +169,10 @@ class Randomizer:
     def draw_reports(self, problem: Problem, source: Source, *, shuffled: bool) -> tuple[PerturbedData, Event]:
         """One report per example, in an order that is not kept; and the cost of a report to its sender."""
         rng = source.stream(Purpose.NOISE, 0)
-        features = self.features(problem.rows, rng)
+        features = self.release_features(problem.rows, rng)
         x, y, event = features.values, self.labels.numbers(problem.targets, problem.loss), features.event
         if self.label_epsilon is not None:
-            labels = self.labels.noisy(y, self.label_epsilon, rng)
+            labels = self.labels.add_noise(y, self.label_epsilon, rng)
             y, event = labels.values, event + labels.event
         if shuffled:
             order = draw_permutation(len(x), source.stream(Purpose.SHUFFLE, 0))
@@ -213,14 +213,14 @@ def calibrate_reports(
     epsilon = _validate.positive("epsilon", epsilon)
     # Without shuffling, a delta would gain hardly anything for reports that need none.
     if delta is None or (reporting.features == "k_norm" and not reporting.shuffled):
-        return _pure(reporting, epsilon, data_norm, labels)
+        return _make_pure(reporting, epsilon, data_norm, labels)
     delta = _validate.open_unit("delta", delta)
     # Only where the search starts; its result is checked by its event.
     local_delta = delta / (100 * n)
 
     def at(quiet: float) -> Randomizer:
         if reporting.features == "k_norm":
-            return _pure(reporting, 1 / quiet, data_norm, labels)
+            return _make_pure(reporting, 1 / quiet, data_norm, labels)
         share = reporting.label_share
         multiplier = 1 / gdp.mu((1 - share) / quiet, local_delta)
         return Randomizer(data_norm, labels, multiplier, None, share / quiet if share > 0 else None)
@@ -235,7 +235,7 @@ def calibrate_reports(
     return at(quiet)
 
 
-def _pure(reporting: Reporting, epsilon: float, data_norm: float, labels: Labels) -> Randomizer:
+def _make_pure(reporting: Reporting, epsilon: float, data_norm: float, labels: Labels) -> Randomizer:
     if reporting.features != "k_norm":
         raise InvalidArgument(
             "Normal noise needs a delta. Give one, or use noise that needs none: Reporting(features='k_norm')."

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, final
 
 import numpy as np
 
@@ -16,13 +16,13 @@ from tacit import _validate
 from tacit._files import write_atomic
 from tacit._validate import Array
 from tacit.accounting.events import Adjacency, Event
-from tacit.accounting.individual import ExampleCosts
+from tacit.accounting.individual import CuratorOnly, ExampleCosts
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy
 from tacit.erm.problem import Problem, prepare
 from tacit.errors import InvalidArgument
 from tacit.guarantee import FIXED_SEED, Assumption, Claim, Guarantee, Status
-from tacit.randomness import Indices, Source, source_for
+from tacit.randomness import Source, source_for
 
 if TYPE_CHECKING:
     import torch
@@ -45,26 +45,10 @@ class PerturbedData:
 
 
 @final
-class Unnoised:
-    """Which examples were used without noise. Private: for the curator, or for the person whose example it is.
+class Unnoised(CuratorOnly):
+    """Which examples were used without noise: their indices."""
 
-    It is neither printed nor saved by accident; `for_curator` returns the indices.
-    """
-
-    def __init__(self, indices: Indices) -> None:
-        self._indices = indices
-
-    def __repr__(self) -> str:
-        return "Unnoised(private)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "Which examples had no noise is private and is not saved with a result. Call for_curator() for the indices."
-        )
-
-    def for_curator(self) -> Indices:
-        """The indices. Never publish them."""
-        return self._indices.copy()
+    what = "Which examples had no noise"
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +140,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Allowance:
+class ErmBudget:
     """The (epsilon, delta) that a method may spend; without delta the guarantee is pure."""
 
     epsilon: float
@@ -201,7 +185,7 @@ class Setup:
     """
 
     problem: Problem
-    budget: Allowance
+    budget: ErmBudget
     intercept: bool
     source: Source
     is_joint: bool
@@ -224,7 +208,7 @@ class Setup:
 
         An example that is not finite becomes a row of zeros, with the first label unless `is_joint`.
         """
-        budget, intercept = Allowance(epsilon, delta), _validate.flag("intercept", intercept)
+        budget, intercept = ErmBudget(epsilon, delta), _validate.flag("intercept", intercept)
         problem = prepare(x, y, intercept=intercept and is_joint, **about)
         return Setup(problem, budget, intercept, source_for(seed), is_joint, module)
 

@@ -17,7 +17,7 @@ _WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: 
 
 
 @dataclass(frozen=True)
-class Choice:
+class MethodChoice:
     """An argument that text can set: one of `allowed`, if there are any, or a value of type `kind`."""
 
     name: str
@@ -46,7 +46,7 @@ class Choice:
         return value
 
 
-def choices_of(method: str) -> dict[str, Choice]:
+def choices_of(method: str) -> dict[str, MethodChoice]:
     """Every choice of the method, by name. Arguments that are objects, such as a rule, can be set in Python only, and
     so can all of a method for linear models.
     """
@@ -88,10 +88,10 @@ def as_texts(chosen: Mapping[str, Value]) -> list[str]:
     return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in chosen.items()]
 
 
-def _choice(name: str, hint: Any) -> Choice | None:
+def _choice(name: str, hint: Any) -> MethodChoice | None:
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for kind in kinds:
         if get_origin(kind) is Literal:
-            return Choice(name, str, get_args(kind))
+            return MethodChoice(name, str, get_args(kind))
     # A bool is an int, and an int a float: the narrowest is meant.
-    return next((Choice(name, kind) for kind in (bool, int, float, str) if kind in kinds), None)
+    return next((MethodChoice(name, kind) for kind in (bool, int, float, str) if kind in kinds), None)

@@ -34,7 +34,7 @@ from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy
 from tacit.erm.noisy_data import draw_below
 from tacit.erm.problem import Problem
-from tacit.erm.result import Allowance, ErmResult, Mode, Published, Setup, check_mode, refuse_network
+from tacit.erm.result import ErmBudget, ErmResult, Mode, Published, Setup, check_mode, refuse_network
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Assumption, Status
 from tacit.methods.registry import Entry
@@ -101,7 +101,7 @@ def gradient_perturbation(
 
 
 @lru_cache(maxsize=256)
-def _find_multiplier(training: NoisyTrainer, n: int, budget: Allowance, adjacency: Adjacency) -> float:
+def _find_multiplier(training: NoisyTrainer, n: int, budget: ErmBudget, adjacency: Adjacency) -> float:
     """The least noise over sensitivity with which all steps keep the budget. Cached, because lots take seconds."""
     if budget.delta is None:
         if not isinstance(training, NoisyPass):
@@ -122,7 +122,7 @@ def _find_multiplier(training: NoisyTrainer, n: int, budget: Allowance, adjacenc
 
 
 def _run_as_published(
-    training: NoisyTrainer, problem: Problem, budget: Allowance, constant: float, source: Source
+    training: NoisyTrainer, problem: Problem, budget: ErmBudget, constant: float, source: Source
 ) -> tuple[Noisy, Published]:
     if isinstance(training, NoisyPass):
         claim = budget.claim(f"Song et al. 2013, epsilon {budget.epsilon / training.passes:g} in each pass")
@@ -141,7 +141,7 @@ def _run_as_published(
 
 
 def _run_wang(
-    training: NoisyDescent, problem: Problem, budget: Allowance, constant: float, source: Source
+    training: NoisyDescent, problem: Problem, budget: ErmBudget, constant: float, source: Source
 ) -> tuple[Noisy, Published]:
     """Noise that keeps the claim only if the constant is large enough."""
     assert training.steps is not None
@@ -158,7 +158,7 @@ def _run_wang(
     return noisy, Published(f"{_NAME} (Wang et al. 2017)", "paper", claim, status, because)
 
 
-def _run_bassily(training: NoisyLots, problem: Problem, budget: Allowance, source: Source) -> tuple[Noisy, Published]:
+def _run_bassily(training: NoisyLots, problem: Problem, budget: ErmBudget, source: Source) -> tuple[Noisy, Published]:
     """One uniformly drawn example per step. The noise is made for n^2 steps; fewer steps cost less."""
     if training.lot_size != 1 or training.steps > problem.n**2:
         raise InvalidArgument(
@@ -175,7 +175,7 @@ def _run_bassily(training: NoisyLots, problem: Problem, budget: Allowance, sourc
 
 
 def _run_svrg(
-    training: NoisySnapshots, problem: Problem, budget: Allowance, constant: float, source: Source
+    training: NoisySnapshots, problem: Problem, budget: ErmBudget, constant: float, source: Source
 ) -> tuple[Noisy, Published]:
     """Noise on corrected gradients, none on the snapshot's."""
     delta = budget.stated_delta

@@ -21,7 +21,7 @@ from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy, add_gaussian, add_k_norm, k_norm
 from tacit.erm.objective import Setting, added_strength, chaudhuri_2011, kifer_2012
 from tacit.erm.problem import Problem
-from tacit.erm.result import Allowance, ErmResult, Mode, Published, Setup, check_mode, refuse_network
+from tacit.erm.result import ErmBudget, ErmResult, Mode, Published, Setup, check_mode, refuse_network
 from tacit.erm.solver import minimise, reachable_tolerance
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Claim, Status
@@ -119,12 +119,12 @@ class _LinearTerm:
 
 
 def _make_plan(
-    problem: Problem, budget: Allowance, share: float, mode: Mode, adjacency: Adjacency | None
+    problem: Problem, budget: ErmBudget, share: float, mode: Mode, adjacency: Adjacency | None
 ) -> _LinearTerm:
     """The noise gets the budget that the solver leaves; a paper's claim is about the whole budget."""
     # Minus a little, so that the sum of both stays within the budget despite rounding.
     kept = (1 - share) * (1 - 1e-9)
-    left = Allowance(kept * budget.epsilon, None if budget.delta is None else kept * budget.delta)
+    left = ErmBudget(kept * budget.epsilon, None if budget.delta is None else kept * budget.delta)
     if mode == "rigorous":
         return _plan_rigorous(problem, left, adjacency or Adjacency.REPLACE_ONE)
     if problem.loss.curvature_rank > 1:
@@ -140,7 +140,7 @@ def _make_plan(
     return _plan_kifer(problem, left, budget.claim(f"Kifer et al. 2012, {adjacency}"), adjacency)
 
 
-def _plan_rigorous(problem: Problem, budget: Allowance, adjacency: Adjacency) -> _LinearTerm:
+def _plan_rigorous(problem: Problem, budget: ErmBudget, adjacency: Adjacency) -> _LinearTerm:
     loss, norm = problem.loss, problem.data_norm
     strength = problem.n * problem.regularisation
     added = added_strength(loss, norm, strength, budget.epsilon)
@@ -151,7 +151,7 @@ def _plan_rigorous(problem: Problem, budget: Allowance, adjacency: Adjacency) ->
     return _LinearTerm(setting, setting.std(budget.epsilon, budget.delta), None, cost, Published(_NAME))
 
 
-def _plan_chaudhuri(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacency | None) -> _LinearTerm:
+def _plan_chaudhuri(problem: Problem, budget: ErmBudget, claim: Claim, adjacency: Adjacency | None) -> _LinearTerm:
     if adjacency is Adjacency.ADD_REMOVE:
         raise InvalidArgument(
             "Chaudhuri et al. 2011 compare data sets of one size, in which an example is replaced. Leave adjacency "
@@ -172,7 +172,7 @@ def _plan_chaudhuri(problem: Problem, budget: Allowance, claim: Claim, adjacency
     return _LinearTerm(setting, None, scale, EpsilonDelta(true, 0.0, setting.adjacency), published)
 
 
-def _plan_kifer(problem: Problem, budget: Allowance, claim: Claim, adjacency: Adjacency) -> _LinearTerm:
+def _plan_kifer(problem: Problem, budget: ErmBudget, claim: Claim, adjacency: Adjacency) -> _LinearTerm:
     assert budget.delta is not None
     doubled = 1 if adjacency is Adjacency.ADD_REMOVE else 2
     added, std = kifer_2012(

@@ -19,7 +19,7 @@ from tacit.accounting.events import Adjacency
 from tacit.erm.losses import Loss
 from tacit.erm.noise import Noisy, add_gaussian, add_k_norm
 from tacit.erm.problem import Problem
-from tacit.erm.result import Allowance, ErmResult, Mode, Published, Setup, check_mode, refuse_network
+from tacit.erm.result import ErmBudget, ErmResult, Mode, Published, Setup, check_mode, refuse_network
 from tacit.erm.trainers import FullDescent, Minimiser, PermutedDescent, Trainer
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
@@ -90,7 +90,7 @@ class _OutputNoise:
             return add_gaussian(theta, sensitivity=moved, multiplier=self.multiplier, adjacency=replaced, rng=rng)
         return add_k_norm(theta, sensitivity=moved, epsilon=self.epsilon, adjacency=replaced, rng=rng)
 
-    def list_notes(self, budget: Allowance, moved: float) -> tuple[str, ...]:
+    def list_notes(self, budget: ErmBudget, moved: float) -> tuple[str, ...]:
         """In paper form, how much noise is enough."""
         if self.multiplier is None or budget.delta is None or self.published.mode == "rigorous":
             return ()
@@ -100,14 +100,14 @@ class _OutputNoise:
         )
 
 
-def _plan_rigorous(budget: Allowance) -> _OutputNoise:
+def _plan_rigorous(budget: ErmBudget) -> _OutputNoise:
     if budget.delta is None:
         return _OutputNoise(None, budget.epsilon, Published(_NAME))
     return _OutputNoise(_OUTWARDS / gdp.mu(budget.epsilon, budget.delta), budget.epsilon, Published(_NAME))
 
 
 def _follow_paper(
-    training: Trainer, problem: Problem, budget: Allowance, constant: float, moved: float
+    training: Trainer, problem: Problem, budget: ErmBudget, constant: float, moved: float
 ) -> _OutputNoise:
     """The noise of the training's paper, in units of the proven sensitivity `moved`."""
     match training:
@@ -120,7 +120,7 @@ def _follow_paper(
     raise InvalidArgument(f"No paper is known for {training!r}. Use mode='rigorous'.")
 
 
-def _plan_chaudhuri(budget: Allowance) -> _OutputNoise:
+def _plan_chaudhuri(budget: ErmBudget) -> _OutputNoise:
     """K-norm noise; the sensitivity includes the solver's tolerance, which the paper takes to be zero."""
     if budget.delta is not None:
         raise InvalidArgument(
@@ -131,7 +131,7 @@ def _plan_chaudhuri(budget: Allowance) -> _OutputNoise:
     return _OutputNoise(None, budget.epsilon, Published(f"{_NAME} (Chaudhuri et al. 2011)", "paper", claim))
 
 
-def _plan_wu(training: PermutedDescent, problem: Problem, budget: Allowance, moved: float) -> _OutputNoise:
+def _plan_wu(training: PermutedDescent, problem: Problem, budget: ErmBudget, moved: float) -> _OutputNoise:
     said = wu_sensitivity(training, problem)
     claim = budget.claim("Wu et al. 2017, permutation-based stochastic gradient descent")
     name = f"{_NAME} (Wu et al. 2017)"
@@ -165,7 +165,7 @@ def wu_sensitivity(training: PermutedDescent, problem: Problem) -> float:
     return whole / training.lot_size
 
 
-def _plan_zhang(problem: Problem, budget: Allowance, constant: float, moved: float) -> _OutputNoise:
+def _plan_zhang(problem: Problem, budget: ErmBudget, constant: float, moved: float) -> _OutputNoise:
     if budget.delta is None or problem.regularisation == 0:
         raise InvalidArgument(
             "Zhang et al. 2017 is here as published for normal noise and strongly convex objectives: give a delta and "
@@ -186,7 +186,7 @@ def _plan_zhang(problem: Problem, budget: Allowance, constant: float, moved: flo
     )
 
 
-def _judge(true: float, budget: Allowance) -> tuple[Status, str]:
+def _judge(true: float, budget: ErmBudget) -> tuple[Status, str]:
     """A claim is proven if our epsilon is no larger; otherwise no proof of the difference is known."""
     if true <= budget.epsilon * (1 + 1e-9):
         return Status.PROVEN, ""
