@@ -118,7 +118,7 @@ def test_neither_past_noise_nor_groups_are_saved(tmp_path):
     run, optimizer = make(*PAIRS[1])
     train(run, optimizer, until=6).save(tmp_path, optimizer)
     stream = run._source.stream(2, 6)
-    past = stream.recall("band", list)._past
+    past = stream.recall("past noise", list)._past
     assert len(past) == 3
     saved = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for noise in past:
