@@ -103,8 +103,8 @@ def list_gradient_names() -> tuple[str, ...]:
 def find_method(name: str) -> Entry:
     """The method of that name; `InvalidArgument` with all names if there is none."""
     # Looking through installed packages takes milliseconds, and reports ask often: our own methods come first.
-    for entries in (_read_folder(), list_methods()):
-        for one in entries:
+    for read in (_read_folder, list_methods):
+        for one in read():
             if one.name == name:
                 return one
     names = [one.name for one in list_methods()]
