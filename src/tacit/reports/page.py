@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,14 @@ def _draw_panel(axes: Axes, *, facts: Facts, panel: str) -> None:
 
 
 def _render(template: str, facts: Facts, embedded: Facts, **values: Any) -> str:
+    # "</" would end the script element that holds the facts.
+    twin = json.dumps(embedded, allow_nan=False).replace("</", "<\\/")
+    return _make_environment().get_template(template).render(facts=facts, twin=twin, **values)
+
+
+@lru_cache(maxsize=1)
+def _make_environment() -> jinja2.Environment:
+    """Templates are compiled once: that takes longer than to fill them in."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tacit.reports", "pages"),
         autoescape=True,
@@ -113,9 +121,7 @@ def _render(template: str, facts: Facts, embedded: Facts, **values: Any) -> str:
     environment.filters.update(up=_allow(up), down=_allow(down), near=_allow(near), percent_up=percent_up)
     environment.filters.update(words=_to_words, setting=_format_setting, accountants=_list_accountants)
     environment.globals.update(score=format_score, ends=format_interval)
-    # "</" would end the script element that holds the facts.
-    twin = json.dumps(embedded, allow_nan=False).replace("</", "<\\/")
-    return environment.get_template(template).render(facts=facts, twin=twin, **values)
+    return environment
 
 
 def _draw_run(facts: Facts) -> list[Facts]:
