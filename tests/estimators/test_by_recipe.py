@@ -125,3 +125,12 @@ def test_what_is_no_such_model_is_refused_with_a_way_out(tmp_path):
     save_file({"weight": np.zeros((2, 3), dtype=np.float32)}, tmp_path / "foreign.safetensors")
     with pytest.raises(InvalidArgument, match="does not say how inputs become features"):
         load(tmp_path / "foreign.safetensors")
+
+
+def test_the_guarantee_of_a_network_by_recipe_says_what_all_fits_in_its_ledger_cost(tmp_path):
+    rows, labels = np.random.default_rng(0).uniform(-1, 1, (200, 3)), np.arange(200) % 2
+    book = tmp_path / "all.ledger"
+    for count, said in enumerate(("1 release", "2 releases"), start=1):
+        model = PrivateClassifier(recipe="auto", classes=[0, 1], ledger=book, dataset="rows", random_state=count)
+        notes = model.fit(rows, labels).guarantee_.notes
+        assert any(f"The ledger has {said} of 'rows'" in note for note in notes)

@@ -47,6 +47,7 @@ from tacit.datasets._columns import (
     Date,
     Number,
     collect_problem,
+    is_real,
     refuse_problems,
     suggest,
     to_labels,
@@ -251,8 +252,8 @@ def _make_column(declared: Any) -> Column | None:
             return Date(ends[0], ends[1], form, missing, None if fill is None else _to_date_text(fill))
         case {"low": low, "high": high, **others} if others.keys() <= {"log"}:
             logarithmic = others.get("log", False)
-            if _is_number(low) and _is_number(high) and isinstance(logarithmic, bool):
-                if fill is not None and not _is_number(fill):
+            if is_real(low) and is_real(high) and isinstance(logarithmic, bool):
+                if fill is not None and not is_real(fill):
                     raise InvalidArgument(f"fill must be a number. Got {fill!r}.")
                 return Number(_to_float(low), _to_float(high), logarithmic, missing, fill)
     return None
@@ -284,10 +285,6 @@ def _to_date_text(value: Any) -> str:
         return datetime.fromisoformat(value).isoformat()
     except (TypeError, ValueError):
         raise InvalidArgument(f"{value!r} is no date. Write it like 2024-03-31.") from None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _to_float(value: int | float) -> float:

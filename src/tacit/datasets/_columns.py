@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -274,7 +275,7 @@ def to_numbers(values: Array) -> Array:
     try:
         return np.array(known, dtype=np.float64)
     except (ValueError, TypeError):
-        row, value = next((i, value) for i, value in enumerate(known) if not _is_number(value))
+        row, value = next((i, value) for i, value in enumerate(known) if not _is_readable(value))
         raise InvalidArgument(f"row {row + 1} holds {value!r}, which is not a number.") from None
 
 
@@ -332,7 +333,13 @@ def _to_label(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _is_number(value: Any) -> bool:
+def is_real(value: Any) -> bool:
+    """Whether this is a number, and not True or False."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_readable(value: Any) -> bool:
+    """Whether this can be turned into a number."""
     try:
         float(value)
     except (ValueError, TypeError):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_X_y, validate_data
 
 from tacit._validate import Array
-from tacit.datasets._columns import Category, Column, Date, Number, encode, to_labels, to_numbers
+from tacit.datasets._columns import Category, Column, Date, Number, encode, is_real, to_labels, to_numbers
 from tacit.errors import Caution, InvalidArgument
 
 BOUNDS = "bounds"
@@ -76,9 +76,9 @@ def _read_column(declared: Any) -> Column:
             return declared
         case Category():
             return replace(declared, strict=True)
-        case (low, high) if isinstance(declared, tuple) and _is_number(low) and _is_number(high):
+        case (low, high) if isinstance(declared, tuple) and is_real(low) and is_real(high):
             return Number(float(low), float(high))
-        case {"low": low, "high": high, **others} if others.keys() <= {"log"} and _is_number(low) and _is_number(high):
+        case {"low": low, "high": high, **others} if others.keys() <= {"log"} and is_real(low) and is_real(high):
             return Number(float(low), float(high), bool(others.get("log", False)))
         case list() | tuple() | np.ndarray() if len(declared):
             return Category(tuple(to_labels(np.array(list(declared), dtype=object))), strict=True)
@@ -86,10 +86,6 @@ def _read_column(declared: Any) -> Column:
         f"it must be declared by a tuple of numbers (low, high), or by a list of all its values, as in {_EXAMPLE}. Got "
         f"{declared!r}."
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def encode_columns(x: Any, columns: Columns) -> Array:

@@ -76,8 +76,9 @@ class PrivateTraining(lightning.Callback):  # type: ignore[misc]
         ledger: Ledger | None = None,
         dataset: str | None = None,
     ) -> None:
-        self._mechanism, self._sampling, self._budget, self._steps = mechanism, sampling, budget, steps
-        self._settings: dict[str, Any] = {"schedule": schedule, "micro_batch": micro_batch, "seed": seed}
+        self._sampling, self._budget, self._steps = sampling, budget, steps
+        self._settings: dict[str, Any] = {"mechanism": mechanism, "sampling": sampling, "budget": budget}
+        self._settings |= {"schedule": schedule, "micro_batch": micro_batch, "seed": seed}
         self._ledger: dict[str, Any] = {"ledger": ledger, "dataset": dataset}
         self.run: PrivateRun | None = None
         self._lots: Iterator[Any] = iter(())
@@ -106,17 +107,8 @@ class PrivateTraining(lightning.Callback):  # type: ignore[misc]
         """Begin the private run, or go on with the saved one, once weights and optimizers are in place."""
         model = _LossOfStep(pl_module)
         if self._saved is None:
-            self.run = PrivateRun(
-                model,
-                _take_losses,
-                data=self._data,
-                mechanism=self._mechanism,
-                sampling=self._sampling,
-                steps=self._planned,
-                budget=self._budget,
-                **self._settings,
-                **self._ledger,
-            )
+            settings = {**self._settings, **self._ledger, "steps": self._planned}
+            self.run = PrivateRun(model, _take_losses, data=self._data, **settings)
         else:
             self.run = PrivateRun.resume(self._saved, model, _take_losses, data=self._data, **self._ledger)
         self._lots = iter(self.run)

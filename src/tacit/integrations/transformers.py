@@ -87,7 +87,7 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]
         if args.max_steps <= 0:
             args.max_steps = math.ceil(args.num_train_epochs * self._lots_per_epoch)
         self._budget, self._loss_given = budget, loss
-        self._ledger, self._ledger_name = ledger, dataset
+        self._ledger: dict[str, Any] = {"ledger": ledger, "dataset": dataset}
         self.run = PrivateRun(
             self.model,
             loss,
@@ -99,8 +99,7 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]
             schedule=schedule,
             micro_batch=args.per_device_train_batch_size,
             seed=seed,
-            ledger=ledger,
-            dataset=dataset,
+            **self._ledger,
         )
         self._lots = iter(self.run)
 
@@ -133,14 +132,8 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]
                 f"{folder.parent} holds no private run: {_FOLDER}/ is missing. Resume from a checkpoint that a "
                 "PrivateTrainer wrote."
             )
-        self.run = PrivateRun.resume(
-            folder,
-            self.model,
-            self._loss_given,
-            data=self._list_examples(),
-            ledger=self._ledger,
-            dataset=self._ledger_name,
-        )
+        examples = self._list_examples()
+        self.run = PrivateRun.resume(folder, self.model, self._loss_given, data=examples, **self._ledger)
         self.args.max_steps = self.run.steps
         self._lots = iter(self.run)
 
