@@ -242,12 +242,13 @@ def take_norms(values: Tensor) -> Tensor:
 
 def square_rows(rows: Tensor) -> Tensor:
     """The squared norm of each row. Short rows are summed by a product with ones, twice as fast as torch's norm."""
-    if rows.shape[1] > _SHORT:
+    width = rows.shape[1]
+    if width > _SHORT:
         return take_norms(rows).square_()
     if _is_small(rows):
         numbers = rows.numpy()
         if numbers.flags.forc:
-            return torch.from_numpy((numbers * numbers) @ _ONES[rows.dtype][: rows.shape[1]])
+            return torch.from_numpy((numbers * numbers) @ _ONES[rows.dtype][:width])
         # Rows that are parts of longer ones, as after a concatenation, are not copied.
         return torch.from_numpy(np.einsum("ij,ij->i", numbers, numbers))
     return rows.square() @ _make_ones(rows.shape[1], rows.dtype, rows.device)

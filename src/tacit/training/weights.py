@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -68,12 +68,12 @@ class Weights:
         self._is_sharded = any(hasattr(each, "to_local") for each in self._parameters)
         self._pointers: list[int] = []
         self._views: list[np.ndarray[Any, Any]] = []
-        self._granted: dict[int, weakref.ref[Tensor]] = {}
+        self.granted: dict[int, weakref.ref[Tensor]] = {}
         self._lots = 0
         self._at_hand_out: _Snapshot | None = None
         self._at_release: object = None
         self.violation = ""
-        self.is_active = self._is_mixed_up = self._has_stepped = self._has_optimizer = self._is_last = False
+        self.is_active = self.is_mixed_up = self._has_stepped = self._has_optimizer = self._is_last = False
         known = weakref.ref(self)
         handles = [
             parameter.register_post_accumulate_grad_hook(_make_hook(known))  # type: ignore[no-untyped-call]
@@ -138,10 +138,10 @@ class Weights:
     def grant(self, gradients: list[tuple[Tensor, Tensor]], *, is_last: bool) -> None:
         """Allow an optimizer to use these released gradients. After the last ones, the model is free."""
         self._is_last = is_last
-        self._granted = {id(parameter): weakref.ref(value) for parameter, value in gradients}
+        self.granted = {id(parameter): weakref.ref(value) for parameter, value in gradients}
         self._at_release = self._marks()
         self._at_hand_out = None
-        self._has_stepped = self._is_mixed_up = False
+        self._has_stepped = self.is_mixed_up = False
 
     def _marks(self) -> object:
         """Tell whether the parameters changed. A step without an optimizer may write to `.data`: no version changes."""
@@ -152,13 +152,11 @@ class Weights:
     def forget(self) -> None:
         """Stop watching: the lot is used, and weights may change."""
         self._at_release = self._at_hand_out = None
-        self._granted = {}
+        self.granted = {}
 
-    def refuse_foreign(self, parameter: Tensor, gradient: Tensor) -> None:
-        """Raise `OutOfOrder` if an optimizer is about to use a gradient that was not released."""
-        ours = self._granted.get(id(parameter))
-        if self._is_mixed_up or ours is None or ours() is not gradient:
-            raise OutOfOrder(_ACCUMULATED if self._is_mixed_up else _FOREIGN)
+    def refuse_foreign(self) -> NoReturn:
+        """Raise `OutOfOrder`: an optimizer is about to use a gradient that was not released."""
+        raise OutOfOrder(_ACCUMULATED if self.is_mixed_up else _FOREIGN)
 
     def step(self) -> None:
         """Note that an optimizer uses the released gradients."""
@@ -168,7 +166,7 @@ class Weights:
     def mix_up(self) -> None:
         """Refuse a gradient without noise that was added to p.grad."""
         if self.is_active:
-            self._is_mixed_up = True
+            self.is_mixed_up = True
             raise OutOfOrder(_ACCUMULATED)
 
     def _snapshot(self) -> _Snapshot:
@@ -253,7 +251,10 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 continue
             gradient, used = parameter.grad, weights
             if gradient is not None:
-                weights.refuse_foreign(parameter, gradient)
+                # Looked up here, as a call for each parameter takes as long as a small sum.
+                ours = weights.granted.get(id(parameter))
+                if ours is None or ours() is not gradient or weights.is_mixed_up:
+                    weights.refuse_foreign()
     if used is None:
         return
     # The first of the arguments is the optimizer itself; lists, as a generator would take longer.
