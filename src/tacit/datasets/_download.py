@@ -109,11 +109,11 @@ def _show_progress(file: str) -> Iterator[Any]:
         return
     columns = (TextColumn("Downloading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        yield _Bar(bar, file)
+        yield _DownloadBar(bar, file)
 
 
 @final
-class _Bar:
+class _DownloadBar:
     """A progress bar of rich, with the four names that pooch uses."""
 
     def __init__(self, bar: Any, file: str) -> None:
