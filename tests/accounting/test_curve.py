@@ -323,3 +323,28 @@ def test_the_advantage_is_what_the_trade_off_curve_allows(by):
     allowed = float(np.max(1 - alphas - found.tradeoff(alphas)))
     assert found.advantage() == pytest.approx(allowed, abs=5e-4)
     assert found.advantage() >= curve(found.event).advantage()
+
+
+@pytest.mark.parametrize("size", [2, 5, 20])
+def test_chained_neighbours_cost_the_least_epsilon_whose_chain_stays_within_delta(size):
+    event = Gaussian(2.0) * 3
+    one, group = curve(event, by="rdp"), curve(event, by="rdp").group(size)
+
+    def chain(share):
+        return one.delta(share) * sum(math.exp(power * share) for power in range(size))
+
+    found = group.epsilon(1e-6) / size
+    assert chain(found) <= 1e-6 * (1 + 1e-9)
+    assert all(chain(found * part) > 1e-6 for part in np.linspace(0.05, 0.999, 40))
+
+
+@pytest.mark.slow
+def test_the_curve_of_a_replaced_example_agrees_with_its_points():
+    event = Gaussian(1.1, Adjacency.REPLACE_ONE).sampled(0.01) * 20
+    profile = curve(event)._profile
+    epsilons = np.array([0.0, 0.3])
+    lower, upper = profile.deltas(epsilons)
+    for below, above, epsilon in zip(lower, upper, epsilons, strict=True):
+        point = profile.delta(float(epsilon))
+        assert above == pytest.approx(point.upper, rel=1e-3)
+        assert below <= point.upper and above >= point.lower

@@ -5,13 +5,16 @@ Importing is not walking: module and class bodies, everything called while a mod
 """
 
 import inspect
+import json
+import os
 import shlex
+import subprocess
 import sys
 import threading
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -115,6 +118,15 @@ def _is_body(frame: FrameType) -> bool:
     return not frame.f_code.co_flags & inspect.CO_OPTIMIZED
 
 
+def walk_alone(line: str) -> Walk:
+    """The same in a process of its own, in which nothing is cached or registered yet."""
+    command = [sys.executable, "-m", "support.walk", line]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return Walk(found["files"], [tuple(pair) for pair in found["turns_back"]])
+
+
 def _is_importing(frame: FrameType) -> bool:
     above = frame.f_back
     while above is not None:
@@ -122,3 +134,7 @@ def _is_importing(frame: FrameType) -> bool:
             return True
         above = above.f_back
     return False
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(walk(sys.argv[1]))))

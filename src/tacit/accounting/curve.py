@@ -27,6 +27,8 @@ ClaimSide = Literal["under", "inside", "over"]
 
 _TABLE_SIZE = 500
 _LEAST_DELTA = 1e-13
+# How often a chain of neighbours is shortened, and the logarithm of the least delta that is asked for it.
+_MOST_CHAINS, _LEAST_LOG = 60, -600.0
 
 
 @dataclass(frozen=True)
@@ -163,25 +165,67 @@ class GroupProfile:
     def epsilon(self, delta: float) -> Bounds:
         """The epsilon at which the chained delta falls to `delta`."""
         lower = self.single.epsilon(delta).lower
-        high = max(self.single.epsilon(delta / self.size).upper * self.size, 1e-9)
-        found = find_least(lambda epsilon: self.delta(epsilon).upper <= delta, 0.0, high, within=1e-9, most=1e9)
+        share = self._find_share(delta)
+        if share is None:
+            high = max(self.single.epsilon(delta / self.size).upper * self.size, 1e-9)
+            found = find_least(lambda epsilon: self.delta(epsilon).upper <= delta, 0.0, high, within=1e-9, most=1e9)
+        else:
+            found = share * self.size
         return Bounds(lower, found, found)
+
+    def _find_share(self, delta: float) -> float | None:
+        """The least epsilon of one example whose chain stays within `delta`; None where numbers are too small for it.
+
+        If the epsilon at delta / factor(share) is at most the share, the chain from there stays within delta. As the
+        factor falls with the share, repeating that gives ever smaller shares of which the same holds.
+        """
+        share, is_enough = self.single.epsilon(delta / self.size).upper, False
+        for _ in range(_MOST_CHAINS):
+            log_part = math.log(delta) - self._log_factor(share)
+            if not math.isfinite(share) or log_part < _LEAST_LOG:
+                return None
+            found = self.single.epsilon(math.exp(log_part)).upper
+            if found <= share:
+                if is_enough and found >= (1 - 1e-9) * share:
+                    return found
+                share, is_enough = found, True
+            elif is_enough:
+                # As near as rounding allows.
+                return share
+            else:
+                share = 2 * found - share
+        return share if is_enough else None
 
     def delta(self, epsilon: float) -> Bounds:
         """The chained delta."""
         # What holds at a smaller epsilon holds at this one.
-        value = min(self._bound_by_chain(part * epsilon / self.size) for part in (1.0, 0.9, 0.75, 0.6, 0.4, 0.2, 0.0))
+        shares = [part * epsilon / self.size for part in (1.0, 0.9, 0.75, 0.6, 0.4, 0.2, 0.0)]
+        value = min(self._chain(share, self.single.delta(share).upper) for share in shares)
         return Bounds(self.single.delta(epsilon).lower, value, value)
 
-    def _bound_by_chain(self, share: float) -> float:
-        single = self.single.delta(share).upper
+    def deltas(self, epsilons: Floats) -> tuple[Floats, Floats]:
+        """Lower and upper bounds of the chained delta at many epsilons, which are ascending."""
+        if not isinstance(self.single, CurveProfile):
+            found = [self.delta(float(epsilon)) for epsilon in epsilons]
+            return np.array([b.lower for b in found]), np.array([b.upper for b in found])
+        shares = epsilons / self.size
+        singles = self.single.deltas(shares)[1]
+        # What holds at a smaller epsilon holds at this one.
+        upper = np.minimum.accumulate([self._chain(*pair) for pair in zip(shares, singles, strict=True)])
+        return self.single.deltas(epsilons)[0], upper
+
+    def _chain(self, share: float, single: float) -> float:
+        """The delta of the group at `size` times the share, from that of one example at the share."""
         if single == 0:
             return 0.0
+        return math.exp(min(math.log(single) + self._log_factor(share), 0.0))
+
+    def _log_factor(self, share: float) -> float:
         # (e^{k s} - 1) / (e^s - 1) = 1 + e^s + ... + e^{(k - 1) s}
         log_factor = math.log(self.size) + (self.size - 1) * share
         if log_factor < 600:
-            log_factor = math.log(sum(math.exp(power * share) for power in range(self.size)))
-        return math.exp(min(math.log(single) + log_factor, 0.0))
+            return math.log(sum(math.exp(power * share) for power in range(self.size)))
+        return log_factor
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,8 @@ _LEAST_DELTA = 1e-300
 _HOPELESS = 40.0
 # The number of sets of lines for a whole curve.
 _ANCHORS = 10
+# Shares of an epsilon that the first of two hops gets.
+_HOPS = (0.4, 0.45, 0.5, 0.55)
 # A delta closer to 1 than this counts as 1, and no line is drawn for it.
 _CERTAIN = 1e-9
 # Larger groups are chained from single examples.
@@ -216,7 +218,7 @@ class LossProfile:
         hops, best = self._hops(), 1.0
         if hops is None:
             return best
-        for share in (0.4, 0.45, 0.5, 0.55):
+        for share in _HOPS:
             first = hops[0].delta(share * epsilon).upper
             best = min(best, first + math.exp(share * epsilon) * hops[1].delta((1 - share) * epsilon).upper)
         return best
@@ -224,19 +226,18 @@ class LossProfile:
     def deltas(self, epsilons: Floats) -> tuple[Floats, Floats]:
         """Lower and upper bounds of delta at many epsilons (ascending), with few lines: accurate to about 1e-10."""
         is_alone = self.steps.total == 1 and self.steps.mu == 0
-        if not self.steps.counts or is_alone or self._hops() is not None or self.is_hopeless():
+        if not self.steps.counts or is_alone or self.is_hopeless():
             found = [self.delta(float(epsilon)) for epsilon in epsilons]
             return np.array([b.lower for b in found]), np.array([b.upper for b in found])
         lower, upper = np.zeros(epsilons.size), np.zeros(epsilons.size)
         for direction in self.directions:
-            for piece in np.array_split(np.arange(epsilons.size), _ANCHORS):
-                if piece.size == 0:
-                    continue
-                lines = direction.lines_near(float(epsilons[piece[0]]), _COARSE)
-                for index in piece:
-                    epsilon = float(epsilons[index])
-                    lower[index] = max(lower[index], lines["lower"].delta(epsilon, "lower"))
-                    upper[index] = max(upper[index], lines["upper"].delta(epsilon, "upper"))
+            below, above = direction.deltas(epsilons)
+            lower, upper = np.maximum(lower, below), np.maximum(upper, above)
+        if (hops := self._hops()) is not None:
+            for share in _HOPS:
+                first = hops[0].deltas(share * epsilons)[1]
+                second = hops[1].deltas((1 - share) * epsilons)[1]
+                upper = np.minimum(upper, first + np.exp(np.minimum(share * epsilons, 700.0)) * second)
         return lower, upper
 
 
@@ -348,6 +349,17 @@ class _Direction:
             return Bounds(1 - 2 * _CERTAIN, 1.0, 1.0)
         lines = self.lines_near(epsilon)
         return Bounds.ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
+
+    def deltas(self, epsilons: Floats) -> tuple[Floats, Floats]:
+        """Lower and upper bounds of delta at many epsilons (ascending), from a line for each tenth of them."""
+        lower, upper = np.zeros(epsilons.size), np.zeros(epsilons.size)
+        for piece in np.array_split(np.arange(epsilons.size), min(_ANCHORS, epsilons.size)):
+            lines = self.lines_near(float(epsilons[piece[0]]), _COARSE)
+            for index in piece:
+                epsilon = float(epsilons[index])
+                lower[index] = lines["lower"].delta(epsilon, "lower")
+                upper[index] = lines["upper"].delta(epsilon, "upper")
+        return lower, upper
 
     def _is_nearly_certain(self, epsilon: float) -> bool:
         """Whether 1 - delta = E min(1, e^{epsilon - loss}) <= e^{epsilon / 2} E e^{-loss / 2} is negligible.

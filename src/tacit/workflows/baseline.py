@@ -26,7 +26,7 @@ from tacit.reports.scores import Score, accuracy_of, predict_outputs
 from tacit.training.folder import RunFolder
 from tacit.workflows.audit_target import load_target
 from tacit.workflows.defaults import find_defaults, network_for
-from tacit.workflows.descent import average_weights
+from tacit.workflows.descent import weigh_step
 from tacit.workflows.progress import show_status
 from tacit.workflows.recipe import RecipeTask
 from tacit.workflows.saved import read_settings
@@ -168,12 +168,10 @@ class _Learner:
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=plain.rate, fused=True)
         # Small lots learn most from an epoch; a thousand of them are enough.
         self._size = max(1, min(len(rows) // 8, max(128, len(rows) // 1_000)))
-        self._mean = average_weights(self._model, decay=1 - self._size / (_EPOCHS_OF_MEAN * max(1, len(rows))))
-
-    @property
-    def answering(self) -> nn.Module:
-        """The running mean, whose scores vary less than those of the last weights."""
-        return self._mean.module
+        self._decay, self._done = 1 - self._size / (_EPOCHS_OF_MEAN * max(1, len(rows))), 0
+        # The running mean, whose scores vary less than those of the last weights.
+        self.answering = copy.deepcopy(self._model)
+        self._means, self._weights = list(self.answering.parameters()), list(self._model.parameters())
 
     def epoch(self) -> None:
         """Train once on every row, in a random order."""
@@ -184,4 +182,8 @@ class _Learner:
             self._optimizer.zero_grad()
             torch.autograd.backward(self._plain.loss(self._model(inputs[lot]), targets[lot]))
             self._optimizer.step()
-            self._mean.update_parameters(self._model)
+            share = weigh_step(self._decay, self._done) if self._done else 1.0
+            # torch's own class for such means takes longer than a step of a small model.
+            with torch.no_grad():
+                torch._foreach_lerp_(self._means, self._weights, share)
+            self._done += 1

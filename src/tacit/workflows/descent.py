@@ -56,12 +56,19 @@ def average_weights(model: nn.Module, decay: float) -> AveragedModel:
     """An exponential running mean of the weights."""
 
     def update(means: Sequence[Tensor], values: Sequence[Tensor], count: Tensor | int) -> None:
-        # The mean of the first steps is over few of them, so that a short run does not remember its first weights.
-        done = int(count)
+        share = weigh_step(decay, int(count))
         for mean, value in zip(means, values, strict=True):
-            mean.lerp_(value, 1 - min(decay, (1 + done) / (_WARM_UP + done)))
+            mean.lerp_(value, share)
 
     return AveragedModel(model, multi_avg_fn=update)
+
+
+def weigh_step(decay: float, done: int) -> float:
+    """The share of the newest weights in their running mean, after `done` steps.
+
+    The mean of the first steps is over few of them, so that a short run does not remember its first weights.
+    """
+    return 1 - min(decay, (1 + done) / (_WARM_UP + done))
 
 
 def choose_gradients(settings: Settings) -> GradientsOf:
