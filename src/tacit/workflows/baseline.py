@@ -171,7 +171,8 @@ class _Learner:
         self._decay, self._done = 1 - self._size / (_EPOCHS_OF_MEAN * max(1, len(rows))), 0
         # The running mean, whose scores vary less than those of the last weights.
         self.answering = copy.deepcopy(self._model)
-        self._means, self._weights = list(self.answering.parameters()), list(self._model.parameters())
+        self._means: list[Tensor] = list(self.answering.parameters())
+        self._weights: list[Tensor] = list(self._model.parameters())
 
     def epoch(self) -> None:
         """Train once on every row, in a random order."""
