@@ -347,4 +347,5 @@ def test_the_curve_of_a_replaced_example_agrees_with_its_points():
     for below, above, epsilon in zip(lower, upper, epsilons, strict=True):
         point = profile.delta(float(epsilon))
         assert above == pytest.approx(point.upper, rel=1e-3)
-        assert below <= point.upper and above >= point.lower
+        assert below <= point.upper
+        assert above >= point.lower

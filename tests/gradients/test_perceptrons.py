@@ -276,3 +276,26 @@ def test_huge_gradients_make_numpy_warn_of_nothing():
     layout = prove(model, cross_entropy)
     found = per_example_gradients(model, cross_entropy, X * 1e18, Y, layout=layout)
     assert all(value.isfinite().all() for value in found.weighted_sum(1 / found.norms().clamp_min(1)).values())
+
+
+def test_weights_that_move_to_other_memory_are_seen():
+    model, x, y = torch.nn.Linear(3, 3), torch.randn(40, 3), torch.randint(3, (40,))
+    parameters = dict(model.named_parameters())
+    _, layout = in_pieces(model, cross_entropy, x, y, parameters)
+
+    def compare():
+        found = per_example_gradients(model, cross_entropy, x, y, layout=layout)
+        slow = per_example_gradients(model, cross_entropy, x, y, backend="vmap")
+        torch.testing.assert_close(found.norms(), slow.norms())
+
+    for _ in range(3):
+        compare()
+    assert layout.views
+    with torch.no_grad():
+        model.weight.mul_(2.0)
+    compare()
+    model.weight.data = torch.randn(3, 3)
+    compare()
+    # The same address and shape, the other way round.
+    model.weight.data = model.weight.data.T
+    compare()

@@ -184,7 +184,7 @@ def differentiate_small(
     if not layout.is_chain or layout.proofs < _ENOUGH or layout.doubt or layout.writes_inputs:
         return None
     try:
-        return differentiate_perceptron(model, loss, inputs, targets, parameters, layout.loss)
+        return differentiate_perceptron(model, loss, inputs, targets, parameters, layout.loss, layout.views)
     except DifferentOperations:
         # Examined again by keep_books.
         return None
@@ -283,7 +283,7 @@ def _apply_rules(
 ) -> LotGradients:
     by_hand = None
     if layout.is_chain:
-        by_hand = differentiate_perceptron(model, loss, inputs, targets, parameters, layout.loss)
+        by_hand = differentiate_perceptron(model, loss, inputs, targets, parameters, layout.loss, layout.views)
         if by_hand is not None and not is_proof:
             return by_hand
     size = count_examples(inputs)

@@ -349,6 +349,7 @@ class LotGradients:
     losses: Tensor
     layers: tuple[LinearLayer, ...] = ()
     _norms: Tensor | None = field(default=None, repr=False)
+    _lengths: NDArray[Any] | None = field(default=None, repr=False)
     _squares: Tensors | None = field(default=None, repr=False)
     backend: BackendUsed = field(default=BackendUsed("bookkeeping"), repr=False)
 
@@ -411,7 +412,8 @@ class LotGradients:
         """Sum over examples of weight times gradient. At weight zero an example adds zero, even if not finite."""
         if not self.layers:
             return self.weighted_sum_by_layer(dict.fromkeys(self.parameters, weights))
-        layers, lengths, sums = self.layers, self.norms().numpy(), Tensors()
+        layers, sums = self.layers, Tensors()
+        lengths = self.norms().numpy() if self._lengths is None else self._lengths
         by = weights.numpy().astype(layers[0].grads.dtype, copy=False)
         # Their sum is finite only if all norms are.
         is_finite = math.isfinite(np.add.reduce(lengths))

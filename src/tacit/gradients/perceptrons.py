@@ -38,6 +38,8 @@ _ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Reals], Reals], Callable[[Re
 }
 # The weight and the bias of a Linear.
 _Affine = tuple[Tensor, Tensor | None]
+# By the identity of a parameter: its address, its shape and an array on its memory.
+Views = dict[int, tuple[int, torch.Size, Reals]]
 
 
 # Not frozen, as making a frozen one takes as long as a small sum.
@@ -127,9 +129,12 @@ def is_chain(model: nn.Module, calls: list[Call]) -> bool:
 
 
 def differentiate_perceptron(
-    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, examined: OperationLog
+    model: nn.Module, loss: Loss, inputs: Any, targets: Any, parameters: Tensors, examined: OperationLog, views: Views
 ) -> LotGradients | None:
-    """The gradients of a chain; None where it is too large or where it takes autograd to find them."""
+    """The gradients of a chain; None where it is too large or where it takes autograd to find them.
+
+    `views` keeps the parameters as arrays from one lot to the next.
+    """
     chain = find_chain(model) if isinstance(inputs, Tensor) else None
     affine = None if chain is None else _list_affine(chain, inputs)
     if chain is None or affine is None:
@@ -147,11 +152,11 @@ def differentiate_perceptron(
                 back.append((x, slope))
             else:
                 weight, bias = linear
-                matrix = weight.detach().numpy()
+                matrix = _view(weight, views)
                 # A row is an output here: cross-entropy and the sums want this order.
                 x = (matrix @ given.T).T
                 if bias is not None:
-                    x += bias.detach().numpy()
+                    x += _view(bias, views)
                 back.append((given, matrix))
         # The scores are overwritten, but the slope of an activation is taken from its output.
         found = _differentiate(loss, x if affine[-1] is not None else x.copy(), targets, examined)
@@ -171,8 +176,17 @@ def differentiate_perceptron(
         total = layers[0].squared_norms()
         for each in layers[1:]:
             total += each.squared_norms()
-        norms = torch.from_numpy(np.sqrt(total, out=total))
-    return LotGradients(parameters, {}, losses, tuple(layers), norms)
+        norms = np.sqrt(total, out=total)
+    return LotGradients(parameters, {}, losses, tuple(layers), torch.from_numpy(norms), norms)
+
+
+def _view(parameter: Tensor, views: Views) -> Reals:
+    """The parameter as an array on the same memory. Making one takes as long as a small sum, so it is kept."""
+    known = views.get(id(parameter))
+    is_same = known is not None and known[0] == parameter.data_ptr() and known[1] == parameter.shape
+    if known is None or not is_same or not parameter.is_contiguous():
+        known = views[id(parameter)] = (parameter.data_ptr(), parameter.shape, parameter.detach().numpy())
+    return known[2]
 
 
 def _differentiate(loss: Loss, scores: Reals, targets: Any, examined: OperationLog) -> tuple[Tensor, Reals] | None:

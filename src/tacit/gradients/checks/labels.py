@@ -338,3 +338,4 @@ class Layout:
     writes_inputs: bool = False
     doubt: str = ""
     proofs: int = 0
+    views: dict[int, Any] = field(default_factory=dict, repr=False)
