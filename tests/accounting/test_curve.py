@@ -25,6 +25,7 @@ from tacit.accounting import (
     curve,
     gdp,
 )
+from tacit.accounting.curve import GroupProfile
 
 GRID = np.linspace(0, 1, 201)
 EVENTS = {
@@ -349,3 +350,21 @@ def test_the_curve_of_a_replaced_example_agrees_with_its_points():
         assert above == pytest.approx(point.upper, rel=1e-3)
         assert below <= point.upper
         assert above >= point.lower
+
+
+@pytest.mark.parametrize("by", ["pld", "rdp"])
+def test_the_curve_of_chained_neighbours_is_at_most_the_chain_at_each_point(by):
+    single = curve(Gaussian(2.0).sampled(0.05) * 20, by=by)._profile
+    epsilons = np.linspace(0.0, 3.0, 40)
+    lower, upper = GroupProfile(single, 3).deltas(epsilons)
+    for below, above, epsilon in list(zip(lower, upper, epsilons, strict=True))[::13]:
+        share = epsilon / 3
+        chain = single.delta(share).upper * (1 + math.exp(share) + math.exp(2 * share))
+        assert below <= above <= min(chain, 1.0) * (1 + 1e-6)
+        assert above >= single.delta(epsilon).upper * (1 - 1e-9)
+
+
+def test_a_chain_of_many_neighbours_is_found_where_its_delta_is_too_small_to_ask_for():
+    group = curve(Gaussian(1.1).sampled(0.01) * 500, by="rdp").group(20)
+    found = group.epsilon(1e-5)
+    assert group.delta(found) <= 1e-5 < group.delta(0.9 * found)
