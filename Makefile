@@ -10,7 +10,7 @@ check test: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo lint check test bench outside mutants docs tutorials wheel release format clean
+.PHONY: help demo lint check test bench outside mutants faults docs tutorials wheel release format clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
@@ -45,6 +45,9 @@ outside: $(INSTALLED)  ## compare the accountant with values of others; any cont
 
 mutants: $(INSTALLED)  ## plant 32 bugs, one at a time, and see who catches each: types, tests, tacit audit
 	$(BIN)/python benchmarks/mutants.py
+
+faults: $(INSTALLED)  ## kill runs, fill disks, race for budgets, damage every input; goes on where it stopped
+	$(BIN)/python benchmarks/faults.py
 
 docs: $(DOCS_INSTALLED)  ## build the documentation site into build/site; any warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -1,10 +1,21 @@
-"""The one atomic writer: a file holds all of its new content or all of its old content, also after a crash."""
+"""Paths of users, and the one atomic writer: a file holds all new or all old content, also after a crash."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from pathlib import Path
+
+
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """The path, beginning with the home folder in place of ~. A file may be called ~x if there is no user x.
+
+    >>> print(expand_home("~nobody-of-that-name.csv"))
+    ~nobody-of-that-name.csv
+    """
+    with suppress(RuntimeError):
+        return Path(path).expanduser()
+    return Path(path)
 
 
 def open_private(path: str, flags: int) -> int:

@@ -293,6 +293,7 @@ def test_images_in_an_npz_file_keep_their_shape(tmp_path):
         (("age", "years"), "no column 'years'"),
         (("outcome", "outcom"), "The target 'outcome' is not among the declared columns"),
         (("[columns]", "[columns"), "is not a TOML file"),
+        (("rows = 40", f"rows = {'9' * 5000}"), "is not a TOML file"),
         # Each of these was once taken for something that nobody had declared.
         (("high = 999, log = true", 'high = 999, log = "no"'), "Column 'income' must be declared as"),
         (("low = 0, high = 100", "low = true, high = 100"), "Column 'age' must be declared as"),
@@ -359,3 +360,9 @@ def test_a_frame_is_the_same_as_its_file(tmp_path):
         load_table(frame[["age", "seen", "ill"]], target="ill", bounds=bounds)
     with pytest.raises(InvalidArgument, match="same name"):
         load_table(frame.rename(columns={"age": "ill"}), target="ill", bounds=bounds)
+
+
+def test_a_table_may_be_called_like_the_home_of_nobody(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~nobody-of-that-name.csv").write_text(HEAD.removeprefix("name,") + "50,10,no,ill\n" * 40)
+    assert len(load_table("~nobody-of-that-name.csv", target="outcome", bounds=BOUNDS_OF_ALL).train[0]) > 0

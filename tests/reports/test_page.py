@@ -14,7 +14,7 @@ from tacit.cli import main
 from tacit.guarantee import Guarantee
 from tacit.reports import run
 from tacit.reports.curves import Spending
-from tacit.reports.page import to_svg
+from tacit.reports.page import to_svg, write_run
 from tacit.reports.plots import draw_spending, draw_tradeoff
 from tacit.reports.wording import percent_up, up
 
@@ -94,6 +94,20 @@ def test_everything_that_a_report_must_say_is_said(html, words):
 def test_the_page_carries_its_twin(html, twin):
     [carried] = re.findall(r'<script type="application/json" id="facts">(.*?)</script>', html, re.DOTALL)
     assert json.loads(carried) == twin
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["<!--<script>", "</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>']
+)
+def test_a_name_with_markup_stays_text(folder, tmp_path, name):
+    page, _ = write_run({**run.read_run(folder), "title": name}, tmp_path)
+    html = page.read_text()
+    assert html.count("<script") == 1
+    assert "<!--" not in html
+    assert "<img" not in html
+    [carried] = re.findall(r'<script type="application/json" id="facts">(.*?)</script>', html, re.DOTALL)
+    assert json.loads(carried)["title"] == name
 
 
 @pytest.mark.slow

@@ -1,10 +1,10 @@
 """Train on a disk that becomes full at every possible moment, and see that nothing is lost.
 
-    PYTHONPATH=tests python tests/support/fill_disk.py FOLDER
+    PYTHONPATH=tests python tests/support/fill_disk.py FOLDER [PAGES ...]
 
-FOLDER must be a small file system of its own, such as a tmpfs of one megabyte. It is filled up to a few kilobytes, a
-run is begun or resumed there until it breaks off, room is made, and the run goes on. It must break off with an error
-that says why, the ledger must hold what was released, and the run must finish from the last good save.
+FOLDER must be a small file system of its own, such as a tmpfs of one megabyte. It is filled up to so many pages of 4
+kilobytes, a run is begun or resumed there until it breaks off, room is made, and the run goes on. It must break off
+with an error that says why, the ledger must hold what was released, and the run must finish from the last good save.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ from tacit.errors import TacitError
 from tacit.ledger import Ledger
 
 _PAGE = 4096
+_FREE = (0, 1, 2, 3, 4, 5, 7, 9)
 
 
 def fill(disk: Path, left: int) -> Path:
@@ -60,13 +62,13 @@ def broken_off(case: Case) -> str:
     return "nowhere"
 
 
-def survive(disk: Path) -> Counter[str]:
+def survive(disk: Path, free: Sequence[int] = _FREE) -> Counter[str]:
     """One run for each number of pages left."""
     places: Counter[str] = Counter()
-    for left in (0, 1, 2, 3, 4, 5, 7, 9):
+    for number, left in enumerate(free):
         # Every other time the ledger has room, so that it is the run's own files that have none.
         elsewhere = Path(tempfile.mkdtemp()) if left % 2 else None
-        case = Case(disk / str(left), (None, 7)[left // 2 % 2], False, elsewhere)
+        case = Case(disk / str(number), (None, 7)[left // 2 % 2], False, elsewhere)
         case.folder.mkdir()
         Ledger(case.ledger).set_budget("data", Budget(curve(case.step * ALLOWED).epsilon(1e-6), 1e-6))
         filler = fill(disk, left)
@@ -77,7 +79,7 @@ def survive(disk: Path) -> Counter[str]:
         if place != "nowhere":
             go(case)
         check(case)
-        check_end(case, 1, lambda is_sampled, left=left: kill_many.reference(disk / str(left), is_sampled))
+        check_end(case, 1, lambda is_sampled, number=number: kill_many.reference(disk / str(number), is_sampled))
         for folder in filter(None, (case.folder, elsewhere)):
             shutil.rmtree(folder)
     return places
@@ -85,7 +87,8 @@ def survive(disk: Path) -> Counter[str]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    found = survive(Path(sys.argv[1]))
+    chosen = tuple(map(int, sys.argv[2:]))
+    found = survive(Path(sys.argv[1]), chosen or _FREE)
     print(f"{found.total()} runs: the disk was found full {dict(found)}; every one finished, and no release was lost")
-    assert found["in the ledger"], "the disk was never full when the ledger was written"
-    assert found["in a save or its journal"], "the disk was never full when a run was saved"
+    assert chosen or found["in the ledger"], "the disk was never full when the ledger was written"
+    assert chosen or found["in a save or its journal"], "the disk was never full when a run was saved"

@@ -105,7 +105,8 @@ class Bounds:
         """Read the bounds from TOML text; `InvalidArgument` lists everything that is wrong with them."""
         try:
             values = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
+            # Beside damaged TOML: a whole number of thousands of digits, which Python refuses to read.
             raise InvalidArgument(f"This is not a TOML file: {error}. Write it like this: {EXAMPLE}.") from error
         problems = []
         for key in [each for each in values if each not in _KEYS]:

@@ -22,6 +22,7 @@ from typing import BinaryIO, NamedTuple, TypeVar, cast
 import numpy as np
 from platformdirs import user_cache_path
 
+from tacit._files import expand_home
 from tacit.datasets import SHIPPED, VARIABLE, DataSet, find_registered, list_names
 from tacit.datasets._columns import Array, suggest
 from tacit.datasets._data import Data, Texts
@@ -53,7 +54,7 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Data:
     >>> load("iris")
     Data(name='iris', classes=3, population=119)
     """
-    where = None if path is None else Path(path).expanduser()
+    where = None if path is None else expand_home(path)
     dataset = find_dataset(name) or _find_edition(name, where)
     data = replace(_load(dataset, where), source=dataset.source.page, defaults=dataset.defaults)
     if not len(data.train[0]) + len(data.test[0]):
@@ -69,7 +70,7 @@ def load_words(name: str = "imdb", path: str | os.PathLike[str] | None = None) -
     dataset = find_dataset(name)
     if dataset is None or dataset.read_words is None:
         raise InvalidArgument(f"{name!r} is no data set of texts. imdb is one.")
-    return read_from(name, None if path is None else Path(path).expanduser(), dataset.read_words)
+    return read_from(name, None if path is None else expand_home(path), dataset.read_words)
 
 
 def is_kept(name: str) -> bool:
@@ -94,7 +95,7 @@ def find_data_folder() -> Path:
     """The folder in which data sets are kept, each in a subfolder with its name."""
     chosen = os.environ.get(VARIABLE)
     if chosen:
-        return Path(chosen).expanduser()
+        return expand_home(chosen)
     return user_cache_path("tacit") / "data"
 
 

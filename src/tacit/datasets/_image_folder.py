@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from tacit import _validate
+from tacit._files import expand_home
 from tacit.datasets._columns import Array, refuse_problems
 from tacit.datasets._data import ArrayForm, Data, Form, choose_held_out
 from tacit.datasets._images import scale_colour
@@ -29,7 +30,7 @@ def load_images(folder: str | os.PathLike[str], *, population: int | None, side:
     A fifth is held out to test on. `population` is the public number of images to train on. Files that are no images by
     their ending are not read; `InvalidArgument` lists images that cannot be read.
     """
-    place, side = Path(folder).expanduser(), _validate.count("side", side, at_least=8)
+    place, side = expand_home(folder), _validate.count("side", side, at_least=8)
     classes = tuple(sorted(each.name for each in place.iterdir() if each.is_dir() and not each.name.startswith(".")))
     if len(classes) < 2:
         raise InvalidArgument(

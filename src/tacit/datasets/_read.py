@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit._files import expand_home
 from tacit.datasets import FORMATS
 from tacit.datasets._columns import Array, to_columns
 from tacit.datasets._files import explain_errors, parse_rows, read_content, read_npz
@@ -37,7 +38,7 @@ class RawTable:
 
 def name_source(source: Any) -> Path | str:
     """What messages call a table: its path, or "The DataFrame"."""
-    return Path(source).expanduser() if isinstance(source, (str, Path)) else FRAME
+    return expand_home(source) if isinstance(source, (str, Path)) else FRAME
 
 
 def read_table(source: Any, wanted: Collection[str] | None = None) -> RawTable:
@@ -213,7 +214,7 @@ def _open_batches(source: Any, wanted: Collection[str] | None) -> tuple[tuple[st
         if hasattr(source, "scanner"):
             return names, source.to_batches(columns=list(_choose(names, wanted)), batch_size=_ROWS)
         return names, iter(source.to_batches(max_chunksize=_ROWS))
-    file = Path(source).expanduser()
+    file = expand_home(source)
     if not file.is_file():
         raise InvalidArgument(f"There is no table {file}.")
     if file.suffix.lower() != ".parquet":

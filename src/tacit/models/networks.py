@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from tacit import _validate
+from tacit._files import expand_home
 from tacit.errors import InvalidArgument, TacitError
 
 _SMALLEST = 12
@@ -165,7 +165,7 @@ def make_own_model(spec: str, shape: tuple[int, ...], classes: int | None) -> nn
 
 def _load_function(spec: str) -> Any:
     path, _, name = spec.rpartition(":")
-    file = Path(path).expanduser()
+    file = expand_home(path)
     if not file.is_file():
         raise InvalidArgument(f"--model {spec}: there is no file {file}. {_HOW}.")
     module_spec = importlib.util.spec_from_file_location(file.stem, file)

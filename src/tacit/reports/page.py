@@ -103,8 +103,9 @@ def _draw_panel(axes: Axes, *, facts: Facts, panel: str) -> None:
 
 
 def _render(template: str, facts: Facts, embedded: Facts, **values: Any) -> str:
-    # "</" would end the script element that holds the facts.
-    twin = json.dumps(embedded, allow_nan=False).replace("</", "<\\/")
+    # "</script" would end the element that holds the facts, and after "<!--<script" nothing would. In JSON, "<" is only
+    # ever a part of a text.
+    twin = json.dumps(embedded, allow_nan=False).replace("<", "\\u003c")
     return _make_environment().get_template(template).render(facts=facts, twin=twin, **values)
 
 

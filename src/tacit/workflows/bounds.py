@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit._files import write_atomic
+from tacit._files import expand_home, write_atomic
 from tacit.datasets import Bounds, is_table
 from tacit.datasets._bounds import TODO, write_template
 from tacit.datasets._columns import suggest
@@ -76,5 +76,5 @@ def check_table(table: str | Path | None, target: str | None, bounds: Path | Non
     if table is None or not is_table(str(table)) or target is None or bounds is None:
         return
     Bounds.read(bounds).features(target)
-    if not Path(table).expanduser().exists():
+    if not expand_home(table).exists():
         raise InvalidArgument(f"There is no file {table}. Give the path of your table.")

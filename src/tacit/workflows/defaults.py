@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import torch
 from torch import nn
 
 from tacit import _validate
+from tacit._files import expand_home
 from tacit.datasets import Data, TrainingDefaults
 from tacit.errors import InvalidArgument
 from tacit.methods.choices import Value, read_choices
@@ -112,7 +112,7 @@ def _resolve_model(name: str | None) -> str | None:
     if name is None or ":" not in name:
         return name
     path, _, function = name.rpartition(":")
-    return f"{Path(path).expanduser().absolute()}:{function}"
+    return f"{expand_home(path).absolute()}:{function}"
 
 
 def _find_gradient_method(name: str | None) -> str:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 import tacit
 from tacit import _validate
+from tacit._files import expand_home
 from tacit.datasets import FORMATS, Bounds, Data, is_table, list_names, load_images, load_table
 from tacit.datasets import load as load_named
 from tacit.datasets._data import TextForm, form_of
@@ -222,15 +223,15 @@ def load_data(source: Any, options: TrainOptions, *, hold_out: bool = True) -> t
     """
     if isinstance(source, Data):
         return source, None
-    if isinstance(source, (str, Path)) and Path(source).expanduser().is_dir() and str(source) not in list_names():
+    if isinstance(source, (str, Path)) and expand_home(source).is_dir() and str(source) not in list_names():
         population = None if options.population is None else _validate.count("population", options.population)
-        folder = Path(source).expanduser().absolute()
+        folder = expand_home(source).absolute()
         side = _SIDE if options.features is None else _SIDE_FOR_NETWORKS
         return load_images(folder, population=population, side=side), {FOLDER: str(folder)}
     if isinstance(source, (str, Path)):
         name = str(source)
         if is_table(name):
-            return _load_own(str((options.data_path or Path(name)).expanduser().absolute()), name, options, hold_out)
+            return _load_own(str(expand_home(options.data_path or name).absolute()), name, options, hold_out)
         _refuse_unless_named(name, has_table_options=options.target is not None or options.bounds is not None)
         return load_named(name, options.data_path), None
     if source is None:
