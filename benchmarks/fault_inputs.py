@@ -482,7 +482,7 @@ def open_commands(folder: Path) -> Iterator[Trial]:
 
 
 KINDS = (
-    Kind("events", "damaged or made-up JSON of events and guarantees", 400_000, open_events),
+    Kind("events", "damaged or made-up JSON of events and guarantees, read", 400_000, open_events),
     Kind("bounds", "damaged bounds.toml", 200_000, open_bounds),
     Kind("checkpoints", "damaged or forged checkpoints and journals", 100_000, open_checkpoints),
     Kind("ledgers", "ledgers with damaged bytes, edited or removed rows", 50_000, open_ledgers),
