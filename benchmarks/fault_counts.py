@@ -170,6 +170,8 @@ def _run_process(kind: Kind, first: int) -> Iterator[Counts]:
                     values = json.loads(line)
                     if "not_here" in values:
                         raise NotHere(values["not_here"])
+                    if "broken" in values:
+                        raise RuntimeError(f"{kind.name}: the trials cannot be run.\n{values['broken']}")
                     yield Counts(**values)
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         is_over = True
@@ -195,10 +197,10 @@ def _end(process: int, is_over: bool) -> None:
 
 def _serve(kind: Kind, first: int, folder: Path, writer: int) -> None:
     """Send the counts of one trial after another: this process does nothing else, and ends by a signal."""
-    os.setsid()
-    signal.signal(signal.SIGTERM, _stop)
     number = first
     try:
+        os.setsid()
+        signal.signal(signal.SIGTERM, _stop)
         with kind.open(folder) as trial:
             while True:
                 _send(writer, asdict(trial(number, folder)))
@@ -209,9 +211,11 @@ def _serve(kind: Kind, first: int, folder: Path, writer: int) -> None:
         # Nobody asks for more.
         pass
     except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
+        # An error of the script, or of what it prepares: no outcome of a trial.
+        _send(writer, {"broken": traceback.format_exc()})
+    finally:
+        # Also where the signal to stop arrives after all of the above.
+        os._exit(0)
 
 
 def _stop(*_: object) -> None:

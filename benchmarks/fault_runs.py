@@ -216,7 +216,7 @@ def try_clock(number: int, folder: Path) -> Counts:
     from tacit.accounting import curve
     from tacit.budget import Budget
     from tacit.ledger import Ledger, book
-    from tacit.training import PrivateRun
+    from tacit.training.run import PrivateRun
 
     here = folder / f"clock {number}"
     here.mkdir()

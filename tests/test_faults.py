@@ -148,6 +148,14 @@ def test_a_trial_that_dies_or_hangs_is_counted_and_the_next_one_goes_on(tmp_path
 
 
 @forks
+def test_trials_that_cannot_be_prepared_are_an_error_and_not_counted(tmp_path):
+    kind = Kind("odd", "odd", 8, contextmanager(raises(KeyError("nothing"))), seconds=5)
+    with pytest.raises(RuntimeError, match=r"(?s)odd: the trials cannot be run.*KeyError: 'nothing'"):
+        fault_counts.run_trials(kind, Counts(), 1, tmp_path / "odd.json", time.monotonic() + 60)
+    assert not (tmp_path / "odd.json").exists()
+
+
+@forks
 def test_the_table_says_what_was_done_and_fails_if_there_was_a_fault(monkeypatch, tmp_path, capsys):
     kind = Kind("odd", "odd things", 1000, _opened, seconds=0.5)
     monkeypatch.setattr(faults, "KINDS", (kind,))
