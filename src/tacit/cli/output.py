@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +16,13 @@ from rich.console import Console
 from rich.text import Text
 
 from tacit.errors import Caution, break_command, split_command
+
+
+def escape_unprintable() -> None:
+    """Print as an escape what the encoding of the output lacks, such as ε without a locale. It would be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(paragraphs: Iterable[tuple[str, Iterable[str]]]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from tacit import _validate
-from tacit._files import expand_home
+from tacit._files import expand_home, name_of
 from tacit.datasets._columns import Array, refuse_problems
 from tacit.datasets._data import ArrayForm, Data, Form, choose_held_out
 from tacit.datasets._images import scale_colour
@@ -59,7 +59,7 @@ def load_images(folder: str | os.PathLike[str], *, population: int | None, side:
     out = choose_held_out((row.tobytes() for row in images), _HELD_OUT)
     inputs = scale_colour(images.transpose(0, 3, 1, 2))
     return Data(
-        place.resolve().name,
+        name_of(place.resolve()),
         (inputs[~out], labels[~out]),
         (inputs[out], labels[out]),
         len(classes),

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit._files import name_of
 from tacit._rows import RowWriter, read_size
 from tacit.datasets._bounds import EXAMPLE, Bounds
 from tacit.datasets._columns import (
@@ -110,7 +111,7 @@ def load_table(
     classes = column.values if isinstance(column, Category) else None
     number = column if isinstance(column, Number) else None
     data = Data(
-        "table" if isinstance(file, str) else file.name.split(".")[0],
+        "table" if isinstance(file, str) else name_of(file).split(".")[0],
         (train[0].reshape(-1, *shape), train[1]),
         (test[0].reshape(-1, *shape), test[1]),
         classes=None if classes is None else len(classes),
@@ -246,7 +247,7 @@ def _load_texts(table: Any, declared: Bounds, target: str, about: Mapping[str, A
     train_words = [words[row] for row in np.flatnonzero(kept)]
     file = name_source(table)
     return Data(
-        "texts" if isinstance(file, str) else file.name.split(".")[0],
+        "texts" if isinstance(file, str) else name_of(file).split(".")[0],
         (_number_words(train_words), labels[kept]),
         (_number_words(test_words), test_labels),
         len(column.values),

@@ -15,7 +15,7 @@ import os
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -36,6 +36,7 @@ from tacit.accounting.events import from_json as event_from_json
 from tacit.errors import CannotResume, InvalidArgument, OutOfOrder, TacitError
 from tacit.guarantee import Guarantee
 from tacit.randomness import refuse_forked
+from tacit.training.plan import Plan
 
 CHECKPOINT, PREVIOUS, JOURNAL = "run.safetensors", "run.previous.safetensors", "journal.jsonl"
 _SETTINGS, _MODEL, _GUARANTEE, _METRICS = "settings.json", "model.safetensors", "guarantee.json", "metrics.json"
@@ -204,6 +205,8 @@ def read_checkpoint(folder: Path, stages: tuple[type, ...] = (), needs: Collecti
         missing = sorted({*needs} - tree.keys())
         if missing:
             raise CannotResume(f"{path} holds no {', '.join(missing)}: another version of tacit wrote it.")
+        if wrong := [name for name in needs if name in _FORMS and not _FORMS[name](tree[name])]:
+            raise CannotResume(f"{path} holds no run, as its {', '.join(wrong)} cannot be read.{_hint(folder)}")
     except TacitError:
         raise
     except FileNotFoundError as error:
@@ -213,6 +216,48 @@ def read_checkpoint(folder: Path, stages: tuple[type, ...] = (), needs: Collecti
     except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, ImportError, RecursionError) as error:
         raise CannotResume(f"{path} is not a run that tacit saved: {error}.{_hint(folder)}") from error
     return tree
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(name, str) for name in value)
+
+
+def _is_events(value: object) -> bool:
+    """Whether these are events with their numbers."""
+    return isinstance(value, list) and all(
+        isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], Event) and _is_count(row[1]) for row in value
+    )
+
+
+def _is_place(value: object) -> bool:
+    """Whether this says where a ledger is, and which of its rows charges the run."""
+    return value is None or (
+        isinstance(value, dict)
+        and value.keys() >= {"entry", "seal"}
+        and all(isinstance(value.get(name), str) for name in ("path", "identity", "dataset", "run"))
+        and (value["entry"] is None or _is_count(value["entry"]))
+    )
+
+
+# What the parts of a run must look like. The hash of a save shows damage, and not that someone else wrote it.
+_FORMS: dict[str, Callable[[Any], bool]] = {
+    "plan": lambda value: isinstance(value, Plan),
+    "events": _is_events,
+    "realised": lambda value: isinstance(value, list) and all(isinstance(each, Event) for each in value),
+    "lost": lambda value: isinstance(value, dict) and all(map(_is_count, (*value, *value.values()))),
+    "forgiven": _is_count,
+    "ledger": _is_place,
+    "micro_batch": lambda value: value is None or _is_count(value),
+    "seed": lambda value: value is None or isinstance(value, int),
+    "torch_random": lambda value: value is None or (isinstance(value, Tensor) and value.dtype == torch.uint8),
+    "bound_state": _is_table,
+    "post_states": lambda value: isinstance(value, list) and all(map(_is_table, value)),
+    "model": _is_table,
+}
 
 
 def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit._files import expand_home, write_atomic
+from tacit._files import expand_home, name_of, write_atomic
 from tacit.datasets import Bounds, is_table
 from tacit.datasets._bounds import TODO, write_template
 from tacit.datasets._columns import suggest
@@ -55,7 +55,7 @@ def bounds(table: Any, *, target: str, out: str | Path | None = None) -> BoundsT
             f"{name_source(table)} has no column {target!r}.{suggest(target, names)} Its columns are {listed}."
         )
     source = name_source(table)
-    text = write_template("the table" if isinstance(source, str) else source.name, names, target)
+    text = write_template("the table" if isinstance(source, str) else name_of(source), names, target)
     if out is None:
         return BoundsTemplate(text, names, target)
     path = Path(out)
