@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SUPPORT = ROOT / "tests" / "support"
 sys.path.append(str(ROOT / "tests"))
 
-_KILLS_AT_ONCE, _DISKS_AT_ONCE = 5, 4
+_KILLS_AT_ONCE, _DISKS_AT_ONCE = 2, 4
 WRITERS, RESERVATIONS = 16, 200
 _WEEK = timedelta(days=7)
 
@@ -366,7 +366,7 @@ KINDS = (
     Kind("home", "commands with a home that cannot be written", len(COMMANDS), _open_home, seconds=170),
     Kind("locale", "commands without a locale (`LC_ALL=C`, `PYTHONUTF8=0`)", len(COMMANDS), _open_locale, seconds=170),
     Kind("disks", "disks that become full in training", 200, _open_disks, seconds=300),
-    Kind("kills", "SIGKILL of a run, ledger on SQLite", 600, lambda _: _open_kills(1), seconds=170),
-    Kind("kills-two", "SIGKILL of one of two processes of a run (gloo)", 200, lambda _: _open_kills(2), seconds=300),
-    Kind("kills-postgres", "SIGKILL of a run, ledger on PostgreSQL", 200, _open_kills_postgres, seconds=170),
+    Kind("kills", "SIGKILL of a run, ledger on SQLite", 600, lambda _: _open_kills(1), seconds=600),
+    Kind("kills-two", "SIGKILL of one of two processes of a run (gloo)", 200, lambda _: _open_kills(2), seconds=600),
+    Kind("kills-postgres", "SIGKILL of a run, ledger on PostgreSQL", 200, _open_kills_postgres, seconds=600),
 )

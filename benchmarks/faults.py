@@ -13,6 +13,7 @@ that could mend or break something, delete the file of that kind: counts should 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -72,10 +73,15 @@ def main(words: Sequence[str] | None = None) -> int:
     unknown = set(options.only) - {kind.name for kind in KINDS}
     if unknown:
         parser.error(f"there is no kind {', '.join(sorted(unknown))}: choose from {names}")
+    # Stopped in this way too, it keeps its counts and ends what it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     until = time.monotonic() + 60 * options.minutes
-    for kind in () if options.write else KINDS:
-        if not options.only or kind.name in options.only:
-            _try_kind(kind, options, until)
+    try:
+        for kind in () if options.write else KINDS:
+            if not options.only or kind.name in options.only:
+                _try_kind(kind, options, until)
+    except KeyboardInterrupt:
+        print("Stopped. The counts are kept, and the same command goes on.", flush=True)
     if options.first is not None:
         return 0
     return 0 if write_table(options.out, options.page) else 1
