@@ -23,6 +23,11 @@ OLD = {
     ),
     "The model's first weights did not depend on the examples, nor did their features, but for the mean that was "
     "released first.": "prepared_by_release",
+    "The model's first weights did not depend on the examples, nor did their features, but for the mean (for "
+    "whitening also second moments, for cells also counts) that was released first.": "prepared_by_release",
+    "This is the cost of one fit. Every further fit on the same examples, in a search, a cross-validation or by hand, "
+    "adds its own; give all of them one ledger to have them added up. Scores on these examples have no noise and no "
+    "guarantee, and neither has a choice based on them: choose with public examples.": "one_fit",
     "The noise is a normal number in floating point, rounded together with the sum to a public grid.": (
         "noise_on_a_grid"
     ),

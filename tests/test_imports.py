@@ -64,5 +64,5 @@ def test_every_public_name_is_there_and_in_order():
 
 
 def test_a_misspelt_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="'tacit' has no attribute 'acounting'"):
+    with pytest.raises(AttributeError, match=r"'tacit' has no attribute 'acounting'\. Did you mean accounting\?"):
         tacit.acounting  # noqa: B018

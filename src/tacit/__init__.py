@@ -107,7 +107,12 @@ else:
 
             home = import_module(f"tacit.{_HOMES.get(name, name)}")
             return getattr(home, name) if name in _HOMES else home
-        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+        from difflib import get_close_matches
+
+        # Python asks for names such as __path__ too, and drops the answer.
+        close = [] if name.startswith("_") else get_close_matches(name, __all__, 1)
+        hint = f". Did you mean {close[0]}?" if close else ""
+        raise AttributeError(f"module 'tacit' has no attribute {name!r}{hint}")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

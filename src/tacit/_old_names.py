@@ -66,6 +66,8 @@ _SENTENCES = {
     ),
     "prepared_by_release": (
         "The model's first weights did not depend on the examples, nor did their features, but for the mean (for "
+        "whitening also second moments, for cells also counts) that was released first.",
+        "The model's first weights did not depend on the examples, nor did their features, but for the mean (for "
         "whitening also second moments) that was released first.",
         "The model's first weights did not depend on the examples, nor did their features, but for the mean (of images "
         "also second moments) that was released first.",
@@ -105,6 +107,9 @@ _SENTENCES = {
     ),
     "public_classes": ("Which classes there are is public: they were read off y, not declared.",),
     "one_fit": (
+        "This is the cost of one fit. Every further fit on the same examples, in a search, a cross-validation or by "
+        "hand, adds its own; give all of them one ledger to have them added up. Scores on these examples have no noise "
+        "and no guarantee, and neither has a choice based on them: choose with public examples.",
         "This is the cost of one fit. Every further fit on the same examples, in a search, a cross-validation or by "
         "hand, adds its own; give all of them one ledger to have them added up. Scores on these examples have no noise "
         "and no guarantee, nor has a choice by such scores: choose by examples that are public.",

@@ -127,3 +127,13 @@ def test_a_picture_that_cannot_be_written_after_all_is_an_error(run_cli, tmp_pat
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
     message = refusal(run_cli(f"{line()} --plot '{tmp_path / 'a.png'}'"))
     assert "No space left on device" in message
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("train iris --epsilonn 1", "--epsilon"), ("compare iris --methds dpsgd", "--methods"), ("trian iris", "'train'")],
+)
+def test_a_misspelt_option_or_command_names_the_closest_one_alone(run_cli, typed, meant):
+    refused = run_cli(typed)
+    assert refused.code == 2
+    assert refused.err.endswith(f"Did you mean {meant}?\n")

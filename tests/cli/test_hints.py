@@ -141,3 +141,14 @@ def test_the_command_that_starts_again_runs(run_cli, tmp_path, monkeypatch):
     assert stopped.code == 130
     command = stopped.err.partition("Start again with: ")[2].strip()
     assert run_cli(f"{command.removeprefix('tacit ')} --out again").code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["--recipe auto", "--method output_perturbation"])
+def test_the_command_of_another_run_charges_the_same_ledger(run_cli, how):
+    assert run_cli(f"train iris --epsilon 5 {how} --ledger it.ledger --dataset flowers --out first").code == 0
+    refused = run_cli("train --resume first")
+    assert refused.code == 2
+    command = refused.err.partition("cost of its own: ")[2].strip()
+    assert run_cli(f"{command.removeprefix('tacit ')} --out again").code == 0
+    assert len(library.Ledger("it.ledger").account("flowers").charges) == 2

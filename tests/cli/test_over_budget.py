@@ -50,7 +50,10 @@ def test_a_raised_budget_says_old_and_new(run_cli):
     run_cli("ledger budget it.ledger iris --epsilon 1 --delta 1e-5")
     said = run_cli("ledger budget it.ledger iris --epsilon 3 --delta 1e-6").out
     assert "epsilon 3 at delta 1e-06" in said
-    assert "epsilon 1 at delta 1e-05" in said
+    assert "epsilon 1 at delta 1e-05 (add/remove one example)" in said
+    other = run_cli("ledger budget it.ledger iris --epsilon 3 --delta 1e-6 --adjacency replace_one").out
+    assert "(replace one example)" in other.splitlines()[0]
+    assert "Before, it was epsilon 3 at delta 1e-06 (add/remove one example)." in other
 
 
 @pytest.mark.slow
@@ -60,7 +63,7 @@ def test_a_table_that_looks_like_a_charged_one_is_named_and_can_be_charged_to_it
     assert "WARNING" not in run_cli(f"train patients.csv {line}").err
     warned = run_cli(f"train patients-new.csv {line} --out other").err
     assert "looks like 'patients'" in warned
-    assert "--dataset patients" in warned
+    assert "stop this run and charge it to the same budget: --dataset patients" in warned
     (tmp_path / "more.csv").write_text((tmp_path / "patients.csv").read_text() + "\n1,ill\n")
     assert "WARNING" not in run_cli(f"train more.csv {line} --dataset patients --out third").err
     ledger = Ledger("it.ledger")

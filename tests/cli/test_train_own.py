@@ -114,7 +114,9 @@ def test_a_model_of_ones_own_is_trained_and_resumed(run_cli, tmp_path, function)
     ("line", "words"),
     [
         ("train patients.csv --epsilon 1", "needs --target and --bounds"),
+        ("train patients.csv --epsilon 1", "with: tacit bounds patients.csv --target COLUMN"),
         ("train patients.csv --epsilon 1 --target outcome", "needs --bounds"),
+        ("train patients.csv --epsilon 1 --target outcome", "with: tacit bounds patients.csv --target outcome"),
         ("train iris --epsilon 1 --target outcome", "--target and --bounds are for a table of your own"),
         (f"{LINE.replace('outcome ', 'outcom ')} --epsilon 1", "Did you mean outcome?"),
         (f"{LINE} --epsilon 1 --model nets.py:make_model", "there is no file"),

@@ -219,7 +219,7 @@ def test_an_unknown_name_is_refused_with_all_known_ones():
     message = refusal("mnsit")
     for name in list_names():
         assert name in message
-    assert message.endswith("Did you mean mnist?")
+    assert "Did you mean mnist? Known: " in message
 
 
 def test_what_lies_in_the_folder_of_the_environment_is_read_from_there(tmp_path, monkeypatch, pictures):

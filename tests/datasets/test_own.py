@@ -127,13 +127,16 @@ def test_ignored_columns_are_not_used(table):
 
 
 def test_everything_in_which_table_and_bounds_differ_is_listed_at_once(table):
-    message = refusal(table, text="agee,income,smoker,outcome\n1,rich,maybe,dead\n2,1,no,\n")
+    message = refusal(table, text="agee,income,smoker,outcome\n1,rich,maybe,dead\n2,,,\n")
     for words in (
-        "4 problems",
+        "7 problems",
         "no column 'age', which is declared. Did you mean agee?",
         "'income': row 1 holds 'rich'",
+        "'income': 1 row has no value",
         "'smoker': 1 row has a value that was not declared: 'maybe'",
+        "'smoker': 1 row has no value. Leave it out, or declare { values = [...], missing = \"indicator\" }",
         "'outcome': 1 row has a value that was not declared: 'dead'",
+        "'outcome': 1 row has no value, so nothing can be learnt from it",
     ):
         assert words in message
 

@@ -35,7 +35,7 @@ def test_methods_for_linear_models_load_without_torch_in_either_order(name, firs
 
 
 def test_a_misspelt_method_is_an_attribute_error():
-    with pytest.raises(AttributeError, match=r"'tacit\.methods' has no attribute 'dpsdg'"):
+    with pytest.raises(AttributeError, match=r"'tacit\.methods' has no attribute 'dpsdg'\. Did you mean dpsgd\?"):
         tacit.methods.dpsdg  # noqa: B018
 
 

@@ -47,7 +47,10 @@ class _Commands(TyperGroup):
             from tacit.cli.output import complain
 
             typer.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
-            complain(error.format_message().replace("Value error, ", ""))
+            # The closest one comes first; the usual message sorts them, and names distant ones too.
+            close = getattr(error, "possibilities", None) if type(error).__name__ == "NoSuchOption" else None
+            told = f"No such option: {error.option_name}. Did you mean {close[0]}?" if close else error.format_message()
+            complain(told.replace("Value error, ", ""))
             raise typer.Exit(2) from None
 
 

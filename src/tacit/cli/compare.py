@@ -50,8 +50,9 @@ def compare(
 ) -> None:
     """Which method to use at each epsilon, and what privacy costs.
 
-    Trains every method, the automatic recipe and models without privacy. Ctrl-C keeps what is finished; the same
-    command goes on. Seeds are fixed, so that a comparison can be repeated: nothing that it trains is for release.
+    Trains every method, the automatic recipe and models without privacy. After Ctrl-C, finished results are
+    kept and the same command continues. Seeds are fixed, so that a comparison can be repeated: no model that it trains
+    is for release.
 
     \b
     tacit compare iris

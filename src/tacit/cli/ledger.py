@@ -70,16 +70,21 @@ def budget(
     from tacit.accounting import Adjacency
     from tacit.cli.output import say
     from tacit.errors import InvalidArgument
-    from tacit.workflows.ledger import Budget, Ledger
+    from tacit.workflows.ledger import Budget, Ledger, storage_at
     from tacit.workflows.numbers import read_event
 
     if like is not None and not adaptive:
         raise InvalidArgument("--like needs --adaptive, whose filter it chooses. Give both, or neither.")
     allowed, compared = Budget(epsilon, delta), Adjacency(adjacency or "add_remove")
     event = None if like is None else read_event(like)
-    before = Ledger(file).set_budget(dataset, allowed, adjacency=compared, adaptive=adaptive, like=event)
+    account = Ledger(file).account(dataset) if storage_at(file).exists() else None
+    before = None if account is None else account.terms
+    Ledger(file).set_budget(dataset, allowed, adjacency=compared, adaptive=adaptive, like=event)
     how = "enforced by a Rényi filter" if adaptive else "enforced by exact composition"
-    old = [] if before is None else [f"Before, it was epsilon {before.epsilon:g} at delta {before.delta:g}."]
+    old = []
+    if before is not None:
+        was = before.budget
+        old = [f"Before, it was epsilon {was.epsilon:g} at delta {was.delta:g} ({before.adjacency})."]
     say([(f"{dataset} may cost epsilon {allowed.epsilon:g} at delta {allowed.delta:g} ({compared}), {how}.", old)])
 
 

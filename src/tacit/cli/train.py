@@ -66,7 +66,7 @@ def train(
     dataset: options.DataSetName = None,
     memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Read a Parquet table in pieces, in so much memory, such as 2GB."),
+        typer.Option(metavar="SIZE", help="Read a Parquet table in pieces that fit into this memory, such as 2GB."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of model, guarantee and metrics (runs/DATA-1, ...).")

@@ -152,7 +152,8 @@ class Category:
                 f"{more}. Declared are {', '.join(map(repr, self.values))}."
             )
         if self.missing == "refuse" and len(labels) > len(unknown):
-            problems.append(describe_missing(sum(label in MISSING for label in labels)))
+            absent = count_missing(values, self.values)
+            problems.append(describe_missing(absent, '{ values = [...], missing = "indicator" }'))
         return problems
 
 
@@ -196,11 +197,27 @@ def count_numbers(book: CodeBook) -> int:
 
 
 def encode_column(name: str, values: Array, column: Column) -> Array:
-    """Encode one column; an error names it."""
+    """Encode one column; every problem names it."""
+    with name_problems(name):
+        problems = list[str]()
+        with collect_problem(problems):
+            return column.encode(values)
+        # A value that cannot be read is found before those that are missing.
+        absent = 0 if isinstance(column, Category) or column.missing != "refuse" else count_missing(values)
+        if absent and (told := describe_missing(absent)) not in problems:
+            problems.append(told)
+        refuse_problems(flatten_problems(problems))
+    raise AssertionError("what cannot be encoded has a problem")
+
+
+@contextmanager
+def name_problems(name: str) -> Iterator[None]:
+    """Put the name of a column before each problem that is found in this block."""
     try:
-        return column.encode(values)
+        yield
     except (ValueError, TypeError) as error:
-        raise InvalidArgument(f"Column {name!r}: {error}") from error
+        problems = [f"Column {name!r}: {each}" for each in flatten_problems([str(error)])]
+        refuse_problems(problems, error)
 
 
 @contextmanager
@@ -212,20 +229,30 @@ def collect_problem(problems: list[str]) -> Iterator[None]:
         problems.append(str(error))
 
 
-def refuse_problems(problems: Sequence[str]) -> None:
+def refuse_problems(problems: Sequence[str], cause: Exception | None = None) -> None:
     """Raise `InvalidArgument` with all these problems, unless there is none."""
     if len(problems) == 1:
-        raise InvalidArgument(problems[0])
+        raise InvalidArgument(problems[0]) from cause
     if problems:
-        raise InvalidArgument("\n".join([f"{len(problems)} problems:", *(f"- {each}" for each in problems)]))
+        listed = "\n".join([f"{len(problems)} problems:", *(f"- {each}" for each in problems)])
+        raise InvalidArgument(listed) from cause
 
 
-def describe_missing(count: int) -> str:
+def flatten_problems(problems: Sequence[str]) -> list[str]:
+    """Single problems, from messages of which some list several."""
+    lines = [line for text in problems for line in text.split("\n")]
+    return [line.removeprefix("- ") for line in lines if not line.endswith(" problems:")]
+
+
+def count_missing(values: Array, declared: Collection[str] = ()) -> int:
+    """How many rows have no value; a word such as None is a value if it is declared as one."""
+    return sum(label in MISSING and label not in declared for label in to_labels(values))
+
+
+def describe_missing(count: int, declaration: str = 'missing = "indicator" and a fill') -> str:
     """The problem of so many missing values, and how to declare them."""
-    return (
-        f"{count_rows(count)} no value. Leave {'it' if count == 1 else 'them'} out, or declare "
-        'missing = "indicator" and a fill.'
-    )
+    those = "it" if count == 1 else "them"
+    return f"{count_rows(count)} no value. Leave {those} out, or declare {declaration} before training."
 
 
 def suggest(name: str, known: Collection[str]) -> str:

@@ -26,9 +26,11 @@ from tacit.datasets._columns import (
     collect_problem,
     column_from_json,
     column_to_json,
+    count_missing,
     count_rows,
     encode,
-    encode_column,
+    flatten_problems,
+    name_problems,
     refuse_problems,
     scale_to_unit,
     to_labels,
@@ -208,18 +210,23 @@ def _scale_array(name: str, values: Array, features: CodeBook) -> Array:
 
 def encode_targets(name: str, values: Array, column: Column) -> Array:
     """Class numbers, or the number's share of its range. `InvalidArgument` where one is missing."""
-    try:
-        absent = int(replace(column, missing="zero").is_missing(values).sum())
-    except InvalidArgument as error:
-        raise InvalidArgument(f"Column {name!r}: {error}") from error
+    problems = list[str]()
+    absent = count_missing(values, column.values if isinstance(column, Category) else ())
+    with collect_problem(problems), name_problems(name):
+        if isinstance(column, Category):
+            targets = replace(column, missing="zero", strict=True).find_places(values)
+        else:
+            filled = replace(column, missing="zero")
+            absent = int(filled.is_missing(values).sum())
+            targets = (filled.encode(values) + 1) / 2
     if absent:
-        raise InvalidArgument(
-            f"Column {name!r}: {count_rows(absent)} no value, so nothing can be learnt from "
-            f"{'it' if absent == 1 else 'them'}. Leave {'it' if absent == 1 else 'them'} out of the table."
+        those = "it" if absent == 1 else "them"
+        problems.append(
+            f"Column {name!r}: {count_rows(absent)} no value, so nothing can be learnt from {those}. Leave {those} out "
+            "of the table."
         )
-    if isinstance(column, Category):
-        return column.find_places(values)
-    return (encode_column(name, values, column) + 1) / 2
+    refuse_problems(flatten_problems(problems))
+    return targets
 
 
 def hash_rows(table: Mapping[str, Array]) -> tuple[str, ...]:
@@ -302,7 +309,7 @@ class Data:
         """The assumptions of a guarantee about these examples."""
         tested = HELD_OUT if self.is_test_private else PUBLIC_TEST
         unit = (
-            f"What is protected is one {self.example}; whoever has several in the data is protected less."
+            f"What is protected is one {self.example}; a person with several examples in the data is protected less."
             if self.owners is None
             else "What is protected is one person: all rows with one id. Ids are right, and nobody has two."
         )

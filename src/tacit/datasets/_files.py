@@ -154,7 +154,7 @@ def _find_edition(name: str, where: Path | None) -> DataSet:
 
 def _explain_unknown(name: str) -> InvalidArgument:
     known = list_names()
-    return InvalidArgument(f"There is no data set {name!r}. Known are {', '.join(known)}.{suggest(name, known)}")
+    return InvalidArgument(f"There is no data set {name!r}.{suggest(name, known)} Known: {', '.join(known)}.")
 
 
 def _read_first(dataset: DataSet, where: Path | None, read: Callable[[Path], _READ | None]) -> _READ | None:

@@ -28,6 +28,7 @@ from tacit.datasets._columns import (
     collect_problem,
     count_numbers,
     count_rows,
+    flatten_problems,
     refuse_problems,
     suggest,
     to_labels,
@@ -203,12 +204,6 @@ def _read_ids(name: str, values: Array) -> Array:
     return np.array(labels, dtype=str)
 
 
-def flatten_problems(problems: list[str]) -> list[str]:
-    """Single problems, from messages of which some list several."""
-    lines = [line for text in problems for line in text.split("\n")]
-    return [line.removeprefix("- ") for line in lines if not line.endswith(" problems:")]
-
-
 def _hold_out(
     examples: Examples, share: float, ids: Array | None
 ) -> tuple[Examples, Examples, tuple[Array, Array] | None]:
@@ -327,7 +322,7 @@ def _read_columns(source: Any, inputs: TableForm | IndexForm, form: Form) -> Raw
     absent = [name for name in names if name not in table.columns]
     problems = [f"There is no column {name!r}.{suggest(name, table.names)}" for name in absent]
     problems += [
-        f"The model has no column {name!r}.{suggest(name, names)} Leave it out."
+        f"The model has no column {name!r}.{suggest(name, absent) or ' Leave it out.'}"
         for name in table.names
         if name not in known
     ]

@@ -39,8 +39,8 @@ _KEPT = 0.9
 ONE_FIT = Assumption(
     "one_fit",
     "This is the cost of one fit. Every further fit on the same examples, in a search, a cross-validation or by hand, "
-    "adds its own; give all of them one ledger to have them added up. Scores on these examples have no noise and no "
-    "guarantee, and neither has a choice based on them: choose with public examples.",
+    "adds its own cost; a ledger that all fits share adds them up. Scores on these examples have no noise, so the "
+    "guarantee covers neither them nor a choice based on them: choose with public examples.",
 )
 _READ_OFF = Assumption("public_classes", "Which classes there are is public: they were read off y, not declared.")
 _COUNTED = "The number of examples, {}, is public: it was counted, not declared."

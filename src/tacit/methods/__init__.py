@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     # Every gradient method by its name: each takes clip_norm, multiplier and mode.
     GRADIENT_METHODS: dict[str, Callable[..., Mechanism]]
 else:
+    from difflib import get_close_matches
+
     from tacit.methods.registry import list_methods
 
     class _Methods(ModuleType):
@@ -51,6 +53,9 @@ else:
                 return {each: one.load() for each, one in known.items() if one.kind == "gradient"}
             if name in known:
                 return known[name].load()
+            close = get_close_matches(name, known, 1)
+            if close:
+                raise AttributeError(f"module {__name__!r} has no attribute {name!r}. Did you mean {close[0]}?")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -37,7 +37,7 @@ ENTRY = Entry(
     idea="Examples that move the model get noise, the others none.",
     status="refuted",
     verdict="Training starts from a model that saw the data without noise, and examples of little influence are used "
-    "without noise: outcomes of two neighbouring data sets can have nothing in common.",
+    "without noise. So a result may show for sure from which of two neighbouring data sets it comes.",
     rigorous="Everyone's gradient gets the same noise, and an example that has spent the budget is left out "
     "(individual accounting).",
     options={"module": "a torch module in place of a linear model; in paper form only"},

@@ -35,7 +35,7 @@ ENTRY = Entry(
     idea="A random linear term is added to the objective, and its minimiser released.",
     status="proven",
     verdict="For the exact minimiser, which no solver returns.",
-    rigorous="The solver's answer is certified to be close, and gets a little more noise that hides the rest.",
+    rigorous="The solver's answer is proven to be close to the exact one. A little more noise hides the difference.",
 )
 
 _NAME = "objective_perturbation"

@@ -58,13 +58,13 @@ WORDS = 400
 Preparation = PrivateCells | PrivateCentring | PrivateWhitening | PrivateWordWeights
 
 PREPARED = (
-    "Before training, the mean of the features (for whitening also second moments, for cells also counts) was released "
-    "with noise of its own, which the guarantee includes."
+    "Before training, statistics of the features were released with noise: the mean, for whitening also second "
+    "moments, for cells also counts. The guarantee includes this release."
 )
 AFTERWARDS = Assumption(
     "prepared_by_release",
-    "The model's first weights did not depend on the examples, nor did their features, but for the mean (for "
-    "whitening also second moments, for cells also counts) that was released first.",
+    "The model's first weights and its features depended on the examples through released statistics only: the mean, "
+    "for whitening also second moments, for cells also counts.",
 )
 LOSS = F.cross_entropy
 _MODEL = "model.safetensors"
@@ -251,7 +251,7 @@ def choose_features(recipe: Recipe, shape: tuple[int, ...] | None, numbers: int)
         case "cells":
             return KnotsAndCells(recipe.numbers)
     if recipe.layout == "encoder":
-        raise InvalidArgument("The features of this recipe are those of a network of your own. Compute them with it.")
+        raise InvalidArgument("This recipe uses features of your own network. Compute them with that network.")
     if shape is None:
         raise InvalidArgument("Images need their shape, such as shape=(28, 28) or shape=(3, 32, 32).")
     is_scene = recipe.kind == "image" and len(shape) == 3 and shape[0] == 3

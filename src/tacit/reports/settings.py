@@ -216,7 +216,7 @@ def _quote(value: Any) -> str:
 
 
 def command_of(settings: Facts, *, with_paths: bool = False) -> str:
-    """The command that repeats the run, with its seed if it had one; paths are left to the reader.
+    """The command that repeats the run, with its seed if it had one; paths, and the ledger, are left to the reader.
 
     >>> command_of({"data": "iris", "method": "dpsgd", "epsilon": 3.0, "delta": 1e-4, "steps": 12})
     'tacit train iris --method dpsgd --epsilon 3 --delta 0.0001 --steps 12'
@@ -236,6 +236,9 @@ def command_of(settings: Facts, *, with_paths: bool = False) -> str:
             words += [f"--{name.replace('_', '-')}", str(value).removesuffix(".0")]
     for text in as_texts(settings.get("choices") or {}):
         words += ["--set", text]
+    if with_paths:
+        for name in ("ledger", "dataset"):
+            words += [f"--{name}", settings[name]] if settings.get(name) else []
     return shlex.join(words)
 
 

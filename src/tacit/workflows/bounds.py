@@ -50,7 +50,8 @@ def bounds(table: Any, *, target: str, out: str | Path | None = None) -> BoundsT
     """
     names = read_header(table)
     if target not in names:
-        listed = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+        listed = ", ".join(names[:_SHOWN]) + more
         raise InvalidArgument(
             f"{name_source(table)} has no column {target!r}.{suggest(target, names)} Its columns are {listed}."
         )

@@ -63,7 +63,7 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
     """Fill in what was not given from the defaults of the data set; `InvalidArgument` for values out of range."""
     if data.words is not None:
         raise InvalidArgument(
-            "Texts of your own are trained on by the automatic recipe: give --epsilon, and leave out what it chooses."
+            "Only the automatic recipe trains on texts of your own. Give --epsilon, and leave out what it chooses."
         )
     defaults = find_defaults(data, options.model)
     method, mode = _find_gradient_method(options.method), options.mode or "rigorous"

@@ -32,6 +32,7 @@ __all__ = [
     "name_event",
     "open_ledger",
     "paragraphs",
+    "storage_at",
     "to_json",
 ]
 
@@ -103,9 +104,9 @@ def warn_if_similar(place: str, dataset: str, data: Data, bounds: str) -> None:
     if similar:
         listed = ", and like ".join(map(str, similar))
         warnings.warn(
-            f"{dataset} has no charges in {ledger.path}, but looks like {listed}. If they hold the same people, charge "
-            f"them to one budget: --dataset {shlex.quote(similar[0].dataset)}. This message was computed from private "
-            "rows and is not for release.",
+            f"{dataset} has no charges in {ledger.path}, but looks like {listed}. If they hold the same people, stop "
+            f"this run and charge it to the same budget: --dataset {shlex.quote(similar[0].dataset)}. This message was "
+            "computed from private rows and is not for release.",
             Caution,
             stacklevel=3,
         )

@@ -248,10 +248,13 @@ def _load_own(source: Any, name: str, options: TrainOptions, hold_out: bool) -> 
     if options.target is None or options.bounds is None:
         form = "--{}" if isinstance(source, str) else "{}="
         missing = " and ".join(form.format(each) for each in ("target", "bounds") if getattr(options, each) is None)
+        what = "" if options.target is not None else "The target is the column to predict. "
+        template = shlex.join(["tacit", "bounds", name, "--target", options.target or "COLUMN"])
+        if not isinstance(source, str):
+            name, template = "The table", "tacit.bounds(table, target=..., out='bounds.toml')"
         raise InvalidArgument(
-            f"{name if isinstance(source, str) else 'The table'} needs {missing}, like every table of your own. The "
-            "target is the column to predict. The bounds are a TOML file that declares what is public about each "
-            "column. `tacit bounds` writes a template of it."
+            f"{name} needs {missing}, like every table of your own. {what}The bounds are a TOML file that declares "
+            f"what is public about each column. Write a template of it with: {template}"
         )
     bounds = Bounds.read(options.bounds)
     population = None if options.population is None else _validate.count("population", options.population)

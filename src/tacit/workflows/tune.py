@@ -256,8 +256,8 @@ class Trials:
         lines = [
             f"The search costs epsilon {up(cost)} at delta {budget.delta:g} ({adjacency}, private selection); a single "
             f"trial alone would cost {up(alone)}.",
-            f"{repetitions.mean:g} trials on average, and more than {_find_quantile(repetitions)} in one search of a "
-            "hundred. How many there were is not shown.",
+            f"There are {repetitions.mean:g} trials on average, and more than {_find_quantile(repetitions)} in one "
+            "search out of a hundred. The actual number stays secret.",
             *(f"{name.replace('_', ' ')}: {_describe_values(one)}" for name, one in self.search.space.items()),
             f"Trials are compared on {tested}.",
         ]
@@ -372,4 +372,5 @@ def _find_quantile(repetitions: TruncatedNegativeBinomial) -> int:
 def _describe_values(one: Choices | LogUniform) -> str:
     if isinstance(one, LogUniform):
         return f"from {one.low:g} to {one.high:g}, on a logarithmic scale"
-    return f"one of {', '.join(f'{value:g}' for value in one.values)}"
+    listed = ", ".join(f"{value:g}" for value in one.values)
+    return listed if len(one.values) == 1 else f"one of {listed}"

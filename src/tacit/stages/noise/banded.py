@@ -113,8 +113,8 @@ class PastNoise:
             limit = f" It is for at most {most} steps, for which its scale holds." if math.isfinite(most) else ""
             raise InvalidArgument(
                 "Earlier noise of this run was correlated with other coefficients, or had another dimension, or there "
-                f"are too many steps.{limit} Keep the trainable parameters and the noise as they are, and start "
-                "another run for other ones."
+                f"are too many steps.{limit} Keep the trainable parameters and the noise of a run as they are. "
+                "To change them, start a new run."
             )
         if step != self._next:
             self._past.clear()
