@@ -225,6 +225,19 @@ def test_everything_that_differs_is_listed_at_once(tmp_path):
     assert message.count("\n- ") == 5
 
 
+def test_a_column_that_was_not_declared_neither_trains_nor_predicts(tmp_path, run_cli):
+    (tmp_path / "bounds.toml").write_text(BOUNDS + CLASSES)
+    frame = patients().assign(remark="none")
+    frame["outcome"] = np.where(frame.ward == "north", "ill", "healthy")
+    tacit.train(frame, target="outcome", bounds=tmp_path / "bounds.toml", out="run", **SHORT)
+    new = patients(20, seed=1)
+    new.assign(remark="none").to_csv("new.csv", index=False)
+    done = run_cli("predict run new.csv --out predictions.csv")
+    assert done.code == 0, done.err
+    assert "The model has no column remark, so it was not used." in done.out
+    assert pd.read_csv("predictions.csv").prediction.tolist() == tacit.load("run").predict(new).tolist()
+
+
 def test_a_target_that_is_there_is_not_used_and_that_is_said(tmp_path, run_cli):
     run = train_on_patients(tmp_path)
     new = patients(20, seed=1)

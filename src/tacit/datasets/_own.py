@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -297,7 +297,8 @@ class RawRows:
 def read_raw(source: Any, form: Form) -> RawRows:
     """The inputs in a file, a DataFrame or arrays, without the target. `InvalidArgument` lists everything that differs.
 
-    A target that is there is not used, and a note says so. Arrays must have the columns in the order of the form.
+    A target that is there, and columns that the model does not have, are not used, and a note says so. Arrays must have
+    the columns in the order of the form.
     """
     file = name_source(source) if _is_table(source) else "The array"
     with explain_errors(file, "what the model takes", "Save it again."):
@@ -321,18 +322,17 @@ def _read_columns(source: Any, inputs: TableForm | IndexForm, form: Form) -> Raw
     known = (*names, *inputs.ignored, form.target)
     absent = [name for name in names if name not in table.columns]
     problems = [f"There is no column {name!r}.{suggest(name, table.names)}" for name in absent]
-    problems += [
-        f"The model has no column {name!r}.{suggest(name, absent) or ' Leave it out.'}"
-        for name in table.names
-        if name not in known
-    ]
+    unknown = [name for name in table.names if name not in known]
+    if absent:
+        # One of them may be an absent column under another name. Otherwise they are not needed.
+        problems += [f"The model has no column {name!r}.{suggest(name, absent)}" for name in unknown]
     if not len(table):
         problems.append("There are no rows.")
     with collect_problem(problems):
         encoded = _encode_present(inputs, table, absent)
     refuse_problems(flatten_problems(problems))
     ids = {name: to_labels(table.columns[name]) for name in inputs.ignored if name in table.columns}
-    return RawRows(encoded, ids, _note_target(form.target, table.names))
+    return RawRows(encoded, ids, (*_note_target(form.target, table.names), *_note_unknown(unknown)))
 
 
 def _encode_present(inputs: TableForm | IndexForm, table: RawTable, absent: list[str]) -> Array:
@@ -361,6 +361,13 @@ def _split_array(source: Any, names: tuple[str, ...]) -> RawTable:
 
 def _note_target(target: str | None, names: tuple[str, ...]) -> tuple[str, ...]:
     return (f"Column {target} is the target and was not used.",) if target in names else ()
+
+
+def _note_unknown(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+    return (f"The model has no column {listed}, so {'it was' if len(names) == 1 else 'they were'} not used.",)
 
 
 def _read_arrays(source: Any, inputs: ArrayForm, target: str | None) -> RawRows:

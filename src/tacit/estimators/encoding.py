@@ -165,8 +165,8 @@ def warn_if_mostly_clipped(bounds: Bounds | Columns | None, data_norm: float) ->
     if share < _NEARLY_ALL:
         return
     warnings.warn(
-        f"data_norm={data_norm:g} scales nearly all rows down, so their lengths are lost: of rows spread evenly over the "
-        f"declared bounds, {100 * share:.0f} % are longer, and half are longer than {np.median(lengths):.3g}. "
+        f"data_norm={data_norm:g} scales nearly all rows down, so their lengths are lost: of rows spread evenly over "
+        f"the declared bounds, {100 * share:.0f} % are longer, and half are longer than {np.median(lengths):.3g}. "
         f"Leave data_norm out, which makes it {find_largest_norm(bounds):.3g}, the largest norm within the bounds. "
         "This warning follows from bounds and data_norm alone, not from the rows.",
         Caution,
