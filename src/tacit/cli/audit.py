@@ -58,7 +58,8 @@ def audit(
     from tacit.errors import InvalidArgument
 
     if claims == (run is not None):
-        raise InvalidArgument("Nothing to audit. Give the folder of a run, or --claims for published claims.")
+        what = "Nothing to audit." if run is None else "Two things to audit were given."
+        raise InvalidArgument(f"{what} Give the folder of a run, or --claims for published claims.")
     asked = {
         "canaries": canaries, "steps": steps, "shadows": shadows, "confidence": confidence, "data_path": data_path,
         "seed": seed,

@@ -262,8 +262,8 @@ def attacker_lines(attacker: Attacker, group: int = 1) -> list[str]:
     whose = "an example was" if group == 1 else f"{group} examples were"
     return [
         *lines,
-        f"mu {mu}: up to a probability of {MU_REGRET:g}, telling whether {whose} there is at least as hard as "
-        f"telling one draw of N(0, 1) from one of N({mu}, 1).",
+        f"mu {mu}: telling whether {whose} there is at least as hard as telling one draw of N(0, 1) from one of "
+        f"N({mu}, 1), apart from a probability of {MU_REGRET:g}.",
     ]
 
 
