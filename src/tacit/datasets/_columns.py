@@ -198,16 +198,18 @@ def count_numbers(book: CodeBook) -> int:
 
 def encode_column(name: str, values: Array, column: Column) -> Array:
     """Encode one column; every problem names it."""
+    encoded, problems = None, list[str]()
     with name_problems(name):
-        problems = list[str]()
         with collect_problem(problems):
-            return column.encode(values)
+            encoded = column.encode(values)
         # A value that cannot be read is found before those that are missing.
-        absent = 0 if isinstance(column, Category) or column.missing != "refuse" else count_missing(values)
+        is_refused = bool(problems) and not isinstance(column, Category) and column.missing == "refuse"
+        absent = count_missing(values) if is_refused else 0
         if absent and (told := describe_missing(absent)) not in problems:
             problems.append(told)
         refuse_problems(flatten_problems(problems))
-    raise AssertionError("what cannot be encoded has a problem")
+    assert encoded is not None
+    return encoded
 
 
 @contextmanager
