@@ -4,6 +4,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALLED := .venv/installed
 BENCH_INSTALLED := .venv/installed-bench
 DOCS_INSTALLED := .venv/installed-docs
+# Models of others that only `make outside` needs.
+ZOO := build/outside
 
 # Tests start many processes: compiled modules, and tests with their assertions, are kept.
 check test: export PYTHONDONTWRITEBYTECODE :=
@@ -40,8 +42,12 @@ bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside th
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/audit_controls.py
 
-outside: $(INSTALLED)  ## compare the accountant with values of others; any contradiction is an error
+outside: $(INSTALLED)  ## let others judge: accountants, scikit-learn, recorded noise, architectures; some minutes
 	$(BIN)/python benchmarks/outside.py
+	$(BIN)/python benchmarks/scikit_checks.py
+	$(BIN)/python benchmarks/recorder.py
+	-$(PIP) install --quiet --no-deps --upgrade --target $(ZOO) timm==1.0.31 torchvision==0.28.0
+	PYTHONPATH=$(ZOO) $(BIN)/python benchmarks/architectures.py
 
 mutants: $(INSTALLED)  ## plant 32 bugs, one at a time, and see who catches each: types, tests, tacit audit
 	$(BIN)/python benchmarks/mutants.py

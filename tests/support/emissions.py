@@ -97,11 +97,11 @@ def watch(monkeypatch) -> Emissions:
             lambda numbers, epsilon, choices, rng: seen.drawn(RandomizedResponse(epsilon, choices)),
         ),
     ):
-        _replace_everywhere(monkeypatch, original, noting(original, note))
+        replace_everywhere(monkeypatch, original, noting(original, note))
     return seen
 
 
-def _replace_everywhere(monkeypatch, original, wrapper):
+def replace_everywhere(monkeypatch, original, wrapper):
     """In every module that has imported the function by its name."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "tacit":
