@@ -5,7 +5,7 @@
 
 Every model is built tiny from its package's own configuration, with random weights, in float64. Its per-example
 gradients must equal those of passes on single examples. A model may be refused only if another example really changes
-an example's gradient, which is measured here without tacit. Packages that are not installed are left out.
+an example's gradient, or stays in the model, which is measured here without tacit. Packages that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -430,16 +430,36 @@ def find_error(case: Case, alone: list[Tensor]) -> tuple[float, str]:
 
 
 def mixes(case: Case) -> str:
-    """How another example changes the loss or the gradient of the first, measured by torch alone; "" if none does."""
+    """How another example can reach the loss or the gradient of the first, by torch alone; "" if none can."""
     try:
         value, gradient = (found := call(case, slice(0, 1))[0]).detach(), differentiate(case, found)
     except (RuntimeError, ValueError, IndexError) as error:
         return f"does not run on one example: {_shorten(error)}"
+    before = list_state(case.model)
     found = call(case, slice(None))[0]
+    kept = [name for name, value in list_state(case.model).items() if not is_same(value, before.get(name))]
+    if kept:
+        return f"the model keeps something of the examples in {kept[0]!r}"
     distance = float((differentiate(case, found) - gradient).norm() / gradient.norm())
     if abs(float(found - value)) > 1e-6 * abs(float(value)) or distance > 1e-6:
         return f"in a lot, the gradient of the first example moves by {distance:.2g} of its length"
     return ""
+
+
+def list_state(model: nn.Module) -> dict[str, Tensor]:
+    """Every tensor that a layer holds and that is not a parameter."""
+    held = {
+        f"{place}.{name}": value
+        for place, module in model.named_modules()
+        for name, value in [*vars(module).items(), *module._buffers.items()]
+        if isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+    }
+    return {name: value.detach().clone() for name, value in held.items()}
+
+
+def is_same(value: Tensor, before: Tensor | None) -> bool:
+    """Whether nothing was written there."""
+    return before is not None and value.shape == before.shape and bool(torch.equal(value, before))
 
 
 def _shorten(error: object) -> str:
@@ -568,6 +588,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="words that names hold; printed and not written")
     parser.add_argument("--output", type=Path, default=PAGE, help="a page other than OUTSIDE.md")
     options = parser.parse_args()
+    # Small models: several threads would wait for each other.
+    torch.set_num_threads(1)
     wanted = [each for each in list_architectures() if not options.only or any(w in each.name for w in options.only)]
     rows, unbuilt = try_all(wanted)
     section = describe(rows, unbuilt)

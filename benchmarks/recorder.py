@@ -649,6 +649,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="words that mechanisms or ways hold; printed and not written")
     parser.add_argument("--output", type=Path, default=PAGE, help="a page other than OUTSIDE.md")
     options = parser.parse_args()
+    # Small models: several threads would wait for each other.
+    torch.set_num_threads(1)
     ways = [
         way for way in list_ways() if not options.only or any(w in f"{way.mechanism} {way.name}" for w in options.only)
     ]

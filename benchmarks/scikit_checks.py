@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from sklearn.base import clone
 
 from results import environment, show_table, write_section
@@ -137,6 +138,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="names of estimators; printed and not written")
     parser.add_argument("--output", type=Path, default=PAGE, help="a page other than OUTSIDE.md")
     options = parser.parse_args()
+    # Small models: several threads would wait for each other.
+    torch.set_num_threads(1)
     unexplained, seen = list[str](), dict[str, str]()
     rows = list(list_rows(options.only, unexplained, seen))
     section = describe(rows, seen, unexplained)
