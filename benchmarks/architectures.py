@@ -5,7 +5,8 @@
 
 Every model is built tiny from its package's own configuration, with random weights, in float64. Its per-example
 gradients must equal those of passes on single examples. A model may be refused only if another example really changes
-an example's gradient, or stays in the model, which is measured here without tacit. Packages that are not installed are left out.
+an example's gradient, or stays in the model, which is measured here without tacit. Packages that are not
+installed are left out.
 """
 
 from __future__ import annotations
