@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import torch
 from sklearn.base import clone
@@ -31,7 +32,12 @@ LISTED = ROOT / "tests" / "estimators" / "test_scikit_learn.py"
 _COMMON = {"epsilon", "delta", "random_state"}
 
 # Why a check may fail, by its name. At epsilon 1 only:
-NOISY: dict[str, str] = {}
+NOISY = {
+    "check_classifiers_train": "it wants an accuracy above 0.83 on 300 rows of three classes and on 200 rows of two. With "
+    "the same settings and hardly any noise it passes, so the noise is what is in the way",
+    "check_regressors_train": "it wants a score above 0.5 on 200 rows of ten columns, of which one says something about the "
+    "target. With the same settings and hardly any noise it passes, so the noise is what is in the way",
+}
 # With any epsilon:
 ALWAYS = {
     "check_class_weight_classifiers": "class weights are refused: weights let one example count for many, and balanced "
@@ -50,7 +56,7 @@ class Outcome:
     def unexplained(self, *, is_noisy: bool) -> list[str]:
         """Failures that no reason is given for."""
         reasons = ALWAYS | (NOISY if is_noisy else {})
-        return [name for name in self.failed if name not in reasons]
+        return [name for name in self.failed if name.partition(" ")[0] not in reasons]
 
 
 def list_estimators() -> list[Any]:
@@ -59,7 +65,7 @@ def list_estimators() -> list[Any]:
 
 
 def at_one(estimator: Any) -> Any:
-    """The same at epsilon 1 and delta 1e-5."""
+    """The same at epsilon 1 and delta 1e-5, so that only noise makes a difference."""
     return clone(estimator).set_params(epsilon=1.0, delta=1e-5)
 
 
@@ -70,10 +76,10 @@ def run_checks(estimator: Any, *, wanted: Callable[[str], bool] = lambda _: True
     # Else it passes over the arrays of other libraries.
     os.environ["SCIPY_ARRAY_API"] = "1"
     passed, skipped, failed = 0, 0, dict[str, str]()
-    from unittest import SkipTest
 
     for each, check in estimator_checks_generator(estimator, legacy=True):
         name = getattr(check, "func", check).__name__
+        variant = " ".join(f"{key}={value}" for key, value in getattr(check, "keywords", {}).items())
         if not wanted(name):
             continue
         try:
@@ -83,7 +89,7 @@ def run_checks(estimator: Any, *, wanted: Callable[[str], bool] = lambda _: True
         except SkipTest:
             skipped += 1
         except Exception as error:  # whatever a check raises is its verdict
-            failed[name] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            failed[f"{name} {variant}".strip()] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         else:
             passed += 1
     return Outcome(passed, skipped, failed)
@@ -108,8 +114,8 @@ def list_rows(only: Sequence[str], unexplained: list[str], seen: dict[str, str])
             seen |= found.failed
             unexplained += [f"{name}: {one}: {found.failed[one]}" for one in found.unexplained(is_noisy=is_noisy)]
             row = [
-                name, describe_settings(quiet), f"{estimator.epsilon:g}", str(found.passed), str(len(found.failed)),
-                str(found.skipped), ", ".join(found.failed),
+                name, describe_settings(estimator), f"{estimator.epsilon:g}", str(found.passed), str(len(found.failed)),
+                str(found.skipped), ", ".join(dict.fromkeys(one.partition(" ")[0] for one in found.failed)),
             ]  # fmt: skip
             print(*row, sep=" | ", flush=True)
             for check, why in found.failed.items():
@@ -121,7 +127,8 @@ def describe(rows: Sequence[Sequence[str]], seen: dict[str, str], unexplained: S
     """The section of the page."""
     passed, failed = (sum(int(row[column]) for row in rows) for column in (3, 4))
     reasons = {**ALWAYS, **{name: f"at ε = 1 only: {why}" for name, why in NOISY.items()}}
-    lines = [f"- `{name}`: {reasons[name]}." for name in seen if name in reasons]
+    bases = dict.fromkeys(name.partition(" ")[0] for name in seen)
+    lines = [f"- `{name}`: {reasons[name]}." for name in bases if name in reasons]
     return "\n\n".join([
         "## scikit-learn's checks of the estimators",
         environment(["tacit", "scikit-learn", "numpy"]),

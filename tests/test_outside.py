@@ -54,7 +54,7 @@ def test_an_architecture_that_mixes_nothing_is_exact():
 
 
 def test_an_architecture_with_batch_norm_is_refused_and_exact_with_group_norm():
-    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    model = nn.Sequential(nn.Linear(6, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 3))
     verdicts = [architectures.judge(case)[-1] for _, case in architectures.list_forms(make_case(model))]
     assert verdicts[0].startswith(architectures.REFUSED)
     assert verdicts[1] == architectures.EXACT
@@ -67,7 +67,8 @@ def test_gradients_that_are_wrong_fail(monkeypatch):
 
 
 @pytest.mark.parametrize("is_noisy", [True, False])
-def test_scikit_learn_checks_are_counted_and_failures_need_a_reason(is_noisy):
+def test_scikit_learn_checks_are_counted_and_failures_need_a_reason(is_noisy, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     quiet = scikit_checks.list_estimators()[0]
     estimator = scikit_checks.at_one(quiet) if is_noisy else quiet
     found = scikit_checks.run_checks(estimator, wanted=SKLEARN.__contains__)
