@@ -572,7 +572,8 @@ def describe(rows: Sequence[Sequence[str]], unbuilt: Sequence[str]) -> str:
         "## Gradients: other people's architectures beside single passes",
         environment(["tacit", "torch", *PACKAGES]),
         f"{len(names)} architectures, {len(rows)} models: {counts[EXACT]} exact (relative error at most {MOST:g}), "
-        f"{counts[REFUSED]} refused because their examples mix, {counts[NEEDLESS]} refused without need, "
+        f"{counts[REFUSED]} refused because examples mix or stay in the model, "
+        f"{counts[NEEDLESS]} refused without need, "
         f"{counts[FAILED]} wrong. "
         f"{100 * good / max(len(rows), 1):.1f} % are right.",
         show_table([COLUMNS, *rows]),

@@ -32,11 +32,12 @@ LISTED = ROOT / "tests" / "estimators" / "test_scikit_learn.py"
 _COMMON = {"epsilon", "delta", "random_state"}
 
 # Why a check may fail, by its name. At epsilon 1 only:
+_NOISE = "With the same settings and hardly any noise it passes, so the noise is what is in the way"
 NOISY = {
-    "check_classifiers_train": "it wants an accuracy above 0.83 on 300 rows of three classes and on 200 rows of two. With "
-    "the same settings and hardly any noise it passes, so the noise is what is in the way",
-    "check_regressors_train": "it wants a score above 0.5 on 200 rows of ten columns, of which one says something about the "
-    "target. With the same settings and hardly any noise it passes, so the noise is what is in the way",
+    "check_classifiers_train": "it wants an accuracy above 0.83 on 300 rows of three classes and on 200 rows of two. "
+    + _NOISE,
+    "check_regressors_train": "it wants a score above 0.5 on 200 rows of ten columns, of which one says something "
+    f"about the target. {_NOISE}",
 }
 # With any epsilon:
 ALWAYS = {
