@@ -1,6 +1,7 @@
 """A table of the user's own: bounds are declared, never looked up, and no row decides where another one goes."""
 
 import gzip
+from datetime import date, datetime
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.datasets import Bounds, is_table, load_table
+from tacit.datasets._columns import to_days
 from tacit.errors import InvalidArgument
 
 # Few rows are enough to tell how files are read; that they are too few is tested where it is said.
@@ -371,3 +373,51 @@ def test_a_table_may_be_called_like_the_home_of_nobody(tmp_path, monkeypatch):
     (tmp_path / "~nobody-of-that-name.csv").write_text(HEAD.removeprefix("name,") + "".join(lines))
     data = load_table("~nobody-of-that-name.csv", target="outcome", bounds=BOUNDS_OF_ALL)
     assert len(data.train[0]) + len(data.test[0]) == 40
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("7", "must be declared as"),
+        ('{ low = 0, high = 1, missing = "drop" }', 'missing must be "refuse" or "indicator". Got \'drop\''),
+        ("{ low = 0, high = 1, fill = 0 }", "fill goes with missing"),
+        ('{ low = 0, high = 1, missing = "indicator" }', "needs fill"),
+        ('{ low = 0, high = 1, missing = "indicator", fill = "0" }', "fill must be a number. Got '0'"),
+        ('{ low = 0, high = 1, missing = "indicator", fill = 2 }', "fill must be from low to high. Got 2"),
+        ('{ values = ["a", "b"], missing = "indicator", fill = "c" }', "fill must be one of 'a', 'b'. Got 'c'"),
+        ('{ type = "date", low = "spring", high = 2020-01-01 }', "'spring' is no date"),
+        ('{ type = "date", low = 1, high = 2020-01-01 }', "1 is no date"),
+    ],
+)
+def test_a_column_that_is_declared_wrongly_is_refused_with_the_reason(column, words):
+    with pytest.raises(InvalidArgument) as caught:
+        Bounds.parse(f"rows = 40\n[columns]\nage = {column}\nill = [0, 1]\n")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ('{ type = "date", low = 2020-01-01, high = 2021-01-01 }\nage = [1, 2]', "'ill' is a date"),
+        ('{ low = 0, high = 9, missing = "indicator", fill = 1 }\nage = [1, 2]', "'ill' is declared with missing"),
+        ("[0, 1]\nage = { ignore = true }", "No column is left to predict 'ill' from"),
+    ],
+)
+def test_a_target_that_cannot_be_predicted_is_refused(columns, words):
+    with pytest.raises(InvalidArgument) as caught:
+        Bounds.parse(f"rows = 40\n[columns]\nill = {columns}\n").features("ill")
+    assert words in str(caught.value)
+
+
+def test_bounds_that_are_no_text_are_refused(tmp_path):
+    (tmp_path / "b.toml").write_bytes(b"rows = \xff\xfe")
+    with pytest.raises(InvalidArgument, match="is not a TOML file"):
+        Bounds.read(tmp_path / "b.toml")
+
+
+def test_days_are_read_from_every_kind_of_date():
+    parsed = np.array([date(1970, 1, 3), datetime(1970, 1, 3, 12)], dtype=object)
+    assert to_days(parsed).tolist() == [2, 2.5]
+    assert np.array_equal(to_days(np.array(["1970-01-02T12", "NaT"], dtype="M8[s]")), [1.5, np.nan], equal_nan=True)
+    with pytest.raises(InvalidArgument, match=r"row 2 holds 3\.5, which is no date"):
+        to_days(np.array([date(1970, 1, 3), 3.5], dtype=object))

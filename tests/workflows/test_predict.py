@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from sklearn import datasets as published
 
 import tacit
@@ -15,6 +17,7 @@ from tacit.datasets._data import Form, form_of, is_test_row
 from tacit.datasets._own import read_raw
 from tacit.errors import InvalidArgument
 from tacit.training.folder import RunFolder
+from tacit.workflows.predict import FORM, Predictions
 from tacit.workflows.train import TrainedRun
 
 pytestmark = [
@@ -292,3 +295,42 @@ def test_a_model_of_ones_own_predicts_from_its_folder(tmp_path):
     (tmp_path / "m.safetensors").write_bytes((tmp_path / "run/model.safetensors").read_bytes())
     with pytest.raises(InvalidArgument, match="folder of its run"):
         tacit.load("m.safetensors")
+
+
+def test_a_model_file_changed_by_hand_is_refused_in_words(tmp_path):
+    train_on_patients(tmp_path)
+    file = tmp_path / "run" / "model.safetensors"
+    with safe_open(file, framework="pt") as opened:
+        about, weights = opened.metadata(), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    first = next(iter(weights))
+    for change, written, words in (
+        ({}, weights | {first: torch.zeros(1)}, "do not fit the model"),
+        ({"guarantee": None}, weights, "guarantee of the model is missing.*run's folder"),
+        ({FORM: None}, weights, "written by an earlier version.*Give the folder of the run"),
+    ):
+        kept = {name: value for name, value in (about | change).items() if value is not None}
+        save_file(written, tmp_path / "other.safetensors", kept)
+        with pytest.raises(InvalidArgument, match=words):
+            tacit.load(tmp_path / "other.safetensors")
+
+
+def test_a_number_has_no_probabilities_and_is_summed_up_by_its_range(tmp_path):
+    train_on_patients(tmp_path, NUMBER)
+    with pytest.raises(InvalidArgument, match=r"no probabilities"):
+        tacit.predict("run", patients(2), probabilities=True)
+    found = Predictions(np.array([1.0, 2.0, 6.0]), None, None, {}, ())
+    assert "From 1 to 6, mean 3." in str(found.paragraphs())
+
+
+def test_predictions_into_a_folder_that_cannot_be_are_refused(tmp_path):
+    found = Predictions(np.array([1.0]), None, None, {}, ())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidArgument, match=r"cannot be written.*--out"):
+        found.write(tmp_path / "file" / "new.csv")
+
+
+def test_settings_that_cannot_be_read_are_named_when_a_model_is_loaded(tmp_path):
+    train_on_patients(tmp_path)
+    RunFolder(tmp_path / "run").settings.write_text("{")
+    with pytest.raises(InvalidArgument, match=r"settings"):
+        tacit.load("run")
