@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import sqlite3
+import sys
 from contextlib import closing, suppress
 
 import pytest
@@ -15,6 +16,7 @@ from tacit.accounting import Gaussian, Laplace, curve
 from tacit.budget import Budget, Terms
 from tacit.errors import BadLedger, InvalidArgument, TacitError
 from tacit.ledger import Block, Course, Ledger, Reservation
+from tacit.ledger.storage import storage_at
 
 STEP = Gaussian(1.1).sampled(0.01)
 
@@ -267,3 +269,30 @@ def test_reading_needs_no_lock(ledger):
 def test_the_accounting_of_this_ledger(ledger):
     expected = curve(STEP * 15 + Gaussian(9.0)).epsilon(1e-5)
     assert ledger.account("adult").epsilon(1e-5) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_locked_ledger_is_named_and_one_may_try_again(ledger, monkeypatch):
+    monkeypatch.setattr("tacit.ledger.storage._SECONDS_TO_WAIT", 0.01)
+    with closing(sqlite3.connect(ledger.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TacitError, match=r"Other processes have locked the ledger .* Try again"):
+            ledger.set_budget("adult", Budget(4, 1e-5))
+
+
+def test_an_error_of_the_database_inside_a_transaction_changes_nothing(ledger):
+    before = ledger.entries()
+
+    def break_off():
+        with ledger.storage.write() as book:
+            book.append("budget", "adult", "", {})
+            raise sqlite3.OperationalError("broken")
+
+    with pytest.raises(TacitError, match=r"adult\.ledger"):
+        break_off()
+    assert ledger.entries() == before
+
+
+def test_a_ledger_on_a_server_says_which_package_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tacit.ledger.postgres", None)
+    with pytest.raises(TacitError, match=r"needs tacit.ledger.postgres, .* pip install 'tacit\[postgres\]'"):
+        storage_at("postgresql://user@host/database")

@@ -6,7 +6,8 @@ from torch.nn import functional as F
 
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
-from tacit.models.networks import Tempered, standardised, tempered_cnn
+from tacit.models import make_own_model
+from tacit.models.networks import Reviews, Tempered, standardised, tempered_cnn
 
 
 def test_tempered_units_are_bounded_and_scaled():
@@ -59,3 +60,21 @@ def test_only_layers_with_a_matrix_can_be_standardised():
     for layer in (torch.nn.GroupNorm(2, 4), torch.nn.Tanh()):
         with pytest.raises(InvalidArgument, match="two dimensions"):
             standardised(layer)
+
+
+def test_reviews_are_scored_by_the_mean_of_their_words():
+    torch.manual_seed(0)
+    model, words = Reviews(9, 2), torch.randint(9, (3, 5))
+    assert torch.allclose(model(words), model(words.flip(1)), atol=1e-6)
+    expected = model.layers(torch.stack([model.embedding.weight[each].mean(0) for each in words]))
+    assert torch.allclose(model(words), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [("net.txt", "", "is not a Python file"), ("net.py", "1 / 0", "cannot be run: ZeroDivisionError")],
+)
+def test_a_file_that_defines_no_model_is_refused_with_the_reason(tmp_path, name, content, words):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InvalidArgument, match=words):
+        make_own_model(f"{tmp_path / name}:make", (4,), 2)
