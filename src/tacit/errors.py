@@ -26,7 +26,7 @@ import re
 import shlex
 
 # A command at the end of a sentence, which has no full stop then; another one may follow.
-_COMMAND = re.compile(r"(?<=: )tacit (?:(?!\. |; and with: ).)*(?<!\.)(?=; and with: |$)")
+_COMMAND = re.compile(r"(?<=: )tacit (?:(?!\. |; and with: ).)*(?<!\.)(?=; and with: |\. Resume with: |$)")
 
 
 class TacitError(Exception):
@@ -110,7 +110,7 @@ def split_command(text: str) -> tuple[str, str, str] | None:
     >>> split_command("It has no proof: tacit audit --claims shows an attack.")
     """
     found = _COMMAND.search(text)
-    return None if found is None else (text[: found.start()].rstrip(), found[0], text[found.end() :].removeprefix("; "))
+    return None if found is None else (text[: found.start()].rstrip(), found[0], text[found.end() :].lstrip(";. "))
 
 
 def break_command(command: str, width: int) -> list[str]:

@@ -168,3 +168,14 @@ def test_a_command_in_a_long_message_can_be_copied(monkeypatch, capsys):
     assert "tacit" not in before
     # A shell reads a backslash at the end of a line as nothing.
     assert shlex.split(copied.replace("\\\n", "")) == shlex.split(command)
+
+
+def test_each_of_two_commands_in_a_message_can_be_copied(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    settle, resume = "tacit ledger settle /home/someone/team.ledger af6ee16b8a17", "tacit train --resume runs/first"
+    complain(f"Stopped and saved. The ledger keeps the rest; to give it back: {settle}. Resume with: {resume}")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().err)
+    assert list_long(shown.splitlines()) == []
+    assert f"\n  {settle}\n" in shown
+    assert shown.endswith(f"Resume with: {resume}\n")
