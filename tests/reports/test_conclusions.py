@@ -24,7 +24,7 @@ def plain(mean=0.96, **changes) -> dict:
 DATA = {"test": "public", "constant": 0.7, "name": "adult", "example": "person"}
 
 
-def answer_of(rows, measure="accuracy", *, methods=(), caveat=None, **data) -> Answer:
+def answer_of(rows, measure="accuracy", *, methods=(), caveat=None, commands=(), **data) -> Answer:
     progress = {"is_finished": caveat is None, "caveat": caveat}
     about = {
         "measure": measure,
@@ -32,6 +32,7 @@ def answer_of(rows, measure="accuracy", *, methods=(), caveat=None, **data) -> A
         "data": {**DATA, **data},
         "progress": progress,
         "methods": list(methods),
+        "commands": list(commands),
     }
     return Answer.of({**about, "rows": rows})
 
@@ -129,6 +130,23 @@ def test_claims_that_do_not_hold_are_counted_by_name():
 def test_one_seed_is_said_to_leave_out_the_randomness_of_training():
     assert "With one seed" in str(answer_of([row(seeds=1)]))
     assert "With one seed" not in str(answer_of([row(seeds=2)]))
+
+
+@pytest.mark.parametrize(
+    ("typed", "train"),
+    [
+        ("", "tacit train TABLE --target COLUMN --bounds FILE"),
+        ("tacit compare --bounds b.toml 'my table.csv'", "tacit train TABLE --target COLUMN --bounds FILE"),
+        (
+            "tacit compare 'my table.csv' --seeds 2 --bounds b.toml --target y --out FOLDER",
+            "tacit train 'my table.csv' --target y --bounds b.toml --epsilon 1",
+        ),
+    ],
+)
+def test_the_command_that_trains_the_recipe_has_the_table_and_its_options(typed, train):
+    rows = [row("recipe", 0.85), plain()]
+    assert "tacit train adult --epsilon 1" in str(answer_of(rows))
+    assert train in str(answer_of(rows, commands=[typed], is_own=True, name="my table"))
 
 
 def test_an_unfinished_comparison_chooses_nothing():

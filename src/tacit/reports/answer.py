@@ -7,6 +7,7 @@ only if they beat a constant prediction.
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ class Answer:
     """What a comparison says. `choices` is empty while results are missing; `caveat` then says which.
 
     `baseline` is the best model without privacy. `constant` is the accuracy of the majority class, or the standard
-    deviation of the target. `refuted` names the methods whose published claim does not hold.
+    deviation of the target. `data` is what `tacit train` takes: a name, or a table with its options. `refuted` names
+    the methods whose published claim does not hold.
     """
 
     data: str
@@ -95,7 +97,7 @@ class Answer:
         pairs = sorted({(row["adjacency"], row["epsilon"]) for row in rows})
         is_finished = facts["progress"]["is_finished"]
         return Answer(
-            data=facts["data"]["name"],
+            data=_describe_source(facts),
             example=facts["data"]["example"],
             measure=facts["measure"],
             delta=facts["delta"],
@@ -288,6 +290,17 @@ def align(table: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
     return [
         indent + "  ".join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=False)).rstrip() for row in table
     ]
+
+
+def _describe_source(facts: Facts) -> str:
+    """The data set, or the table with its target and bounds, as they were typed."""
+    if not facts["data"].get("is_own"):
+        return str(facts["data"]["name"])
+    typed = shlex.split(next(iter(facts.get("commands", ())), ""))
+    if not {"--target", "--bounds"} <= set(typed) or typed[2].startswith("-"):
+        return "TABLE --target COLUMN --bounds FILE"
+    options = [word for name in ("--target", "--bounds") for word in typed[typed.index(name) :][:2]]
+    return shlex.join([typed[2], *options])
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:
