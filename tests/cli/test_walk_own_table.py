@@ -67,6 +67,14 @@ def test_from_a_raw_table_to_predictions_and_a_report(run_cli, tmp_path):
     (tmp_path / "bounds.toml").write_text(template)
     assert tomllib.loads(template)["columns"]["patient_id"] == {"ignore": True}
 
+    # A table that does not fit its bounds is refused with all problems at once, each with its column.
+    narrow = template.replace('"cardiology", ', "").replace(', missing = "indicator", fill = 120', "")
+    (tmp_path / "narrow.toml").write_text(narrow)
+    refused = run_cli(line.replace("bounds.toml", "narrow.toml"))
+    assert refused.code == 2
+    for pattern in (r"Column 'ward': .* 'cardiology'", r"Column 'blood pressure': \d+ rows have no value"):
+        assert re.search(pattern, refused.err), pattern
+
     trained = run_cli(line)
     assert trained.code == 0, trained.err
     folder = tmp_path / "runs/patients-1"
