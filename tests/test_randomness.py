@@ -12,7 +12,17 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from tacit.randomness import Purpose, SecureSource, SeededSource, Stream, _count_heads, source_for
+from tacit.errors import OutOfOrder
+from tacit.randomness import (
+    Purpose,
+    SecureSource,
+    SeededSource,
+    Stream,
+    _count_heads,
+    _Pool,
+    refuse_forked,
+    source_for,
+)
 
 FALSE_ALARM = 1e-6
 SIZE = 1_000_000
@@ -277,3 +287,20 @@ def test_threads_do_not_overwrite_each_others_large_draws():
         found = list(pool.map(draw, range(16)))
     for seed, numbers in enumerate(found):
         np.testing.assert_array_equal(numbers, draw(seed))
+
+
+def test_a_fork_of_a_run_is_refused():
+    refuse_forked(os.getpid())
+    with pytest.raises(OutOfOrder, match="began in process 0 and continues in its fork"):
+        refuse_forked(0)
+
+
+def test_a_fork_draws_none_of_the_numbers_that_its_parent_has_in_stock(monkeypatch):
+    pool, stream = _Pool(), SeededSource(0).stream(Purpose.NOISE, 0)
+    pool.take(5, stream)
+    kept = pool._stock.copy()
+    monkeypatch.setattr(pool, "_process", 0)
+    drawn = pool.take(5, stream)
+    assert pool._process == os.getpid()
+    assert not np.isin(drawn, kept).all()
+    assert not np.array_equal(pool._stock, kept)

@@ -119,3 +119,14 @@ def test_memory_is_refused_where_it_would_not_be_kept(table, tmp_path):
     how = {"target": "outcome", "bounds": table.with_name("bounds.toml"), "epsilon": 1, "memory": "2GB"}
     with pytest.raises(InvalidArgument, match="--memory is for a table"):
         tacit.train(table, recipe="none", out=tmp_path / "run", **how)
+
+
+def test_a_table_without_rows_or_columns_is_stored_too():
+    for shape in ((0, 3), (2, 0)):
+        with RowWriter() as writer:
+            writer.append(np.zeros(shape))
+            assert writer.finish().shape == shape
+
+
+def test_stored_rows_are_as_many_as_their_places():
+    assert len(StoredRows(np.zeros((5, 2)), np.array([4, 0, 0]))) == 3

@@ -13,7 +13,7 @@ from importlib import import_module
 
 import pytest
 
-from tacit.datasets import SHIPPED, Remote, Source, load
+from tacit.datasets import SHIPPED, Remote, Source, _download, load
 from tacit.datasets._download import fetch
 from tacit.datasets._files import find_dataset
 from tacit.errors import DataMissing, InvalidArgument
@@ -179,3 +179,16 @@ def test_every_address_is_of_a_file_and_every_checksum_is_whole():
             assert remote.url.startswith("http")
             assert len(remote.sha256) == 64
             assert int(remote.sha256, 16)
+
+
+def test_a_download_on_a_terminal_shows_how_far_it_is(monkeypatch, capsys):
+    monkeypatch.setattr(_download, "Console", partial(_download.Console, force_terminal=True))
+    with _download._show_progress("adult.data") as shown:
+        [task] = shown._bar.tasks
+        shown.total = 10.0
+        shown.update(4)
+        assert (task.total, task.completed, task.description) == (10, 4, "adult.data")
+        shown.reset()
+        assert task.completed == 0
+        shown.close()
+    assert "Downloading adult.data" in capsys.readouterr().err

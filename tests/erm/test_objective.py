@@ -231,3 +231,20 @@ def test_a_budget_below_the_determinant_is_refused():
 def test_with_very_much_noise_only_the_determinant_costs():
     setting = Setting(Logistic(), 1.0, 5.0)
     assert setting.epsilon(1e-5, std=1e9) == setting.determinant_cost()
+
+
+@pytest.mark.parametrize("share", [1e-4, 0.01, 0.5])
+def test_the_noise_is_enough_and_hardly_more_where_the_determinant_takes_most_of_epsilon(share):
+    """The search starts from noise for the whole epsilon and must widen its range."""
+    setting = Setting(Logistic(), 1.0, 10.0, ADD)
+    epsilon = setting.determinant_cost() * (1 + share)
+    std = setting.std(epsilon, 1e-5)
+    assert setting.delta(epsilon, std) <= 1e-5
+    assert setting.delta(epsilon, 0.999 * std) > 1e-5
+
+
+def test_the_noise_is_hardly_more_than_enough_where_corners_are_nearer_than_the_norm():
+    setting = Setting(Logistic(), 1.0, 1e9, ADD)
+    for epsilon, delta in ((1e-3, 0.3), (50.0, 0.3), (0.1, 0.9)):
+        std = setting.std(epsilon, delta)
+        assert setting.delta(epsilon, std) <= delta < setting.delta(epsilon, 0.999 * std)

@@ -213,3 +213,23 @@ def test_a_single_example_keeps_its_scores():
     edge = torch.autograd.graph.get_gradient_edge(outputs)
     differentiate_losses(F.cross_entropy, outputs, CLASS[:1], 1, [edge], examined(), keeps_graph=False)
     assert torch.equal(outputs, before)
+
+
+def test_a_loss_that_cannot_be_hashed_or_inspected_is_called_as_it_is():
+    class Unhashable:
+        __hash__ = None
+
+        def __call__(self, outputs, targets, reduction="mean"):
+            return F.cross_entropy(outputs, targets, reduction=reduction)
+
+    outputs, targets = torch.randn(3, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 1])
+    values, _, reduction = apply_loss(Unhashable(), outputs, targets, 3)
+    assert reduction == "mean"
+    assert torch.equal(values, F.cross_entropy(outputs, targets, reduction="none"))
+    # Its signature is not known to Python.
+    assert torch.equal(apply_loss(torch.sub, outputs, outputs, 3)[0], torch.zeros(3, 2))
+
+
+def test_a_loss_that_returns_no_tensor_is_refused():
+    with pytest.raises(InvalidArgument, match=r"must return a tensor. Got float"):
+        apply_loss(lambda outputs, targets: 0.5, torch.zeros(3, 2), torch.zeros(3), 3)

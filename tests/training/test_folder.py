@@ -9,7 +9,14 @@ from safetensors.torch import load_file
 
 from tacit._files import write_atomic
 from tacit.errors import InvalidArgument, TacitError
-from tacit.training.folder import RunFolder, find_free_folder, refuse_unless_free, refuse_unless_writable
+from tacit.training.folder import (
+    SHARDS,
+    RunFolder,
+    find_free_folder,
+    forget_shards,
+    refuse_unless_free,
+    refuse_unless_writable,
+)
 
 
 def test_a_failed_write_leaves_the_old_content_and_no_rubbish(tmp_path, monkeypatch):
@@ -61,3 +68,16 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path, monkeypatch):
     with pytest.raises(InvalidArgument, match=r"metrics\.json"):
         refuse_unless_free(tmp_path / "runs/iris-1")
     assert str(find_free_folder("iris")) == "runs/iris-2"
+
+
+def test_shards_of_all_but_the_last_two_saves_are_removed(tmp_path):
+    for age, name in enumerate(("third", "second", "first")):
+        for rank in range(2):
+            path = tmp_path / SHARDS / f"{name}-{rank}"
+            path.mkdir(parents=True)
+            os.utime(path, (1000 - age, 1000 - age))
+    forget_shards(tmp_path, "third")
+    assert sorted(one.name for one in (tmp_path / SHARDS).iterdir()) == ["second-0", "second-1", "third-0", "third-1"]
+    # The save of this name is kept even if it has no shard yet.
+    forget_shards(tmp_path, "fourth")
+    assert sorted(one.name for one in (tmp_path / SHARDS).iterdir()) == ["third-0", "third-1"]

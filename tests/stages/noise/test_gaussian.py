@@ -2,12 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from tacit.errors import InvalidArgument
 from tacit.randomness import Purpose, SeededSource
 from tacit.stages.noise import GaussianNoise
+from tacit.stages.noise.gaussian import _add_on_device
 from tacit.types import BoundedSum
 
 
@@ -62,3 +64,13 @@ def test_the_sum_is_left_alone_unless_it_may_be_overwritten():
     assert torch.equal(values["w"], before)
     mean = GaussianNoise(1.0).mean_in_place(BoundedSum(values, 1.0), SeededSource(0).stream(Purpose.NOISE, 0), 1.0)
     assert mean["w"] is values["w"]
+
+
+def test_noise_on_another_device_is_that_of_the_cpu_under_the_same_grid():
+    values = {"w": torch.full((3, 4), 0.3), "b": torch.full((5,), -0.2)}
+    rng = SeededSource(0).stream(Purpose.NOISE, 0)
+    noise, unit = rng.normal(17, wide=False, scale=64.0), 64.0
+    found = [value.clone() for value in values.values()]
+    _add_on_device(found, noise, unit, 1 / unit)
+    expected = np.rint(np.concatenate([value.numpy().ravel() for value in values.values()]) * np.float32(unit) + noise)
+    assert np.array_equal(torch.cat([value.flatten() for value in found]).numpy(), expected / np.float32(unit))
