@@ -243,7 +243,7 @@ def test_the_noise_is_enough_and_hardly_more_where_the_determinant_takes_most_of
     assert setting.delta(epsilon, 0.999 * std) > 1e-5
 
 
-def test_the_noise_is_hardly_more_than_enough_where_corners_are_nearer_than_the_norm():
+def test_the_noise_is_enough_and_hardly_more_at_large_deltas():
     setting = Setting(Logistic(), 1.0, 1e9, ADD)
     for epsilon, delta in ((1e-3, 0.3), (50.0, 0.3), (0.1, 0.9)):
         std = setting.std(epsilon, delta)

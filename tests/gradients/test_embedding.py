@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tacit.gradients.contributions import OuterProductSum
 from tacit.gradients.rules import embedding
-from tacit.gradients.rules.embedding import TableContribution
+from tacit.gradients.rules.embedding import TableContribution, TiedContribution
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
@@ -70,3 +71,12 @@ def test_bags_of_different_lengths_are_left_to_others():
     given = {"input": torch.zeros(6).long(), "weight": torch.zeros(6, 5), "offsets": torch.tensor([0, 1, 4])}
     call = SimpleNamespace(argument=lambda place, name, default=None: given.get(name, default))
     assert embedding.embedding_bag(call, torch.zeros(3, 5), lambda tokens: tokens) == {}
+
+
+def test_an_example_left_out_of_a_tied_table_contributes_zero():
+    generator = torch.Generator().manual_seed(1)
+    product = OuterProductSum(*(torch.randn(3, 2, width, generator=generator) for width in (6, 5)))
+    tied = TiedContribution(make_piece(), product)
+    found = tied.without(torch.tensor([False, True, False])).dense()
+    assert not found[1].any()
+    assert torch.equal(found[[0, 2]], tied.dense()[[0, 2]])

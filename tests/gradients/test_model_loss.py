@@ -93,3 +93,12 @@ def test_the_inputs_of_a_decoder_are_made_from_the_labels_only_if_they_are_not_g
     assert torch.equal(add_decoder_inputs(model, INPUTS, NUMBERS)["decoder_input_ids"], NUMBERS - 1)
     given = {**INPUTS, "decoder_input_ids": NUMBERS}
     assert add_decoder_inputs(model, given, NUMBERS) is given
+
+
+def test_a_model_without_scores_has_no_known_loss():
+    class Silent(Scores):
+        def forward(self, rows, labels=None):
+            return SimpleNamespace(loss=self.layer(rows).mean())
+
+    with pytest.raises(InvalidArgument, match=r"cannot be computed per example"):
+        find_model_loss(Silent(None), INPUTS, torch.tensor([0, 1, 1]))

@@ -16,7 +16,7 @@ from tacit.accounting import Gaussian, Laplace, curve
 from tacit.budget import Budget, Terms
 from tacit.errors import BadLedger, InvalidArgument, TacitError
 from tacit.ledger import Block, Course, Ledger, Reservation
-from tacit.ledger.storage import storage_at
+from tacit.ledger.storage import _explain_errors, storage_at
 
 STEP = Gaussian(1.1).sampled(0.01)
 
@@ -296,3 +296,15 @@ def test_a_ledger_on_a_server_says_which_package_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "tacit.ledger.postgres", None)
     with pytest.raises(TacitError, match=r"needs tacit.ledger.postgres, .* pip install 'tacit\[postgres\]'"):
         storage_at("postgresql://user@host/database")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (PermissionError(13, "Permission denied"), TacitError, "cannot be used: Permission denied"),
+        (ValueError("not text"), BadLedger, "is damaged: not text. Restore it from a copy"),
+    ],
+)
+def test_what_the_system_refuses_and_what_cannot_be_read_are_told_apart(tmp_path, error, kind, words):
+    with pytest.raises(kind, match=words), _explain_errors(tmp_path / "adult.ledger"):
+        raise error

@@ -1,6 +1,7 @@
 """`tacit.predict` and `tacit.load`: raw rows give what the training pipeline's own rows give, for every kind of run."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from tacit.datasets._data import Form, form_of, is_test_row
 from tacit.datasets._own import read_raw
 from tacit.errors import InvalidArgument
 from tacit.training.folder import RunFolder
-from tacit.workflows.predict import FORM, Predictions
+from tacit.workflows.predict import FORM, NETWORK, Predictions
 from tacit.workflows.train import TrainedRun
 
 pytestmark = [
@@ -334,3 +335,13 @@ def test_settings_that_cannot_be_read_are_named_when_a_model_is_loaded(tmp_path)
     RunFolder(tmp_path / "run").settings.write_text("{")
     with pytest.raises(InvalidArgument, match=r"settings"):
         tacit.load("run")
+
+
+def test_a_model_of_an_earlier_version_is_described_by_the_data_of_its_run():
+    tacit.train("breast-cancer", seed=0, out="run", **SHORT)
+    file, rows = RunFolder(Path("run")).path / "model.safetensors", raw_test_rows("breast-cancer")
+    expected = tacit.predict("run", rows)
+    with safe_open(file, framework="pt") as opened:
+        about, weights = opened.metadata(), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    save_file(weights, file, {name: value for name, value in about.items() if name not in (FORM, NETWORK)})
+    assert np.array_equal(tacit.predict("run", rows), expected)
