@@ -242,7 +242,7 @@ def test_numbers_are_reported_within_their_declared_bound(method, delta):
 
 
 def test_a_fit_says_that_choosing_by_scores_is_not_covered():
-    assert "neither has a choice" in str(logistic().fit(X, Y).guarantee_)
+    assert "nor a choice based on them" in str(logistic().fit(X, Y).guarantee_)
 
 
 def test_a_method_for_linear_models_is_refused_for_a_network():

@@ -334,26 +334,32 @@ def _collect(
     rule, place = RULES.get(call.function), layout.outputs[0]
     found: dict[int, Contribution] = {}
     if rule is not None and place is not None and len(grads) == 1 and grads[0] is not None:
-        places = layout.arguments if call.function in ANY_ARGUMENT else layout.arguments[:1]
-        x = next((each for each in places if each is not None), None)
+        x = layout.arguments[0] if layout.arguments else None
+        if x is None and call.function in ANY_ARGUMENT:
+            x = next((each for each in layout.arguments if each is not None), None)
         if x is not None and (place.axis == x.axis == 0 or call.function in ANY_AXIS):
             found = rule(call, place.front(grads[0]), x.front)
-    found = {key: each for key, each in found.items() if key in record.names or key in record.derived}
     dense: list[Tensors] = []
+    is_found = False
     for key, contribution in found.items():
-        if key in record.names:
-            uses.setdefault(record.names[key], []).append(contribution)
-            continue
-        derived, each = record.derived[key], contribution.dense()
-        table = pull_to_table(derived, each)
-        if table is not None and id(table[0]) in record.names:
-            uses.setdefault(record.names[id(table[0])], []).append(table[1])
+        name = record.names.get(key)
+        if name is not None:
+            uses.setdefault(name, []).append(contribution)
+        elif key in record.derived:
+            derived, each = record.derived[key], contribution.dense()
+            table = pull_to_table(derived, each)
+            if table is not None and id(table[0]) in record.names:
+                uses.setdefault(record.names[id(table[0])], []).append(table[1])
+            else:
+                dense.append(_vectorise(call, record.pull_to_parameters, derived.value, each))
         else:
-            dense.append(_vectorise(call, record.pull_to_parameters, derived.value, each))
-    if not found:
+            continue
+        is_found = True
+    if not is_found:
         dense.append(_vectorise(call, _pull_each, record, call, layout, grads, size))
-    for name, values in ((name, values) for each in dense for name, values in each.items()):
-        uses.setdefault(name, []).append(DenseContribution(values.to(widen(values.dtype))))
+    for by_name in dense:
+        for name, values in by_name.items():
+            uses.setdefault(name, []).append(DenseContribution(values.to(widen(values.dtype))))
 
 
 def _vectorise(call: Call, by_example: Callable[..., Tensors], *rest: Any) -> Tensors:

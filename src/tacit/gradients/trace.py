@@ -214,14 +214,20 @@ class Recorder(TorchFunctionMode):
         return False
 
     def _note(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        if type(result) is Tensor:
+            node = result.grad_fn
+            outputs, nodes = [result], [node]
+            if node is None:
+                return result
+        else:
+            outputs = [result] if isinstance(result, Tensor) else list(iter_tensors(result))
+            nodes = [output.grad_fn for output in outputs]
+            if nodes.count(None) == len(nodes):
+                return result
         tensors = _find_tensors(args)
         if kwargs:
             tensors += _find_tensors(kwargs.values())
         others = [tensor for tensor in tensors if id(tensor) not in self._tracked]
-        outputs = [result] if isinstance(result, Tensor) else list(iter_tensors(result))
-        nodes = [output.grad_fn for output in outputs]
-        if nodes.count(None) == len(nodes):
-            return result
         is_derived = not others or self._is_constant(others)
         if not is_derived and isinstance(result, Tensor) and result._is_view():
             # An operation in place on a view would rewrite the history that the gradient edge points into.
