@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from experiments.library import Order
 from numpy.typing import NDArray
 
 from tacit.datasets import find_data_folder, load_words
-from tacit.recipes.recipe import Kind, Recipe, auto
+from tacit.recipes.recipe import Features, Kind, Recipe, auto
 from tacit.recipes.run import choose_features
 
 Labels = NDArray[np.int64]
@@ -48,14 +49,21 @@ def _rows(order: Order, about: dict[str, Any], most: int) -> Featured:
     parts = [(inputs[:most], labels[:most]) for inputs, labels in (data.train, data.test)]
     if about["kind"] == "table":
         return Featured(parts[0], parts[1], data.classes, min(data.population, most))
-    features = choose_features(any_recipe(about["kind"], shape), shape, 0)
-    made = [(kept(about["data"], features, inputs), labels) for inputs, labels in parts]
+    features = choose_features(any_recipe(about["kind"], shape, about.get("features")), shape, 0)
+    # An encoder keeps its features itself.
+    compute = partial(kept, about["data"], features) if about.get("features") is None else partial(_encode, features)
+    made = [(compute(inputs), labels) for inputs, labels in parts]
     return Featured(made[0], made[1], data.classes, min(data.population, most))
 
 
-def any_recipe(kind: Kind, shape: tuple[int, ...] | None = None) -> Recipe:
+def _encode(features: Any, inputs: NDArray[Any]) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = features.fit().transform(inputs.reshape(len(inputs), -1))
+    return found
+
+
+def any_recipe(kind: Kind, shape: tuple[int, ...] | None = None, features: Features | None = None) -> Recipe:
     """A recipe of this kind: features of images and texts are the same at every budget."""
-    return auto(kind, population=1_000, epsilon=1.0, delta=1e-5, shape=shape)
+    return auto(kind, population=1_000, epsilon=1.0, delta=1e-5, shape=shape, features=features)
 
 
 def kept(name: str, features: Any, inputs: NDArray[Any]) -> NDArray[np.float32]:

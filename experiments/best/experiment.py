@@ -48,7 +48,8 @@ def _cell(order: Order, name: str, asked: dict[str, Any], make: Any) -> Cell:
 
 def _fit(data: Featured, *, about: dict[str, Any], epsilon: float, delta: float, seed: int) -> dict[str, Any]:
     is_table = about["kind"] == "table"
-    recipe = auto(about["kind"], population=data.population, epsilon=epsilon, delta=delta, shape=about.get("shape"))
+    public = {"shape": about.get("shape"), "features": about.get("features")}
+    recipe = auto(about["kind"], population=data.population, epsilon=epsilon, delta=delta, **public)
     model = PrivateClassifier(
         recipe="auto" if is_table else recipe,
         epsilon=epsilon,

@@ -10,7 +10,7 @@ from tacit.audit.canaries import CanaryGame, Directions, InputCanaries, Recordin
 from tacit.errors import InvalidArgument
 from tacit.methods import directional, dpsgd
 from tacit.stages.bounds import AdaClip, Clip, NormalisedClip, QuantileClip, Whiten
-from tacit.stages.sampling import Poisson
+from tacit.stages.sampling import FullBatch, Poisson
 from tacit.training.lots import NoGradients
 from tacit.training.run import PrivateRun
 
@@ -191,3 +191,33 @@ def test_a_run_without_the_recorded_bound_is_not_watched():
     )
     with pytest.raises(InvalidArgument, match="record_bound"):
         game.watch(run)
+
+
+def test_a_canary_is_a_person_where_people_are_protected():
+    torch.manual_seed(0)
+    model, unit = torch.nn.Linear(5, 2), np.repeat(np.arange(20), np.arange(20) % 4 + 1)
+    data = torch.randn(len(unit), 5), torch.randint(2, (len(unit),))
+    game = CanaryGame.draw(model, data, count=12, length=100.0, seed=1, unit=unit)
+    inside = int(game.included.sum())
+    assert game.unit.tolist() == [*unit, *range(20, 20 + inside)]
+
+    def release(**options):
+        run = PrivateRun(
+            model, F.cross_entropy, mechanism=dpsgd(0.5, 1e-9), steps=1, seed=0, rows_per_unit=9, **options
+        )  # fmt: skip
+        values = run.release(next(iter(run))).values()
+        return torch.cat([value.flatten() for value in values]) * run.sampling.lot_size
+
+    both = release(data=game.data, unit=game.unit, gradients=game.gradients, sampling=FullBatch(20 + inside))
+    real = release(data=data, unit=unit, sampling=FullBatch(20))
+    whose = np.flatnonzero(game.included)
+    added = sum(
+        torch.cat(
+            [
+                v.flatten()
+                for v in game.directions.scatter(game.directions.places[i], game.directions.values[i]).values()
+            ]
+        )
+        for i in whose
+    )
+    torch.testing.assert_close(both - real, 0.5 * added, rtol=1e-3, atol=1e-4)

@@ -142,3 +142,24 @@ def test_losses_of_examples_that_are_surely_right_are_told_apart():
 def test_shadows_of_another_shape_than_their_coins_are_refused():
     with pytest.raises(InvalidArgument, match="the same shape"):
         Shadows(np.zeros((3, 4)), np.zeros((4, 3), dtype=bool))
+
+
+def test_the_score_of_a_person_is_the_mean_over_their_rows(model):
+    data, unit = some_data(6, 0), np.array(["b", "a", "b", "c", "a", "b"])
+    rows, people = score_all(model, F.cross_entropy, data), score_all(model, F.cross_entropy, data, unit=unit)
+    np.testing.assert_allclose(people, [rows[unit == name].mean() for name in "abc"])
+
+
+def test_shadow_models_are_trained_on_whole_people(tmp_path):
+    seen, unit = [], np.repeat(np.arange(10), 3)
+
+    def train(examples):
+        inputs, targets, whose = examples
+        seen.append(whose)
+        assert len(inputs) == len(targets) == len(whose)
+        return fitted((inputs, targets))
+
+    shadows = train_shadows(train, F.cross_entropy, some_data(30, 0), count=2, runs=Runs(tmp_path, seed=0), unit=unit)
+    assert shadows.scores.shape == (2, 10)
+    for whose, inside in zip(seen, shadows.inside, strict=True):
+        assert whose.tolist() == np.repeat(np.flatnonzero(inside), 3).tolist()

@@ -18,6 +18,7 @@ from tacit.stages.bounds import Clip, NormalisedClip
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise import GaussianNoise
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
+from tacit.training.people import Owners
 
 ALPHA, N = 1e-9, 400
 RNG = np.random.default_rng(0)
@@ -133,3 +134,29 @@ def test_released_numbers_off_the_grid_are_found():
     values = Stream(bytes(32), 0).normal(1000, wide=True)
     assert check_grid(values, 1.0)
     assert check_grid(np.rint(values * 64) / 64, 1.0) == []
+
+
+def people(**changes):
+    """Each of 120 people has one to nine rows, of which three at most enter a step."""
+    rows = np.repeat(np.arange(120), np.random.default_rng(0).integers(1, 10, 120))
+    data = torch.randn(len(rows), 5), torch.randint(3, (len(rows),))
+    return replace(training(sampling=Poisson(30, 120)), data=data, unit=rows, rows_per_unit=3, **changes)
+
+
+@pytest.mark.slow
+def test_nothing_is_found_where_people_are_protected_as_they_should_be():
+    found = release_test(people())
+    assert found.passed, str(found)
+    assert {"lots", "sums", "noise"} <= set(found.checked)
+
+
+def test_people_whose_rows_are_not_averaged_or_not_drawn_as_declared_are_found(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("tacit.gradients.units._Places.shares", lambda self, values: torch.ones_like(values))
+        # Not so short that a sum of rows, once it is clipped, is their mean.
+        long = people(mechanism=dpsgd(clip_norm=5.0, multiplier=1.1))
+        assert "clip norms from that of single passes" in str(release_test(long))
+    draw = Owners.draw
+    with monkeypatch.context() as patch:
+        patch.setattr(Owners, "draw", lambda self, lot, most, rng: draw(self, lot, most + 1, rng))
+        assert "other rows of a person than were declared" in str(release_test(people()))

@@ -69,10 +69,10 @@ def make_data(ignored=None):
     return TensorDataset(x, y)
 
 
-def make_callback(*, clip_norm=1e-3, multiplier=1.0, lot_size=SIZE, seed=1, **settings):
+def make_callback(*, clip_norm=1e-3, multiplier=1.0, lot_size=SIZE, population=SIZE, seed=1, **settings):
     return PrivateTraining(
         mechanism=tacit.methods.dpsgd(clip_norm=clip_norm, multiplier=multiplier),
-        sampling=tacit.Poisson(lot_size=lot_size, population=SIZE),
+        sampling=tacit.Poisson(lot_size=lot_size, population=population),
         seed=seed,
         **settings,
     )
@@ -101,6 +101,14 @@ def test_one_example_moves_the_weights_by_at_most_the_clip_norm_over_the_lot_siz
     without_it, _ = train(tmp_path, multiplier=1e-9, module=Classifier(manual=manual), data=make_data(ignored=index))
     # The gradient of every example is longer than the clip norm, so the bound is reached.
     assert float((with_it - without_it).norm()) == pytest.approx(1e-3 / SIZE, rel=1e-2)
+
+
+def test_a_person_with_several_rows_moves_the_weights_by_at_most_as_much(tmp_path):
+    people = {"unit": [row // 4 for row in range(SIZE)], "rows_per_unit": 4, "lot_size": 6, "population": 6}
+    with_them, private = train(tmp_path, multiplier=1e-9, **people)
+    without_them, _ = train(tmp_path, multiplier=1e-9, data=make_data(ignored=slice(8, 12)), **people)
+    assert float((with_them - without_them).norm()) == pytest.approx(1e-3 / 6, rel=1e-2)
+    assert private.run.guarantee().unit == "person"
 
 
 @pytest.mark.parametrize("manual", [False, True])

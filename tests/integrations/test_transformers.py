@@ -36,13 +36,15 @@ def make_trainer(folder, *, data=None, steps=1, lot_size=SIZE, clip_norm=1e-3, m
     named |= {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "dataloader_pin_memory": False}
     named |= {"max_steps": steps, "save_strategy": "no", **settings.pop("args", {})}
     kind = settings.pop("kind", PrivateTrainer)
+    # Every person in every lot, where people are protected.
+    people = len(set(settings.get("unit", range(SIZE))))
     model = settings.pop("model", None) or add_adapter("gpt2", make_model("gpt2", dtype=torch.float32))
     return kind(
         model,
         TrainingArguments(str(folder), **named),
         train_dataset=make_data() if data is None else data,
         mechanism=tacit.methods.dpsgd(clip_norm=clip_norm, multiplier=multiplier),
-        sampling=tacit.Poisson(lot_size=lot_size, population=SIZE),
+        sampling=tacit.Poisson(lot_size=lot_size, population=people),
         seed=seed,
         **settings,
     )
@@ -221,3 +223,13 @@ def test_texts_of_different_lengths_are_refused_with_advice(tmp_path):
     data = datasets.Dataset.from_dict({"input_ids": [[3, 4, 5], [6, 7]], "labels": [[3, 4, 5], [6, 7]]})
     with pytest.raises(InvalidArgument, match="Pad or cut all to one length"):
         make_trainer(tmp_path, data=data, steps=3).train()
+
+
+def test_people_with_several_texts_are_protected(tmp_path):
+    owners = [0, 0, 0, 1, 1, 2, 3, 4, 5, 5, 6, 6]
+    settings = {"unit": owners, "rows_per_unit": 3, "multiplier": 1e-9, "lot_size": 7}
+    with_them, trainer = train(tmp_path, **settings)
+    without_them, _ = train(tmp_path, **settings, data=make_data(ignored=slice(0, 3)))
+    # The three texts of the first person together move the weights by no more than one clip norm over the lot size.
+    assert measure(with_them, without_them) == pytest.approx(1e-3 / 7, rel=1e-2)
+    assert trainer.run.guarantee().unit == "person"

@@ -44,6 +44,16 @@ class Case:
     method: str = "dpsgd"
     dropout: float = 0.0
     is_charged: bool = True
+    is_about_people: bool = False
+
+    @property
+    def sampling(self) -> tacit.Poisson:
+        return tacit.Poisson(10, N // 3) if self.is_about_people else tacit.Poisson(30, N)
+
+    @property
+    def people(self) -> dict[str, object]:
+        """Whose each row is: everybody has three. All of them enter a step, so that sums do not depend on a draw."""
+        return {"unit": [row // 3 for row in range(N)], "rows_per_unit": 3} if self.is_about_people else {}
 
     @property
     def ledger(self) -> Path:
@@ -72,7 +82,8 @@ def go(case: Case, rank: int, before: Callable[[int, int, tacit.PrivateRun], Non
             network[0].weight.zero_()
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
     if (case.saves / "run.safetensors").exists():
-        run = tacit.PrivateRun.resume(case.saves, network, cross_entropy, data=DATA, optimizer=optimizer)
+        whose = {"unit": case.people.get("unit"), "optimizer": optimizer}
+        run = tacit.PrivateRun.resume(case.saves, network, cross_entropy, data=DATA, **whose)
     else:
         charge = {"ledger": Ledger(case.ledger), "dataset": "data"} if case.is_charged else {}
         run = tacit.PrivateRun(
@@ -80,9 +91,10 @@ def go(case: Case, rank: int, before: Callable[[int, int, tacit.PrivateRun], Non
             cross_entropy,
             data=DATA,
             mechanism=mechanism(case),
-            sampling=tacit.Poisson(30, N),
+            sampling=case.sampling,
             steps=STEPS,
             seed=case.seed,
+            **case.people,
             **charge,
         )
         run.save(case.saves, optimizer)
@@ -168,10 +180,14 @@ def test_two_to_four_processes_release_what_one_does(folder: Path) -> None:
     compare_with_one(folder, "dpsgd", (2, 3, 4))
 
 
-def compare_with_one(folder: Path, method: str, sizes: tuple[int, ...]) -> None:
-    alone = ran(folder, 1, method=method)
+def test_people_with_several_rows_are_released_as_by_one_process(folder: Path) -> None:
+    compare_with_one(folder, "dpsgd", (2,), is_about_people=True)
+
+
+def compare_with_one(folder: Path, method: str, sizes: tuple[int, ...], **changes: bool) -> None:
+    alone = ran(folder, 1, method=method, **changes)
     for size in sizes:
-        case = ran(folder, size, method=method)
+        case = ran(folder, size, method=method, **changes)
         # The same lots, in parts: every sum is that of one process, and is drawn for by the first one only.
         assert [sum(each) for each in zip(*(notes(case, r, "owned") for r in range(size)), strict=True)] == notes(
             alone, 0, "owned"
@@ -182,7 +198,7 @@ def compare_with_one(folder: Path, method: str, sizes: tuple[int, ...]) -> None:
         assert not any(notes(case, rank, "sum") for rank in range(1, size))
         # The same noise: what is released differs by a cell of the grid where rounding fell the other way.
         pairs = zip(notes(case, 0, "gradient"), notes(alone, 0, "gradient"), strict=True)
-        cell = 2**-4 / 30
+        cell = 2**-4 / case.sampling.lot_size
         assert all((torch.tensor(a) - torch.tensor(b)).abs().max() <= cell for a, b in pairs)
         for rank in range(size):
             assert notes(case, rank, "gradient") == notes(case, 0, "gradient")
@@ -190,6 +206,7 @@ def compare_with_one(folder: Path, method: str, sizes: tuple[int, ...]) -> None:
             assert notes(case, rank, "epsilon") == notes(alone, 0, "epsilon")
         [charge] = Ledger(case.ledger).account("data").charges
         assert charge.event == Gaussian(4.0).sampled(30 / N) * STEPS
+        assert charge.about["unit"] == "person" if case.is_about_people else "unit" not in charge.about
         assert charge.is_settled
 
 

@@ -52,10 +52,11 @@ def go(case: Case, rank: int, before=lambda *_: None, steps: int = STEPS) -> Non
     network = network_of(case)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
     if (case.saves / "run.safetensors").exists():
-        run = tacit.PrivateRun.resume(case.saves, network, cross_entropy, data=DATA, optimizer=optimizer)
+        whose = {"unit": case.people.get("unit"), "optimizer": optimizer}
+        run = tacit.PrivateRun.resume(case.saves, network, cross_entropy, data=DATA, **whose)
     else:
         charge = {"ledger": Ledger(case.ledger), "dataset": "data"} if case.is_charged else {}
-        how = {"mechanism": ranks.mechanism(case), "sampling": tacit.Poisson(30, N), "steps": steps}
+        how = {"mechanism": ranks.mechanism(case), "sampling": case.sampling, "steps": steps, **case.people}
         run = tacit.PrivateRun(network, cross_entropy, data=DATA, seed=case.seed, **how, **charge)
         run.save(case.saves, optimizer)
     witness(case, rank)
@@ -81,11 +82,19 @@ def joined(case: Case, what: str) -> list[list[float]]:
 
 
 def test_shards_release_the_sums_of_one_process(folder: Path) -> None:
-    alone = Case(folder / "1", 1)
+    compare_with_one(folder)
+
+
+def test_shards_release_the_sums_of_people(folder: Path) -> None:
+    compare_with_one(folder, is_about_people=True)
+
+
+def compare_with_one(folder: Path, **changes: bool) -> None:
+    alone = Case(folder / "1", 1, **changes)
     alone.folder.mkdir()
     assert start(alone, lambda rank: go(alone, rank)) == [0]
     for size in map(int, os.environ.get("SHARDS", "2").split(",")):
-        case = Case(folder / f"{size}", size)
+        case = Case(folder / f"{size}", size, **changes)
         case.folder.mkdir()
         assert start(case, lambda rank, case=case: go(case, rank)) == [0] * size
         owned = [sum(each) for each in zip(*(notes(case, r, "owned") for r in range(size)), strict=True)]

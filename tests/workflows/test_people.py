@@ -13,6 +13,7 @@ from tacit.errors import InvalidArgument
 from tacit.estimators import PrivateClassifier, PrivateLogisticRegression, PrivateRegressor
 from tacit.features import PrivateCentring, PrivateWhitening, PrivateWordWeights
 from tacit.training.people import Owners
+from tacit.workflows.ledger import describe_standing
 from tacit.workflows.scoring import _find_terms
 
 BOUNDS = """
@@ -70,8 +71,34 @@ def test_a_run_protects_people_and_its_ledger_says_so(bounds, tmp_path, options)
     assert run.score is not None
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
     assert settings["population"] == 225
-    with pytest.raises(InvalidArgument, match="single rows"):
-        tacit.audit_run(tmp_path / "run")
+    assert "add/remove one person" in describe_standing(tacit.Ledger(ledger), "visits", "1")
+    report = tacit.report(tmp_path / "run", baseline=False)
+    facts = report.facts["guarantee"]
+    said = json.dumps({name: facts[name] for name in ("adjacency", "sampling", "unprotected", "statement", "unit")})
+    assert "example" not in said.replace("Test examples", "")
+    assert "each person is in each lot" in said
+    assert "people on average" in dict(report.facts["settings_in_words"])["Lots"]
+    assert not any("rows" in each for each in report.facts["utility"]["sentences"][:3])
+    page = report.page.read_text()
+    assert "25 % of the people, by a hash of each id" in page
+    assert "add/remove one example" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"recipe": "none", "steps": 5, "lot_size": 50}], ids=["recipe", "network"])
+def test_an_audit_attacks_people(bounds, tmp_path, options):
+    visits().to_csv(tmp_path / "visits.csv", index=False)
+    run = tmp_path / "run"
+    asked = {"target": "outcome", "bounds": bounds, "epsilon": 1.0, "out": run, "seed": 1, **options}
+    tacit.train(str(tmp_path / "visits.csv"), **asked)
+    found = tacit.audit_run(run, canaries=20, steps=4, shadows=2, seed=1, workers=1)
+    data = load_table(visits(), target="outcome", bounds=bounds)
+    trained_on, others = (len(set(ids)) for ids in data.owners)
+    assert found.target.counted == (f"{trained_on} people trained on", f"{others} others")
+    assert {(roc.members, roc.others) for roc in found.membership.values()} == {(trained_on, others)}
+    assert found.releases.passed
+    assert {"lots", "sums", "noise"} <= set(found.releases.checked)
+    assert "20 gradient canaries, each of them a person" in str(found.report)
 
 
 def test_a_person_with_a_thousand_rows_moves_what_is_released_before_training_as_one_row_does():

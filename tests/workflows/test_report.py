@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 import tacit
 from support.report_folders import comparison_of, trained
@@ -44,6 +45,28 @@ def test_the_report_of_an_unfinished_comparison_says_what_is_missing(tmp_path):
     report = tacit.report(folder)
     assert "2 of 3" in report.caveat
     assert str(report).splitlines()[2].startswith("Unfinished: 2 of 3 cells are trained")
+
+
+def test_a_run_of_ones_own_program_has_a_report_with_the_backend_in_one_line(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    run = tacit.PrivateRun(
+        model, torch.nn.functional.cross_entropy, data=(torch.randn(30, 3), torch.randint(2, (30,))),
+        mechanism=tacit.methods.dpsgd(), sampling=tacit.Poisson(10, 30), steps=3, budget=tacit.Budget(3, 1e-3),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for lot in run:
+        run.backward(lot)
+        optimizer.step()
+    run.save("own", optimizer)
+    report = tacit.report("own")
+    assert report.facts["guarantee"]["epsilon"]["upper"] == run.guarantee().epsilon(1e-3)
+    words = dict(report.facts["settings_in_words"])
+    assert words["Gradients of single examples"] == str(run.backend)
+    assert words["Lots"] == "10 examples on average (sampling rate 0.3333)"
+    page = report.page.read_text()
+    assert "one backward pass, with a rule for each operation" in page
+    assert "3 of 3 planned steps were released" in page
+    assert report.json.is_file()
 
 
 def test_a_folder_with_neither_is_refused(tmp_path):

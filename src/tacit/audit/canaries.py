@@ -22,8 +22,10 @@ from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
 from tacit.gradients.losses import Loss
+from tacit.gradients.units import average_rows
 from tacit.stages.mechanism import Mechanism
 from tacit.training.lots import Examples, NoGradients, examples_from, on_device
+from tacit.training.people import Owners
 from tacit.training.run import PrivateRun
 from tacit.types import Bound, BoundedSum, PerExampleGradients, State, Tensors, sum_pieces
 
@@ -97,9 +99,19 @@ class WithCanaries:
     directions: Directions
     rows: Tensor
     length: float
+    # Where in the lot the canaries stand.
+    places: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.real) + len(self.rows)
+
+    def average(self, counts: Tensor, parameters: dict[str, Tensor]) -> WithCanaries:
+        """The mean gradients of people, of whom the next `counts[i]` rows are each; a canary is a person with one."""
+        assert self.places is not None
+        is_canary = self.places[counts.cumsum(0) - counts]
+        mine = counts[~is_canary]
+        real = average_rows(self.real, mine, parameters) if len(mine) else self.real
+        return replace(self, real=real, places=None)
 
     def norms(self) -> Tensor:
         """The norms of the examples, then of the canaries."""
@@ -221,10 +233,15 @@ class CanaryGame:
     directions: Directions
     included: NDArray[np.bool_]
     length: float
+    owners: Owners | None = None
 
     @staticmethod
-    def draw(model: nn.Module, data: Any, *, count: int, length: float, seed: int | None = None) -> CanaryGame:
+    def draw(
+        model: nn.Module, data: Any, *, count: int, length: float, seed: int | None = None, unit: Any = None
+    ) -> CanaryGame:
         """Draw directions and coins; without a seed, from the operating system's randomness.
+
+        With `unit`, whose each row is, people are protected, and every canary is a person of its own.
 
         `length` should be well above the clip norm, so that a clipped canary is as long as an example can be, and a
         bound that does not clip is detected.
@@ -235,13 +252,22 @@ class CanaryGame:
         dtype = next(iter(like.values())).dtype
         examples = examples_from(data, workers=0, dtype=dtype)
         coins = rng.integers(0, 2, len(directions)).astype(bool)
-        return CanaryGame(examples, directions, coins, _validate.positive("length", length))
+        owners = None if unit is None else Owners.of(unit, len(examples))
+        return CanaryGame(examples, directions, coins, _validate.positive("length", length), owners)
 
     @property
     def data(self) -> tuple[Tensor, Tensor]:
         """Indices of examples, as inputs and as targets."""
         numbers = torch.arange(len(self.examples) + int(self.included.sum()))
         return numbers, numbers
+
+    @property
+    def unit(self) -> NDArray[np.int64] | None:
+        """Whose each of these indices is, if people are protected."""
+        if self.owners is None:
+            return None
+        people = len(self.owners.sizes)
+        return np.concatenate([self.owners.person, people + np.arange(int(self.included.sum()))])
 
     @cached_property
     def _inside(self) -> Tensor:
@@ -257,7 +283,7 @@ class CanaryGame:
         if kept.size:
             piece = next(iter(self.examples.fetch(iter([kept]))))
             real = per_example_gradients(model, loss, *on_device(piece, device))
-        return WithCanaries(real, self.directions, rows, self.length)
+        return WithCanaries(real, self.directions, rows, self.length, numbers.to(device) >= count)
 
     def record_bound(self, mechanism: Mechanism) -> Mechanism:
         """The mechanism to run: its recorded bound and its noise. Post-processing is left out: it cannot leak."""

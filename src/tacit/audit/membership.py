@@ -25,6 +25,7 @@ from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
 from tacit.gradients.losses import Loss, per_example_losses
 from tacit.training.lots import examples_from, on_device
+from tacit.training.people import Owners
 
 Floats = NDArray[np.float64]
 ScoreName = Literal["loss", "entropy", "confidence", "gradient norm"]
@@ -34,17 +35,22 @@ _OWN_VARIANCE = 32
 _PIECE = 1_000
 
 
-def score_all(model: nn.Module, loss: Loss, data: Any, name: ScoreName = "loss") -> Floats:
+def score_all(model: nn.Module, loss: Loss, data: Any, name: ScoreName = "loss", unit: Any = None) -> Floats:
     """One number per example of `data`, larger if it is more likely a member.
 
     "loss": minus the loss. "entropy": minus the entropy of the predicted classes. "confidence": log p / (1 - p) of the
     right class, which is nearly normal over models. "gradient norm": minus the norm of the example's gradient. Entropy
-    and confidence need a model with one logit per class.
+    and confidence need a model with one logit per class. With `unit`, whose each row is, there is one number per
+    person, the mean over their rows, in the order of `Owners`.
     """
     if name not in SCORES:
         raise InvalidArgument(f"A score is one of {', '.join(map(repr, SCORES))}. Got {name!r}.")
     found = [_score_piece(model, loss, inputs, targets, name) for inputs, targets in _iterate_pieces(model, data)]
-    return np.concatenate(found) if found else np.zeros(0)
+    scores = np.concatenate(found) if found else np.zeros(0)
+    if unit is None or not scores.size:
+        return scores
+    owners = Owners.of(unit, len(scores))
+    return np.bincount(owners.person, scores * owners.shares)
 
 
 def _iterate_pieces(model: nn.Module, data: Any) -> Iterator[tuple[Any, Any]]:
@@ -91,17 +97,26 @@ def _to_numbers(values: Tensor) -> Floats:
 
 
 def infer_membership(
-    model: nn.Module, loss: Loss, *, members: Any, others: Any, confidence: float = 0.95
+    model: nn.Module,
+    loss: Loss,
+    *,
+    members: Any,
+    others: Any,
+    confidence: float = 0.95,
+    units: tuple[Any, Any] = (None, None),
 ) -> dict[str, Roc]:
     """The ROC curve of every score that this model supports, for members and other examples.
 
     The others must come from the same distribution as the members. Otherwise the difference of the distributions is
-    measured too, and a model that has memorised nothing seems to leak.
+    measured too, and a model that has memorised nothing seems to leak. `units` says whose each row of both is, where
+    people are attacked and not rows.
     """
     found: dict[str, Roc] = {}
     for name in SCORES:
         try:
-            both = [score_all(model, loss, data, name) for data in (members, others)]
+            both = [
+                score_all(model, loss, data, name, unit) for data, unit in zip((members, others), units, strict=True)
+            ]
         except InvalidArgument:
             if name in ("loss", "gradient norm"):
                 raise
@@ -159,11 +174,17 @@ class _ShadowJob:
     data: tuple[NDArray[Any], NDArray[Any]]
     coins: NDArray[np.bool_]
     name: ScoreName
+    owners: Owners | None = None
 
     def __call__(self, index: int) -> Floats:
         inputs, targets = self.data
         half = self.coins[index]
-        return score_all(self.train((inputs[half], targets[half])), self.loss, self.data, self.name)
+        if self.owners is None:
+            return score_all(self.train((inputs[half], targets[half])), self.loss, self.data, self.name)
+        person = self.owners.person
+        half = half[person]
+        model = self.train((inputs[half], targets[half], person[half]))
+        return score_all(model, self.loss, self.data, self.name, unit=person)
 
 
 def train_shadows(
@@ -174,15 +195,18 @@ def train_shadows(
     count: int,
     runs: Runs,
     name: ScoreName = "confidence",
+    unit: Any = None,
 ) -> Shadows:
     """`count` models, each trained on a random half of `data`; every example is in half of them.
 
     Halves come in complementary pairs, so every example is a member as often as not. The folder of `runs` keeps the
-    results and the halves: an interrupted call resumes with the same ones.
+    results and the halves: an interrupted call resumes with the same ones. With `unit`, whose each row is, halves are
+    of people, and `train` is given whose each row is as a third array.
     """
     count = _validate.count("count", count, at_least=2)
-    coins = _draw_coins(runs, count, len(data[1]))
-    paths = runs.results("shadow-models", _ShadowJob(train, loss, data, coins, name), count)
+    owners = None if unit is None else Owners.of(unit, len(data[1]))
+    coins = _draw_coins(runs, count, len(data[1]) if owners is None else len(owners.sizes))
+    paths = runs.results("shadow-models", _ShadowJob(train, loss, data, coins, name, owners), count)
     return Shadows(load_results(paths), coins)
 
 

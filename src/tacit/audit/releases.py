@@ -34,7 +34,8 @@ from tacit.stages.bounds.clip import Clip, NormalisedClip
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise.gaussian import GaussianNoise
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
-from tacit.training.lots import examples_from, row_count
+from tacit.training.lots import Lot, examples_from, row_count
+from tacit.training.people import Owners
 from tacit.training.run import PrivateRun
 from tacit.types import BoundedSum
 
@@ -104,24 +105,39 @@ def release_test(training: Training, *, false_alarm: float = 1e-9) -> ReleaseTes
 def _test_lots(training: Training, alpha: float) -> ReleaseTest:
     """Draw many lots of numbers, so that every row says which one it is."""
     sampling = training.sampling
-    n = len(examples_from(training.data, workers=0, dtype=torch.float32))
+    rows = len(examples_from(training.data, workers=0, dtype=torch.float32))
+    owners = None if training.unit is None else Owners.of(training.unit, rows)
+    n = rows if owners is None else len(owners.sizes)
     event = training.make_run().plan.event_at(0)
     is_poisson = isinstance(event, Sampled)
     if not (is_poisson or isinstance(sampling, FullBatch)) or (training.schedule and training.schedule.lot_size):
         return ReleaseTest(left_out=(f"lots of {type(sampling).__name__}, which are not accounted for as one kind",))
-    numbers = torch.arange(n, dtype=torch.float64).reshape(n, 1)
+    numbers = torch.arange(rows, dtype=torch.float64).reshape(rows, 1)
     simple = replace(training, model=_Number(), loss=nn.functional.mse_loss, data=(numbers, torch.zeros_like(numbers)))
     steps = min(_LOTS, training.steps)
     run = simple.make_run()
     lots: list[NDArray[np.int64]] = []
     for lot in _train(run, steps):
-        lots.append(lot.inputs.reshape(-1).long().numpy())
+        drawn = lot.inputs.reshape(-1).long().numpy()
+        if owners is not None:
+            drawn, is_right = _find_people(drawn, lot, owners, training.rows_per_unit)
+            if not is_right:
+                return ReleaseTest(("a lot holds other rows of a person than were declared",), ("lots",))
+        lots.append(drawn)
     if not is_poisson:
         is_whole = all(np.array_equal(np.sort(lot), np.arange(n)) for lot in lots)
         return ReleaseTest(() if is_whole else ("a lot does not hold every example once",), ("lots",))
     found = check_lots(lots, n, _describe_step(event)[1], alpha)
     found += _check_count(run.guarantee().event, run.plan.events[:steps], steps)
     return ReleaseTest(tuple(found), ("lots",))
+
+
+def _find_people(rows: NDArray[np.int64], lot: Lot, owners: Owners, most: int | None) -> tuple[NDArray[np.int64], bool]:
+    """The people of a lot, and whether it holds different rows of each, in one piece and as many as declared."""
+    counts = np.asarray(lot.counts)
+    people = owners.person[rows[np.cumsum(counts) - counts]] if len(counts) else np.zeros(0, np.int64)
+    is_whole = np.array_equal(owners.person[rows], np.repeat(people, counts)) and len(set(rows)) == len(rows)
+    return people, is_whole and np.array_equal(counts, np.minimum(owners.sizes[people], most))
 
 
 class _Number(nn.Module):
@@ -174,7 +190,8 @@ def _test_steps(training: Training, alpha: float) -> ReleaseTest:
     if mechanism.post or mechanism.guide is not None:
         return ReleaseTest(left_out=("sums and noise, because releases are processed further",))
     with TemporaryDirectory(prefix="tacit-audit-") as folder:
-        trial = _Trial(replace(training, model=copy.deepcopy(training.model), data=_take_few(training)), folder)
+        data, unit = _take_few(training)
+        trial = _Trial(replace(training, model=copy.deepcopy(training.model), data=data, unit=unit), folder)
         if trial.is_random():
             return ReleaseTest(left_out=("sums and noise, because the model draws random numbers",))
         found = trial.compare_sums() or trial.compare_noise(alpha / 2) or _check_draws(mechanism, multiplier, alpha / 2)
@@ -192,14 +209,19 @@ def _check_draws(mechanism: Mechanism, multiplier: float, alpha: float) -> list[
     return check_noise(noise, [multiplier * norm] * _DRAWS, alpha)
 
 
-def _take_few(training: Training) -> Any:
-    """So many examples that a lot of them holds about a hundred."""
+def _take_few(training: Training) -> tuple[Any, Any]:
+    """So many examples that a lot of them holds about a hundred; of people all rows of so many, and whose they are."""
     sampling = training.sampling
     whole = isinstance(sampling, Shuffled) or not isinstance(sampling, (Poisson, FullBatch))
     share = 1.0 if isinstance(sampling, FullBatch) else sampling.lot_size / sampling.population
     wanted = 2**62 if whole else math.ceil(_EXAMPLES / share)
-    rows = as_rows(training.data, min(wanted, 2**20))
-    return select_rows(rows, list(range(min(row_count(rows[1]), wanted))))
+    if training.unit is None:
+        rows = as_rows(training.data, min(wanted, 2**20))
+        return select_rows(rows, list(range(min(row_count(rows[1]), wanted)))), None
+    rows = as_rows(training.data, 2**20)
+    person = Owners.of(training.unit, len(training.unit)).person[: row_count(rows[1])]
+    kept = np.flatnonzero(person < wanted)
+    return select_rows(rows, kept.tolist()), person[kept]
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,19 +241,27 @@ class _Trial:
         """Whether two passes over the same examples differ."""
         rows = select_rows(self.training.data, list(range(min(4, row_count(self.training.data[1])))))
         run = self.training.make_run()
-        first, second = (self.sum_alone(run, *rows) for _ in range(2))
+        first, second = (self.sum_alone(run, *rows, None) for _ in range(2))
         return any(not torch.allclose(first[name], second[name], equal_nan=True) for name in first)
 
-    def sum_alone(self, run: PrivateRun, inputs: Any, targets: Any) -> dict[str, Tensor]:
-        """The sum of bounded gradients: each example goes alone through a copy of the model in double precision."""
+    def sum_alone(self, run: PrivateRun, inputs: Any, targets: Any, counts: Tensor | None) -> dict[str, Tensor]:
+        """The sum of bounded gradients: each example goes alone through a copy of the model in double precision.
+
+        Of people, with `counts` rows each, it is the mean of their gradients that is bounded.
+        """
         model, loss = copy.deepcopy(self.training.model).cpu().double(), copy.deepcopy(run.loss)
         weights = {name: value for name, value in model.named_parameters() if name in self.parameters}
         total = {name: torch.zeros_like(value) for name, value in weights.items()}
-        for example in range(row_count(targets)):
-            one, target = map_tree(select_rows((inputs, targets), [example]), _double)
-            found = loss(call_model(model, one), target).sum()
-            pulled = torch.autograd.grad(found, list(weights.values()), allow_unused=True, materialize_grads=True)
-            own = dict(zip(weights, pulled, strict=True))
+        sizes = [1] * row_count(targets) if counts is None else counts.tolist()
+        example = 0
+        for size in sizes:
+            own = {name: torch.zeros_like(value) for name, value in weights.items()}
+            for row in range(example, example + size):
+                one, target = map_tree(select_rows((inputs, targets), [row]), _double)
+                found = loss(call_model(model, one), target).sum() / size
+                pulled = torch.autograd.grad(found, list(weights.values()), allow_unused=True, materialize_grads=True)
+                own = {name: own[name] + value for name, value in zip(weights, pulled, strict=True)}
+            example += size
             for name, factor in _find_factors(run.mechanism.bound, own).items():
                 if factor > 0:
                     total[name] += factor * own[name]
@@ -243,10 +273,18 @@ class _Trial:
         Some examples have no finite gradient, and so must count zero.
         """
         try:
-            return self._compare_sums(map_tree(self.training.data, _spoil_some))
+            return self._compare_sums(map_tree(self.training.data, self._spoil_some))
         except RuntimeError:
             # Some losses refuse what is not finite.
             return self._compare_sums(self.training.data)
+
+    def _spoil_some(self, tensor: Tensor) -> Tensor:
+        """Every eighth example, or person, without a finite number in it."""
+        spoilt, unit = tensor.clone(), self.training.unit
+        if tensor.is_floating_point():
+            whose = torch.arange(len(tensor)) if unit is None else torch.from_numpy(unit)
+            spoilt[whose % 8 == 0] = math.nan
+        return spoilt
 
     def _compare_sums(self, data: Any) -> list[str]:
         mechanism = self.training.mechanism.with_multiplier(_LITTLE)
@@ -268,7 +306,7 @@ class _Trial:
                 yield waiting[0], self._rest(waiting[1], lot_size)
             sampling = run.plan.sampling_at(lot.step)
             lot_size = sampling.lot_size
-            waiting = row_count(lot.targets), self.sum_alone(run, lot.inputs, lot.targets)
+            waiting = row_count(lot.targets), self.sum_alone(run, lot.inputs, lot.targets, lot.counts)
         if waiting is not None:
             yield waiting[0], self._rest(waiting[1], lot_size)
 
@@ -290,7 +328,9 @@ class _Trial:
         noise += [rest for _, rest in self.residuals(run, steps)]
         training = self.training
         own = tuple(type(one) for one in (training.mechanism.bound, training.mechanism.noise, training.sampling))
-        resumed = PrivateRun.resume(self.folder, training.model, training.loss, data=training.data, stages=own)
+        resumed = PrivateRun.resume(
+            self.folder, training.model, training.loss, data=training.data, stages=own, unit=training.unit
+        )
         noise += [rest for _, rest in self.residuals(resumed, steps)]
         levels = [*multipliers, *multipliers[kept:]]
         stds = [one * _norm_of(run.mechanism.bound) for one in levels]
@@ -312,14 +352,6 @@ class _Trial:
 def _norm_of(bound: Any) -> float:
     norm: float = bound.norm
     return norm
-
-
-def _spoil_some(tensor: Tensor) -> Tensor:
-    """Every eighth example without a finite number in it."""
-    spoilt = tensor.clone()
-    if tensor.is_floating_point():
-        spoilt[::8] = math.nan
-    return spoilt
 
 
 def _double(tensor: Tensor) -> Tensor:

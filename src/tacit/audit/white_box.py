@@ -50,7 +50,8 @@ class Training:
     """A training to audit: the arguments of a `PrivateRun`, and a function that makes the optimizer.
 
     `before` is the event of releases from the same examples before the first step, such as a preparation of features.
-    The proof covers it; the attack does not.
+    The proof covers it; the attack does not. `unit` and `rows_per_unit` are those of `PrivateRun`: then people are
+    protected, and each canary is one person with one row.
     """
 
     model: nn.Module
@@ -63,12 +64,13 @@ class Training:
     schedule: Schedule | None = None
     micro_batch: int | None = None
     before: Event | None = None
+    unit: Any = None
+    rows_per_unit: int | None = None
 
     def make_run(self, **changes: Any) -> PrivateRun:
         """The run of this training, with other data, gradients or mechanism where they are given."""
-        same = {
-            name: getattr(self, name) for name in ("data", "mechanism", "sampling", "steps", "schedule", "micro_batch")
-        }
+        names = ("data", "mechanism", "sampling", "steps", "schedule", "micro_batch", "unit", "rows_per_unit")
+        same = {name: getattr(self, name) for name in names}
         return PrivateRun(self.model, self.loss, **same | changes)
 
 
@@ -92,7 +94,12 @@ def audit_training(
     delta = _validate.open_unit("delta", delta)
     kept = _AuditFolder(folder, canaries, training.steps, seed)
     game = CanaryGame.draw(
-        training.model, training.data, count=canaries, length=_choose_length(training), seed=kept.game_seed
+        training.model,
+        training.data,
+        count=canaries,
+        length=_choose_length(training),
+        seed=kept.game_seed,
+        unit=training.unit,
     )
     optimizer = training.optimizer(training.model)
     run, watch = kept.begin(training, game, optimizer)
@@ -103,7 +110,7 @@ def audit_training(
     result = one_run(watch.scores, game.included, log_odds=True, **settings)
     scores = watch.scores
     finding = Finding(
-        f"one run, {canaries:,} gradient canaries",
+        f"one run, {canaries:,} gradient canaries{'' if training.unit is None else ', each of them a person'}",
         result.bound,
         result.gaussian,
         result.contradicts,
@@ -201,7 +208,9 @@ class _AuditFolder:
                 # Stopped between the two files, or damaged: the audit starts again, because nothing was released.
                 pass
         mechanism = game.record_bound(training.mechanism)
-        run = training.make_run(data=game.data, mechanism=mechanism, gradients=game.gradients, seed=self._seed)
+        run = training.make_run(
+            data=game.data, mechanism=mechanism, gradients=game.gradients, seed=self._seed, unit=game.unit
+        )
         return run, game.watch(run)
 
     def _resume(
@@ -216,6 +225,7 @@ class _AuditFolder:
             # Only the auditor sees the releases of an audit.
             nothing_left=True,
             gradients=game.gradients,
+            unit=game.unit,
         )
         with np.load(folder / "scores.npz") as saved:
             step, scores, coins = int(saved["step"]), saved["scores"], saved["coins"]

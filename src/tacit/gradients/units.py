@@ -9,6 +9,8 @@ people either, so it can be fixed first, and the statement holds for every outco
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import torch
 from torch import Tensor
 
@@ -26,12 +28,21 @@ from tacit.gradients.rules.embedding import TableContribution, TiedContribution
 from tacit.types import PerExampleGradients
 
 
-def average_rows(rows: PerExampleGradients, counts: Tensor, parameters: dict[str, Tensor]) -> LotGradients:
+@runtime_checkable
+class PeopleGradients(Protocol):
+    """Gradients of rows that know how to average those of a person, such as those of an audit with canaries."""
+
+    def average(self, counts: Tensor, parameters: dict[str, Tensor]) -> PerExampleGradients: ...
+
+
+def average_rows(rows: PerExampleGradients, counts: Tensor, parameters: dict[str, Tensor]) -> PerExampleGradients:
     """The mean gradient of each person; the next `counts[i]` rows belong to person i.
 
     The rows of a person become further terms of one sum, as the uses of a parameter do, so no gradient is formed that
     was not formed for the rows. A person with a row that is not finite contributes zero, like any such example.
     """
+    if isinstance(rows, PeopleGradients):
+        return rows.average(counts, parameters)
     if not isinstance(rows, LotGradients):
         given: dict[str, Contribution] = {name: DenseContribution(value) for name, value in rows.dense().items()}
         losses, backend = rows.norms(), BackendUsed("bookkeeping")

@@ -58,6 +58,8 @@ class PrivateTraining(lightning.Callback):  # type: ignore[misc]
     the steps of an epoch. Checkpoints refer to a folder in `default_root_dir` with the private run, and
     `fit(..., ckpt_path=...)` goes on with it. What would skip the mechanism is refused.
 
+    With `unit` and `rows_per_unit`, as in `PrivateRun`, people are protected and not rows.
+
     With strategy "ddp" on several devices, every process sums its part of each lot, and the first one draws the noise
     for all. Lightning's own averaging of gradients is taken out. Every process must hold the same examples in the same
     order; `PrivateRun` compares them.
@@ -75,11 +77,14 @@ class PrivateTraining(lightning.Callback):  # type: ignore[misc]
         seed: int | None = None,
         ledger: Ledger | None = None,
         dataset: str | None = None,
+        unit: Any = None,
+        rows_per_unit: int | None = None,
     ) -> None:
         self._sampling, self._budget, self._steps = sampling, budget, steps
         self._settings: dict[str, Any] = {"mechanism": mechanism, "sampling": sampling, "budget": budget}
         self._settings |= {"schedule": schedule, "micro_batch": micro_batch, "seed": seed}
-        self._ledger: dict[str, Any] = {"ledger": ledger, "dataset": dataset}
+        self._settings |= {"rows_per_unit": rows_per_unit}
+        self._given: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "unit": unit}
         self.run: PrivateRun | None = None
         self._lots: Iterator[Any] = iter(())
         self._saved: str | None = None
@@ -107,10 +112,10 @@ class PrivateTraining(lightning.Callback):  # type: ignore[misc]
         """Begin the private run, or go on with the saved one, once weights and optimizers are in place."""
         model = _LossOfStep(pl_module)
         if self._saved is None:
-            settings = {**self._settings, **self._ledger, "steps": self._planned}
+            settings = {**self._settings, **self._given, "steps": self._planned}
             self.run = PrivateRun(model, _take_losses, data=self._data, **settings)
         else:
-            self.run = PrivateRun.resume(self._saved, model, _take_losses, data=self._data, **self._ledger)
+            self.run = PrivateRun.resume(self._saved, model, _take_losses, data=self._data, **self._given)
         self._lots = iter(self.run)
         # In place of DistributedDataParallel, which would add up gradients over the devices without noise.
         trainer.strategy.model = pl_module

@@ -53,10 +53,10 @@ _FUSED = ("lomo", "adalomo")
 class PrivateTrainer(Trainer):  # type: ignore[misc]
     """A Trainer that trains privately: Poisson lots, gradients clipped per example, noise, and every step counted.
 
-    `mechanism`, `sampling`, `budget`, `schedule`, `ledger` and `dataset` are those of `PrivateRun`; `loss` too, by
-    default the model's own, for each example alone. `args.max_steps`, or `args.num_train_epochs` times population over
-    lot size, is the number of steps; `args.per_device_train_batch_size` is the micro-batch. The data collator is called
-    for one example at a time. Arguments that would break the guarantee are refused, with the reason. `max_grad_norm`
+    `mechanism`, `sampling`, `budget`, `schedule`, `ledger`, `dataset`, `unit` and `rows_per_unit` are those of
+    `PrivateRun`; `loss` too, by default the model's own, for each example alone. `args.max_steps`, or
+    `args.num_train_epochs` times population over lot size, is the number of steps; `args.per_device_train_batch_size`
+    is the micro-batch. The data collator is called for one example at a time. Arguments that would break the guarantee are refused, with the reason. `max_grad_norm`
     is not used: `clip_norm` bounds each example's gradient. The training loss is private, so it is not logged; logs
     hold the epsilon spent so far where a `budget` says for which delta. Checkpoints hold the private run, and
     `train(resume_from_checkpoint=...)` goes on with it. `seed` makes noise and lots reproducible, for tests only;
@@ -77,6 +77,8 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]
         seed: int | None = None,
         ledger: Ledger | None = None,
         dataset: str | None = None,
+        unit: Any = None,
+        rows_per_unit: int | None = None,
         **settings: Any,
     ) -> None:
         _refuse_arguments(args)
@@ -87,7 +89,7 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]
         if args.max_steps <= 0:
             args.max_steps = math.ceil(args.num_train_epochs * self._lots_per_epoch)
         self._budget, self._loss_given = budget, loss
-        self._ledger: dict[str, Any] = {"ledger": ledger, "dataset": dataset}
+        self._given: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "unit": unit}
         self.run = PrivateRun(
             self.model,
             loss,
@@ -99,7 +101,8 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]
             schedule=schedule,
             micro_batch=args.per_device_train_batch_size,
             seed=seed,
-            **self._ledger,
+            rows_per_unit=rows_per_unit,
+            **self._given,
         )
         self._lots = iter(self.run)
 
@@ -133,7 +136,7 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]
                 "PrivateTrainer wrote."
             )
         examples = self._list_examples()
-        self.run = PrivateRun.resume(folder, self.model, self._loss_given, data=examples, **self._ledger)
+        self.run = PrivateRun.resume(folder, self.model, self._loss_given, data=examples, **self._given)
         self.args.max_steps = self.run.steps
         self._lots = iter(self.run)
 

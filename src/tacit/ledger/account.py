@@ -42,6 +42,8 @@ from tacit.errors import (
 from tacit.ledger.book import Entry
 from tacit.ledger.course import Course
 
+# What a release is about if it does not say so.
+UNIT = "example"
 _MOST_RUNS = 10**6
 _MOST_TRIALS = 8
 
@@ -93,6 +95,11 @@ class Account:
             return self.terms.adjacency
         replaced = any(charge.event.adjacency is Adjacency.REPLACE_ONE for charge in self.charges)
         return Adjacency.REPLACE_ONE if replaced else Adjacency.ADD_REMOVE
+
+    @property
+    def unit(self) -> str:
+        """What the costs are about: one example, or one person. All releases of a data set are about the same."""
+        return next((str(charge.about.get("unit", UNIT)) for charge in self.charges), UNIT)
 
     @cached_property
     def total(self) -> Event:

@@ -13,14 +13,12 @@ from typing import Any, final
 from tacit.accounting.events import Adjacency, Event
 from tacit.budget import Budget, Terms
 from tacit.errors import BadLedger, InvalidArgument, OutOfOrder
-from tacit.ledger.account import Account, find_largest
+from tacit.ledger.account import UNIT, Account, find_largest
 from tacit.ledger.book import VERSION, Book, Entry, Live, drop_fingerprints
 from tacit.ledger.course import Course, Range, add_range, merge_ranges
 from tacit.ledger.likeness import Similar, Traits, find_similar, key_traits
 from tacit.ledger.storage import Storage, storage_at
 
-# What a charge protects, unless it says so.
-_UNIT = "example"
 _EVENT = "an event such as Gaussian(multiplier=1.1).sampled(0.01) * 1000"
 
 
@@ -328,10 +326,10 @@ def _refuse_other_unit(book: Book, dataset: str, about: Mapping[str, Any] | None
 
     A person who loses one of several rows is replaced, which costs more than adding or removing an example.
     """
-    unit = (about or {}).get("unit", _UNIT)
+    unit = (about or {}).get("unit", UNIT)
     for entry in book.entries:
         known = (
-            entry.content["about"].get("unit", _UNIT) if entry.dataset == dataset and "about" in entry.content else unit
+            entry.content["about"].get("unit", UNIT) if entry.dataset == dataset and "about" in entry.content else unit
         )
         if known != unit:
             raise InvalidArgument(

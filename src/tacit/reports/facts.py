@@ -31,7 +31,7 @@ from tacit.accounting.lots import LotEvent
 from tacit.errors import NotProven
 from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee, finite
 from tacit.reports.curves import FALSE_ALARMS, Spending
-from tacit.reports.wording import up
+from tacit.reports.wording import about_units, neighbours, up
 
 Facts = dict[str, Any]
 
@@ -48,6 +48,12 @@ _UNPROTECTED = (
     "Everything declared public: the population, the scaling of inputs, the settings.",
     "People with several examples in the data: the more examples, the weaker their protection.",
     "Facts about people in general. They can be learnt, and may harm someone whose data were never used.",
+)
+_UNPROTECTED_PEOPLE = (
+    _UNPROTECTED[0],
+    "Single rows at the same ε: who loses one of several rows is replaced by somebody else, which costs more.",
+    "Somebody with several ids counts as several people, who are protected less together.",
+    _UNPROTECTED[2],
 )
 _NOTHING_PROTECTED = "Any example: nothing is proven about what this run reveals of it."
 _PUBLIC_TEST = "Test examples, which are assumed to be public."
@@ -88,7 +94,8 @@ def list_guarantee(
     `spent` is epsilon over the steps, None if nothing is proven. `implemented` says how lots were drawn.
     """
     lower, upper = guarantee.bounds(guarantee.delta)
-    certified = find_certified_curve(guarantee.event)
+    certified, unit = find_certified_curve(guarantee.event), guarantee.unit
+    sampling = {"implemented": implemented, **assume_sampling(guarantee.event, is_proven=certified is not None)}
     return {
         "statement": write_statement(guarantee),
         "sentences": list(guarantee.sentences),
@@ -97,15 +104,17 @@ def list_guarantee(
         "delta": guarantee.delta,
         "profile": _list_profile(guarantee),
         "attacker": None if certified is None else describe_attacker(certified),
-        "adjacency": {"name": guarantee.adjacency.value, "words": f"{guarantee.adjacency}"},
-        "unit": guarantee.unit,
+        "adjacency": {"name": guarantee.adjacency.value, "words": neighbours(guarantee.adjacency, unit=unit)},
+        "unit": unit,
         "trusted": f"{_TRUSTED}{' The guarantee protects against everyone else.' if math.isfinite(upper) else ''}",
-        "sampling": {"implemented": implemented, **assume_sampling(guarantee.event, is_proven=certified is not None)},
+        "sampling": {
+            name: about_units(value, unit) if isinstance(value, str) else value for name, value in sampling.items()
+        },
         "accountant": None if spent is None else _describe_accountants(spent),
         "unprotected": [
-            *([] if math.isfinite(upper) else [_NOTHING_PROTECTED]),
+            *([] if math.isfinite(upper) else [about_units(_NOTHING_PROTECTED, unit)]),
             *guarantee.unprotected,
-            *_UNPROTECTED,
+            *(_UNPROTECTED_PEOPLE if unit == "person" else _UNPROTECTED),
             *([_PUBLIC_TEST] if is_test_public else []),
         ],
         "claim": _describe_claim(guarantee),

@@ -27,6 +27,7 @@ from tacit.reports.settings import (
     collect_settings,
     command_of,
     describe_bounds,
+    describe_plan_settings,
     describe_settings,
     explain_command,
     read_bounds,
@@ -44,6 +45,10 @@ _FINGERPRINT = (
     "The fingerprint identifies the data without revealing them: it is a SHA-256 of the data and of a secret that "
     "stays in the run's folder."
 )
+_OWN_PROGRAM = (
+    "This run was made by a program that calls PrivateRun. To repeat it, run that program again: everything that "
+    "decides the guarantee is listed above. How the model scores is not known to tacit."
+)
 _PREPARATIONS = {
     "centring": ("the mean of the features, which is subtracted from every row", 1),
     "whitening": ("the mean and then the second moments of the features, which partly whiten every row", 2),
@@ -57,9 +62,11 @@ _PREPARATIONS = {
 
 def read_run(folder: Path) -> Facts:
     """The facts of the report of the run in this folder."""
-    run = RunFolder(folder)
+    run, tree = RunFolder(folder), _read_tree(folder)
+    if "plan" in tree and run.guarantee.is_file() and not run.settings.exists():
+        return _read_own_program(folder, tree, run.read_guarantee())
     settings, guarantee, metrics = _read_files(run)
-    certified, plan, bounds = find_certified_curve(guarantee.event), _read_plan(folder), read_bounds(settings)
+    certified, plan, bounds = find_certified_curve(guarantee.event), tree.get("plan"), read_bounds(settings)
     spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta)
     is_held_out = _is_held_out(metrics, bounds)
     implemented = None if plan is None else describe_sampling(plan.sampling)
@@ -80,10 +87,13 @@ def read_run(folder: Path) -> Facts:
         "preparation": preparation,
         "mechanism": None if plan is None else _describe_mechanism(plan),
         "settings": whole,
-        "settings_in_words": describe_settings(whole),
+        "backend": tree.get("backend"),
+        "settings_in_words": [*describe_settings(whole), *_describe_backend(tree)],
         "progress": _describe_progress(guarantee, whole, metrics, plan),
         "data": _describe_data(settings, metrics, bounds, is_held_out),
-        "utility": read_utility(metrics, _read_json(run.baseline), is_held_out=is_held_out, delta=guarantee.delta),
+        "utility": read_utility(
+            metrics, _read_json(run.baseline), is_held_out=is_held_out, delta=guarantee.delta, unit=guarantee.unit
+        ),
         "audit": _read_audit(run),
         "command": command_of(settings),
         "command_in_words": explain_command(
@@ -119,12 +129,62 @@ def _describe_preparation(settings: Facts, metrics: Facts) -> Facts | None:
     return {"words": words, "multiplier": multiplier, "releases": count}
 
 
-def _read_plan(folder: Path) -> Any:
-    """The saved plan of the run; None for the user's own stages, or if nothing is saved."""
+def _read_tree(folder: Path) -> Facts:
+    """What is saved of the run; nothing of it with stages of the user's own, or if nothing is saved."""
     try:
-        return read_checkpoint(folder)["plan"]
-    except (TacitError, KeyError):
-        return None
+        return read_checkpoint(folder)
+    except TacitError:
+        return {}
+
+
+def _describe_backend(tree: Facts) -> list[list[str]]:
+    """How gradients of single examples were computed, and why, if the save says so."""
+    return [["Gradients of single examples", tree["backend"]]] if tree.get("backend") else []
+
+
+def _read_own_program(folder: Path, tree: Facts, guarantee: Guarantee) -> Facts:
+    """The facts of a `PrivateRun` of the user's own program, which saved it into this folder: its plan and its cost."""
+    plan, steps = tree["plan"], sum(times for _, times in tree["events"])
+    certified, seed = find_certified_curve(guarantee.event), tree["seed"]
+    spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta)
+    units = "people" if guarantee.unit == "person" else "examples"
+    about, sampling = plan.mechanism.method, plan.sampling
+    budget = None if plan.budget is None else plan.budget.epsilon
+    settings = {
+        "method": about.name, "mode": about.mode, "epsilon": budget, "delta": guarantee.delta, "units": units,
+        "multiplier": plan.mechanism.noise.multiplier, "population": sampling.population,
+        "population_is": "declared", "lot_size": sampling.lot_size, "rate": sampling.lot_size / sampling.population,
+        "steps": plan.steps, "micro_batch": tree["micro_batch"], "seed": seed, "is_in_ledger": bool(tree["ledger"]),
+    }  # fmt: skip
+    metrics = {"steps": steps, "is_finished": steps >= plan.steps}
+    return {
+        "schema": SCHEMA,
+        "kind": "run",
+        "title": f"{about.name}, a run of your own program",
+        "made": describe_versions(),
+        "release": describe_release(guarantee, is_held_out=False, is_prepared=None, is_scored=False),
+        "guarantee": list_guarantee(guarantee, spent, implemented=describe_sampling(sampling), is_test_public=False),
+        "tradeoff": None if certified is None else asdict(Tradeoff.of(certified, guarantee.delta)),
+        "epsilon_over_steps": None if spent is None else asdict(spent),
+        "tuning": _TUNING,
+        "preparation": None,
+        "mechanism": _describe_mechanism(plan),
+        "settings": settings,
+        "backend": tree.get("backend"),
+        "settings_in_words": [*describe_plan_settings(settings), *_describe_backend(tree)],
+        "progress": _describe_progress(guarantee, settings, metrics, plan),
+        "data": {
+            "name": "given to PrivateRun", "population": sampling.population, "population_is": "declared",
+            "test": "none", **dict.fromkeys(
+                ("target", "bounds", "test_examples", "example", "scaling", "source", "classes", "shape",
+                 "fingerprint", "fingerprint_in_words")
+            ),
+        },
+        "utility": read_utility({}, None, is_held_out=False),
+        "audit": None,
+        "command": None,
+        "command_in_words": [_OWN_PROGRAM],
+    }  # fmt: skip
 
 
 def _describe_progress(guarantee: Guarantee, settings: Facts, metrics: Facts, plan: Any) -> Facts:

@@ -146,10 +146,13 @@ def explain_intervals(seeds: Collection[int]) -> str:
     )
 
 
-def read_utility(metrics: Facts, non_private: Facts | None, *, is_held_out: bool, delta: float | None = None) -> Facts:
+def read_utility(
+    metrics: Facts, non_private: Facts | None, *, is_held_out: bool, delta: float | None = None, unit: str = "example"
+) -> Facts:
     """The scores of a run, with their intervals. `non_private` is the baseline without privacy.
 
-    The cost of a score on private rows is stated at `delta`, from the event of its release.
+    The cost of a score on private rows is stated at `delta`, from the event of its release. `unit` is what is
+    protected.
     """
     rows = metrics.get("test") or []
     name = next((key for key in (rows[0] if rows else {}) if key not in _NOT_SCORES), None)
@@ -174,7 +177,7 @@ def read_utility(metrics: Facts, non_private: Facts | None, *, is_held_out: bool
         "non_private": non_private,
     }
     chosen = [_CHOSEN] if metrics.get("tuning") else []
-    return {**found, "sentences": [*_write_sentences(found, count, is_held_out), *chosen]}
+    return {**found, "sentences": [*_write_sentences(found, count, is_held_out, unit), *chosen]}
 
 
 def _find_cost(event: Facts | None, delta: float | None) -> Facts | None:
@@ -184,22 +187,23 @@ def _find_cost(event: Facts | None, delta: float | None) -> Facts | None:
     return {"event": event, "epsilon": curve(from_json(json.dumps(event))).epsilon(delta), "delta": delta}
 
 
-def _write_sentences(found: Facts, count: int | None, is_held_out: bool) -> list[str]:
-    where = "on held-out rows, whose number is private" if is_held_out else "on public examples"
+def _write_sentences(found: Facts, count: int | None, is_held_out: bool, unit: str) -> list[str]:
+    rows, each = ("people", "person") if unit == "person" else ("rows", "row")
+    where = f"on held-out {rows}, whose number is private" if is_held_out else "on public examples"
     where = f"on {count:,} public examples" if count else where
     measured = describe_score(found["measure"], found["final"])
     sure = describe_precision(found["measure"], found["interval"], found["noise_std"])
     sentences = [f"{measured[0].upper()}{measured[1:]} {where}{sure}."]
     if is_held_out:
         sentences.append(
-            "The noise protects those rows: the score was released once, and the same guarantee covers it. The "
+            f"The noise protects those {rows}: the score was released once, and the same guarantee covers it. The "
             "interval uses only released and public numbers, so it costs no privacy."
         )
         if found["cost"] is not None:
             cost = f"epsilon {up(found['cost']['epsilon'])} at delta {found['cost']['delta']:g}"
             sentences.append(
-                f"The score costs the held-out rows {cost}. Each row is used either for training or for testing, so "
-                "this does not add to the cost of training."
+                f"The score costs the held-out {rows} {cost}. Each {each} is used either for training or for testing, "
+                "so this does not add to the cost of training."
             )
         sentences.append(
             "There is no baseline without privacy, because its score would reveal information about private rows."

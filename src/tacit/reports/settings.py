@@ -56,7 +56,14 @@ def collect_settings(settings: Facts, multiplier: float | None, *, is_tuned: boo
         "micro_batch": settings.get("micro_batch"),
         "seed": settings.get("seed"),
         "is_in_ledger": settings.get("ledger") is not None,
+        "units": _name_units(settings),
     }
+
+
+def _name_units(settings: Facts) -> str:
+    """What lots hold and the population counts."""
+    bounds = read_bounds(settings)
+    return "examples" if bounds is None or bounds.unit is None else "people"
 
 
 def _describe_origin(settings: Facts, is_tuned: bool) -> str:
@@ -95,8 +102,30 @@ def _describe_model(settings: Facts) -> Iterator[tuple[str, str]]:
     yield "Noise multiplier", "" if multiplier is None else f"{near(multiplier)} ({origin})"
 
 
+def describe_plan_settings(settings: Facts) -> list[list[str]]:
+    """The same of a run of the user's own program, whose optimizer and model are not known."""
+    rate, steps, seed, held = (settings[name] for name in ("rate", "steps", "seed", "micro_batch"))
+    budget = settings["epsilon"]
+    return [
+        ["Method", settings["method"]],
+        ["Budget", "none" if budget is None else f"ε = {budget:.6g} at δ = {settings['delta']:g}"],
+        ["Noise multiplier", f"{near(settings['multiplier'])}"],
+        ["Population", _describe_population(settings)],
+        ["Lots", f"{settings['lot_size']:g} {settings['units']} on average (sampling rate {rate:.4g})"],
+        ["Steps planned", f"{steps:,} ({steps * rate:.3g} epochs)"],
+        ["Micro-batch", "chosen for memory" if held is None else f"{held:,} examples"],
+        ["Seed", "none: fresh noise in every run" if seed is None else f"{seed} (determines all noise)"],
+        ["Ledger", "charged" if settings["is_in_ledger"] else "none"],
+    ]
+
+
+def _describe_population(settings: Facts) -> str:
+    people = " people" if settings["units"] == "people" else ""
+    return f"{settings['population']:,}{people} ({settings['population_is']}, not counted from the data)"
+
+
 def _describe_training(settings: Facts) -> Iterator[tuple[str, str]]:
-    yield "Population", f"{settings['population']:,} ({settings['population_is']}, not counted from the data)"
+    yield "Population", _describe_population(settings)
     if find_method(settings["method"]).kind == "gradient":
         yield from _describe_steps(settings)
     else:
@@ -108,7 +137,7 @@ def _describe_training(settings: Facts) -> Iterator[tuple[str, str]]:
 
 def _describe_steps(settings: Facts) -> Iterator[tuple[str, str]]:
     rate, steps = settings["rate"], settings["steps"]
-    yield "Lots", f"{settings['lot_size']:g} examples on average (sampling rate {rate:.4g})"
+    yield "Lots", f"{settings['lot_size']:g} {settings['units']} on average (sampling rate {rate:.4g})"
     yield "Steps planned", f"{steps:,} ({steps * rate:.3g} epochs)"
     yield "Clip norm", f"{settings['clip_norm']:g}"
     yield "Optimizer", settings["optimizer"]

@@ -75,6 +75,15 @@ def neighbours(adjacency: Adjacency, group: int = 1, unit: str = "example") -> s
     return words.replace("example", unit) if group == 1 else words.replace("one example", f"{group} examples")
 
 
+def about_units(text: str, unit: str) -> str:
+    """A sentence about examples as one about people, if people are what is protected.
+
+    >>> about_units("each example is in each lot of 20 examples", "person")
+    'each person is in each lot of 20 people'
+    """
+    return text.replace("examples", "people").replace("example", unit) if unit == "person" else text
+
+
 def step_words(steps: int) -> str:
     """The number of steps in words.
 

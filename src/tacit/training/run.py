@@ -505,6 +505,8 @@ class PrivateRun:
             "forgiven": self._forgiven,
             "ledger": self.booking and self.booking.saved(),
             "micro_batch": self._micro_batch,
+            # For the report: how gradients were computed, and why.
+            "backend": None if self._backend is None else str(self._backend),
             "seed": seed,
             "lots": DRAWING,
             # Only a seeded run continues exactly, dropout included.

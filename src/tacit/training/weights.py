@@ -79,9 +79,10 @@ class Weights:
             parameter.register_post_accumulate_grad_hook(_make_hook(known))  # type: ignore[no-untyped-call]
             for parameter in self._parameters
         ]
-        for parameter in self._parameters:
-            _GUARDED[id(parameter)] = known
-        weakref.finalize(self, _release, handles, [id(parameter) for parameter in self._parameters], known)
+        # Frozen ones too: an optimizer must not move them by a gradient that somebody else has put there.
+        keys = [id(parameter) for parameter in (*self._parameters, *model.parameters())]
+        _GUARDED.update(dict.fromkeys(keys, known))
+        weakref.finalize(self, _release, handles, keys, known)
         _watch_optimizers()
 
     def hand_out(self) -> None:

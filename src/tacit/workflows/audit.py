@@ -74,7 +74,7 @@ class RunAudit(Printable):
         if self.releases is not None and not self.releases.passed:
             return [("Release test: failed", [str(self.releases)]), files]
         attacked = {name: f"Attacked: {what}." for name, what in target.attacked.items()}
-        members = f"Membership: {len(target.members[1]):,} training examples against {len(target.others[1]):,} others"
+        members = f"Membership: {' against '.join(target.counted)}"
         tests = {"Neighbour test": test, "Release test": self.releases}
         found = [(name, [str(one)]) for name, one in tests.items() if one is not None]
         if self.report is not None:

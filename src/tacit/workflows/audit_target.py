@@ -43,10 +43,11 @@ from tacit.guarantee import Guarantee
 from tacit.ledger import Ledger
 from tacit.ledger.storage import storage_at
 from tacit.models import is_own_model
-from tacit.recipes.recipe import Recipe, RecipePlan
+from tacit.recipes.recipe import RecipePlan
 from tacit.recipes.run import LOSS, PreparedInputs, begin_by_recipe, make_optimizer, restore_prepared
 from tacit.training.fit import fit
 from tacit.training.folder import RunFolder, load_model, load_part, read_checkpoint
+from tacit.training.people import Owners
 from tacit.training.plan import Plan, Schedule
 from tacit.workflows.defaults import network_for
 from tacit.workflows.descent import Descent, choose_gradients, make_method_optimizer
@@ -54,7 +55,7 @@ from tacit.workflows.progress import show_status, stop_on_interrupt
 from tacit.workflows.recipe import RecipeTask, make_task
 from tacit.workflows.saved import read_settings
 from tacit.workflows.scoring import loss_for
-from tacit.workflows.settings import Settings, refuse_people
+from tacit.workflows.settings import Settings
 
 # The keys of what the neighbour test and the release test found, in a guarantee.
 _NEIGHBOURS, _RELEASES = "neighbours", "releases"
@@ -70,7 +71,8 @@ class AuditTarget:
     are the examples as the model takes them. `repeat` makes the training again, with fresh first weights.
     `make_shadows` is a context that gives a function which trains as the run did on other examples, and all examples,
     members first. `charges` is what of the run's steps is missing in its guarantee and in its ledger. `own_model` makes
-    the trained model again, if the user wrote it.
+    the trained model again, if the user wrote it. `units` says whose each row of members and others is, if people are
+    protected.
     """
 
     folder: RunFolder
@@ -83,6 +85,7 @@ class AuditTarget:
     make_shadows: Callable[[], AbstractContextManager[ShadowTrainer]]
     charges: ReleaseTest
     own_model: Callable[[], nn.Module] | None = None
+    units: tuple[Any, Any] = (None, None)
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -118,7 +121,15 @@ class AuditTarget:
 
     def membership(self) -> dict[str, Roc]:
         """Scores of the trained model: examples it was trained on against public ones."""
-        return infer_membership(self.model, self.loss, members=self.members, others=self.others)
+        return infer_membership(self.model, self.loss, members=self.members, others=self.others, units=self.units)
+
+    @property
+    def counted(self) -> tuple[str, str]:
+        """How many are attacked, and how many others they are compared with, in words."""
+        parts = zip((self.members, self.others), self.units, strict=True)
+        count, other = (len(part[1]) if unit is None else len(np.unique(unit)) for part, unit in parts)
+        name = "training examples" if self.units[0] is None else "people trained on"
+        return f"{count:,} {name}", f"{other:,} others"
 
     def shadows(self, count: int, seed: int | None, workers: int | None = None) -> Roc:
         """The likelihood-ratio attack, with so many shadow models, trained like this one on halves of all examples."""
@@ -126,9 +137,15 @@ class AuditTarget:
         # Earlier versions kept shadows without the mean of their weights in the audit's own folder.
         folder = self.folder.audit / "averaged" if self.settings.averaging else self.folder.audit
         runs = Runs(folder, workers=min(workers or os.cpu_count() or 1, count), seed=seed)
+        parts = list(zip((self.members, self.others), self.units, strict=True))
+        # People are numbered in the order of scores below: first all that were trained on, then the others.
+        people = [None if unit is None else Owners.of(unit, len(part[1])) for part, unit in parts]
+        unit = None
+        if people[0] is not None and people[1] is not None:
+            unit = np.concatenate([people[0].person, len(people[0].sizes) + people[1].person])
         with self.make_shadows() as (train, pool):
-            found = train_shadows(train, self.loss, pool, count=count, runs=runs, name=name)
-        target = [score_all(self.model, self.loss, part, name) for part in (self.members, self.others)]
+            found = train_shadows(train, self.loss, pool, count=count, runs=runs, name=name, unit=unit)
+        target = [score_all(self.model, self.loss, part, name, unit) for part, unit in parts]
         ratio = found.ratio(np.concatenate(target))
         members = len(target[0])
         return roc(ratio[:members], ratio[members:])
@@ -188,7 +205,6 @@ def load_target(folder: Path, data_path: Path | None) -> AuditTarget:
         settings = read_settings(folder)
         tree = read_checkpoint(folder)
         data = settings.load(data_path)
-    refuse_people(data, "Audits of saved runs attack single rows")
     if settings.recipe is not None:
         return _load_recipe(folder, make_task(data, settings, data_path), tree)
     trained = partial(_load_network, settings.model, data, tree["model"])
@@ -201,11 +217,16 @@ def load_target(folder: Path, data_path: Path | None) -> AuditTarget:
         loss_for(data),
         _to_tensors(data.train),
         _to_tensors(data.test),
-        lambda: _repeat_training(settings, data, plan, data.train),
+        lambda: _repeat_training(settings, data, plan, (*data.train, data.people.get("unit"))),
         lambda: _make_shadows(settings, data, plan),
         check_charges(run_folder, settings, tree),
         trained if is_own_model(settings.model) else None,
+        _find_units(data),
     )
+
+
+def _find_units(data: Data) -> tuple[Any, Any]:
+    return (None, None) if data.owners is None else data.owners
 
 
 def _load_network(name: str, data: Data, weights: dict[str, Tensor]) -> nn.Module:
@@ -232,17 +253,21 @@ def _to_tensors(part: Pair) -> tuple[Tensor, Tensor]:
 
 
 def _repeat_training(settings: Settings, data: Data, plan: Plan, examples: Any) -> Training:
+    """The training of these inputs and targets, of which a third array may say whose they are."""
+    inputs, targets, *unit = examples
     schedule = Schedule(plan.schedule.multiplier or None, plan.schedule.lot_size or None)
     return Training(
         network_for(settings.model, data),
         loss_for(data),
-        examples,
+        (inputs, targets),
         plan.mechanism,
         plan.sampling,
         plan.steps,
         lambda model: make_method_optimizer(model, settings),
         schedule,
         settings.micro_batch,
+        unit=unit[0] if unit else None,
+        rows_per_unit=plan.rows_per_unit,
     )
 
 
@@ -296,9 +321,10 @@ def _load_recipe(folder: Path, task: RecipeTask, tree: dict[str, Any]) -> AuditT
         LOSS,
         members,
         others,
-        lambda: _repeat_recipe(task.recipe, prepared, anew(), members, tree["plan"]),
+        lambda: _repeat_recipe(task, prepared, anew(), members, tree["plan"]),
         lambda: _make_recipe_shadows(task, rows),
         check_charges(RunFolder(folder), task.settings, tree),
+        units=_find_units(task.data),
     )
 
 
@@ -322,17 +348,18 @@ def check_charges(folder: RunFolder, settings: Settings, tree: dict[str, Any]) -
     return ReleaseTest(tuple(found), ("ledger",))
 
 
-def _repeat_recipe(recipe: Recipe, prepared: PreparedInputs, model: nn.Module, members: Pair, plan: Plan) -> Training:
+def _repeat_recipe(task: RecipeTask, prepared: PreparedInputs, model: nn.Module, members: Pair, plan: Plan) -> Training:
     """The steps again, on rows that are prepared by what was released; that is not released again."""
-    optimizer = partial(make_optimizer, recipe)
-    return Training(model, LOSS, members, plan.mechanism, plan.sampling, plan.steps, optimizer, before=prepared.event)
+    optimizer, before = partial(make_optimizer, task.recipe), prepared.event
+    stages = plan.mechanism, plan.sampling, plan.steps
+    return Training(model, LOSS, members, *stages, optimizer, before=before, **task.data.people)
 
 
 @contextmanager
 def _make_recipe_shadows(task: RecipeTask, rows: tuple[Any, Any]) -> Iterator[ShadowTrainer]:
     """Examples by their numbers. Their features are kept in a file, which all processes read and none holds."""
     labels = np.concatenate([task.train[1], task.test[1]])
-    settings = (task.plan, task.data.classes or 2, task.image_shape)
+    settings = (task.plan, task.data.classes or 2, task.image_shape, task.data.rows_per_unit)
     with TemporaryDirectory(prefix="tacit-audit-") as passing:
         where = Path(passing) / ("rows.npz" if sparse.issparse(rows[0]) else "rows.npy")
         if sparse.issparse(rows[0]):
@@ -354,9 +381,10 @@ class RecipeShadow:
     plan: RecipePlan
     classes: int
     shape: tuple[int, ...] | None
+    rows_per_unit: int | None = None
 
     def __call__(self, examples: Any) -> nn.Module:
-        numbers, labels = examples
+        numbers, labels, *unit = examples
         rows = sparse.load_npz(self.rows) if self.rows.suffix == ".npz" else np.load(self.rows, mmap_mode="r")
         begun = begin_by_recipe(
             self.plan,
@@ -366,6 +394,8 @@ class RecipeShadow:
             classes=self.classes,
             seed=None,
             shape=self.shape,
+            unit=unit[0] if unit else None,
+            rows_per_unit=self.rows_per_unit,
         )
         trained = begun.finish()
         return ModelOfRows(trained.model, trained.prepared, rows)

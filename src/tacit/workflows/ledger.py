@@ -149,7 +149,7 @@ def paragraphs(balance: Balance) -> list[Paragraph]:
     account, terms = balance.account, balance.account.terms
     runs = len(account.charges)
     of = "" if terms is None else f" of {terms.budget.epsilon:g}"
-    compared = f"{neighbours(account.adjacency)}, PLD, {runs:,} {'run' if runs == 1 else 'runs'}"
+    compared = f"{neighbours(account.adjacency, unit=account.unit)}, PLD, {runs:,} {'run' if runs == 1 else 'runs'}"
     spent = "no finite epsilon" if math.isinf(balance.epsilon) else f"epsilon {up(balance.epsilon)}"
     hidden = runs - len(balance.rows)
     earlier = [f"(and {hidden:,} earlier: --all shows them)"] if hidden else []
@@ -166,7 +166,7 @@ def describe_standing(ledger: Ledger, dataset: str, run: str) -> str:
     of = "" if terms is None else f" of {terms.budget.epsilon:g}"
     return (
         f"{ledger.path}: charged as run {run}. {dataset} has now spent epsilon {up(balance.epsilon)}{of} at delta "
-        f"{balance.delta:g} ({neighbours(balance.account.adjacency)}, PLD)."
+        f"{balance.delta:g} ({neighbours(balance.account.adjacency, unit=balance.account.unit)}, PLD)."
     )
 
 

@@ -54,6 +54,8 @@ def report(
 ) -> Report:
     """Write the report of the run or comparison in the folder, into `out` or the same folder.
 
+    The run may also be one of your own program, which `PrivateRun.save` has saved there.
+
     With `baseline`, the same model is first trained without privacy beside a run on public data. `data_path` says
     where the data have moved.
     """
@@ -87,6 +89,8 @@ def write_registry(folder: str | Path, out: str | Path | None = None) -> Path:
 
 def _describe_ledger(folder: Path) -> str | None:
     """The state of the data set's budget, if the run was charged to a ledger that can be read."""
+    if not RunFolder(folder).settings.exists():
+        return None
     settings = read_settings(folder)
     if settings.ledger is None:
         return None
@@ -96,8 +100,8 @@ def _describe_ledger(folder: Path) -> str | None:
         [balance] = find(Ledger(settings.ledger), settings.ledger_name, None, most=1)
     except (TacitError, ValueError):
         return None
-    runs = len(balance.account.charges)
+    runs, compared = len(balance.account.charges), neighbours(balance.account.adjacency, unit=balance.account.unit)
     return (
         f"This data set has a ledger. After {runs:,} {'run' if runs == 1 else 'runs'} it has spent epsilon "
-        f"{up(balance.epsilon)} at delta {balance.delta:g} ({neighbours(balance.account.adjacency)}, PLD)."
+        f"{up(balance.epsilon)} at delta {balance.delta:g} ({compared}, PLD)."
     )
