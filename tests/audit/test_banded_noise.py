@@ -11,6 +11,7 @@ import torch
 from scipy import linalg
 
 from tacit.accounting import calibrate, curve
+from tacit.audit import Training, audit_training
 from tacit.audit.given import Releases
 from tacit.audit.statistics import distinguish
 from tacit.methods import dpsgd
@@ -98,3 +99,57 @@ def test_noise_used_twice_is_found_out(monkeypatch):
 
     monkeypatch.setattr(BandedNoise, "advance", reuse)
     assert attack(LOTS, 8.0, lambda found, _: np.abs(found[:, 0] - found[:, 1])).contradicts
+
+
+def reuse_with_the_wrong_sign(monkeypatch):
+    """A planted bug: every other step's draw is that of the step before, with the wrong sign."""
+    right, before = BandedNoise.advance, {}
+
+    def wrong(self, past, fresh, step):
+        before[step] = -before[step - 1] if step % 2 else fresh
+        return right(self, past, before[step], step)
+
+    monkeypatch.setattr(BandedNoise, "advance", wrong)
+
+
+@pytest.mark.slow
+def test_noise_of_a_past_step_reused_with_the_wrong_sign_is_found_out_by_many_runs(monkeypatch):
+    reuse_with_the_wrong_sign(monkeypatch)
+    assert attack(LOTS, 8.0, lambda found, _: np.abs(found[:, 0] + found[:, 1])).contradicts
+
+
+def audited(epsilon, steps=16):
+    """One run with gradient canaries, each of which takes its turn in every other step for certain."""
+    sampling = CyclicPoisson(20, 40, groups=2)
+    multiplier = calibrate(
+        lambda z: Releases(dpsgd(1.0, z, noise="banded", bands=2), sampling, steps).event(1),
+        epsilon=epsilon,
+        delta=DELTA,
+    )
+    torch.manual_seed(0)
+    training = Training(
+        torch.nn.Linear(200, 50),
+        torch.nn.functional.cross_entropy,
+        (torch.randn(40, 200), torch.randint(50, (40,))),
+        dpsgd(1.0, multiplier, noise="banded", bands=2),
+        sampling,
+        steps,
+        lambda model: torch.optim.SGD(model.parameters(), lr=0.0),
+    )
+    return audit_training(training, delta=DELTA, canaries=1000, confidence=0.99, share=0.3, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_canaries_in_one_run_do_not_contradict_what_is_proven(epsilon):
+    report = audited(epsilon)
+    assert not report.finding.contradicts
+    assert report.finding.bound.epsilon <= report.proven <= epsilon
+    # The attack is not blind.
+    assert epsilon < 8 or report.finding.gaussian.epsilon > 3
+
+
+@pytest.mark.slow
+def test_noise_reused_with_the_wrong_sign_is_found_out_in_one_run(monkeypatch):
+    reuse_with_the_wrong_sign(monkeypatch)
+    assert audited(1.0, steps=64).finding.contradicts

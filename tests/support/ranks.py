@@ -29,6 +29,7 @@ from tacit.accounting import Gaussian, curve
 from tacit.budget import Budget
 from tacit.ledger import Ledger
 from tacit.stages.mechanism import Mechanism
+from tacit.types import Sampling
 
 N, STEPS = 90, 6
 DATA = (torch.randn(N, 4, generator=torch.Generator().manual_seed(0)), torch.arange(N) % 3)
@@ -45,9 +46,12 @@ class Case:
     dropout: float = 0.0
     is_charged: bool = True
     is_about_people: bool = False
+    bands: int = 1
 
     @property
-    def sampling(self) -> tacit.Poisson:
+    def sampling(self) -> Sampling:
+        if self.bands > 1:
+            return tacit.CyclicPoisson(30, N, groups=self.bands)
         return tacit.Poisson(10, N // 3) if self.is_about_people else tacit.Poisson(30, N)
 
     @property
@@ -70,7 +74,8 @@ def model(case: Case) -> torch.nn.Module:
 
 
 def mechanism(case: Case) -> Mechanism:
-    return getattr(tacit.methods, case.method)(clip_norm=1.0, multiplier=4.0)
+    made = getattr(tacit.methods, case.method)(clip_norm=1.0, multiplier=4.0)
+    return made.with_bands(case.bands) if case.bands > 1 else made
 
 
 def go(case: Case, rank: int, before: Callable[[int, int, tacit.PrivateRun], None] = lambda *_: None) -> None:
@@ -184,7 +189,7 @@ def test_people_with_several_rows_are_released_as_by_one_process(folder: Path) -
     compare_with_one(folder, "dpsgd", (2,), is_about_people=True)
 
 
-def compare_with_one(folder: Path, method: str, sizes: tuple[int, ...], **changes: bool) -> None:
+def compare_with_one(folder: Path, method: str, sizes: tuple[int, ...], **changes: int) -> None:
     alone = ran(folder, 1, method=method, **changes)
     for size in sizes:
         case = ran(folder, size, method=method, **changes)
@@ -205,9 +210,32 @@ def compare_with_one(folder: Path, method: str, sizes: tuple[int, ...], **change
             assert all(torch.equal(value, finished(case)[name]) for name, value in finished(case, rank).items())
             assert notes(case, rank, "epsilon") == notes(alone, 0, "epsilon")
         [charge] = Ledger(case.ledger).account("data").charges
-        assert charge.event == Gaussian(4.0).sampled(30 / N) * STEPS
+        assert charge.event == Gaussian(4.0).sampled(case.bands * 30 / N) * (STEPS // case.bands)
         assert charge.about["unit"] == "person" if case.is_about_people else "unit" not in charge.about
         assert charge.is_settled
+
+
+def test_correlated_noise_is_drawn_by_the_first_alone_and_is_that_of_one_process(folder: Path) -> None:
+    compare_with_one(folder, "dpsgd", (2,), bands=3)
+
+
+def test_secret_epochs_hold_every_example_once(folder: Path) -> None:
+    """Each process draws the lots of its own examples, and all of them together make an epoch."""
+    case = Case(folder, 2, seed=None, is_charged=False)
+
+    def work(rank: int) -> None:
+        sampling = tacit.RandomAllocation(30, N)
+        options = {"mechanism": mechanism(case), "sampling": sampling, "steps": 2 * sampling.steps_per_epoch}
+        run = tacit.PrivateRun(torch.nn.Linear(4, 3), cross_entropy, data=DATA, **options)
+        for lot in run:
+            note(case, rank, "rows", lot.inputs[:, 0].tolist())
+            run.release(lot)
+
+    assert start(case, work) == [0, 0]
+    lots = [notes(case, rank, "rows") for rank in range(2)]
+    for epoch in (slice(0, 3), slice(3, 6)):
+        seen = [row for rank in range(2) for rows in lots[rank][epoch] for row in rows]
+        assert sorted(seen) == sorted(DATA[0][:, 0].tolist())
 
 
 def test_stages_that_remember_are_in_step(folder: Path) -> None:

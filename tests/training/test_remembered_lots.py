@@ -5,10 +5,14 @@ import torch
 
 from tacit import Budget, CyclicPoisson, FixedLots, Ledger, PrivateRun, RandomAllocation, TruncatedPoisson
 from tacit.accounting import Adjacency, Allocated, Gaussian, curve
-from tacit.errors import CannotResume
+from tacit.errors import CannotResume, InvalidArgument
 from tacit.methods import adaclip, dpsgd, noisy_adam
 from tacit.reports.facts import assume_sampling, describe_sampling
+from tacit.stages.bounds import Clip
+from tacit.stages.mechanism import Mechanism
+from tacit.stages.noise import BufferedNoise
 from tacit.stages.sampling import Poisson
+from tacit.training.plan import Schedule
 
 POPULATION = 120
 MULTIPLIER = 2.0
@@ -63,6 +67,45 @@ def test_a_seeded_run_resumes_bit_for_bit_within_an_epoch(sampling, mechanism, t
     run, optimizer = make(sampling, mechanism, seed=7)
     train(run, optimizer, until=7).save(tmp_path, optimizer)
     assert torch.equal(train(*resume(tmp_path)).model.weight, whole)
+
+
+@pytest.mark.slow
+def test_with_momentum_and_a_schedule_of_noise_a_seeded_run_resumes_bit_for_bit(tmp_path):
+    def begin():
+        schedule = Schedule(multiplier=[1.0] * 6 + [0.5] * 6)
+        run, _ = make(*PAIRS[1], seed=7, schedule=schedule)
+        return run, torch.optim.SGD(run.model.parameters(), lr=0.1, momentum=0.9)
+
+    whole = train(*begin())
+    run, optimizer = begin()
+    train(run, optimizer, until=7).save(tmp_path, optimizer)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    resumed = PrivateRun.resume(tmp_path, model, loss, data=data(), optimizer=optimizer)
+    assert torch.equal(train(resumed, optimizer).model.weight, whole.model.weight)
+    # Cycles of four steps: the second one has steps of both noises, and costs as much as its noisier steps allow.
+    first, later = (Gaussian(each).sampled(4 * 20 / POPULATION) for each in (MULTIPLIER, MULTIPLIER / 2))
+    assert whole.guarantee().event == first * 1 + later * 2
+
+
+def test_noise_whose_steps_overlap_takes_no_schedule():
+    """Its scale is proven for steps with equal noise only."""
+    mechanism = Mechanism(Clip(1.0), BufferedNoise(MULTIPLIER, steps=12, apart=4))
+    run, optimizer = make(CyclicPoisson(20, POPULATION, groups=4), mechanism, schedule=Schedule([1.0] * 6 + [0.5] * 6))
+    with pytest.raises(InvalidArgument, match="other coefficients"):
+        train(run, optimizer)
+
+
+def test_correlated_noise_protects_people_with_several_rows():
+    """The same lots of people as of examples, at the same cost, with the same noise."""
+    people = torch.arange(POPULATION) % (POPULATION // 2)
+    sampling = CyclicPoisson(10, POPULATION // 2, groups=4)
+    run, optimizer = make(sampling, PAIRS[1][1], seed=3, unit=people, rows_per_unit=2)
+    guarantee = train(run, optimizer).guarantee()
+    assert guarantee.unit == "person"
+    assert guarantee.event == Gaussian(MULTIPLIER).sampled(4 * 10 / (POPULATION // 2)) * 3
+    past = run._source.stream(2, 11).recall("past noise", list)._past
+    assert len(past) == 3
 
 
 def test_an_allocated_epoch_that_resumes_is_charged_in_both_its_parts(tmp_path):

@@ -8,7 +8,6 @@ holds for attackers who know all other examples.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -19,11 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit import _validate
+from tacit.audit.watching import AnyWatch, BandedWatch, Watch
 from tacit.errors import InvalidArgument
 from tacit.gradients import per_example_gradients
 from tacit.gradients.losses import Loss
 from tacit.gradients.units import average_rows
 from tacit.stages.mechanism import Mechanism
+from tacit.stages.noise import BandedNoise
 from tacit.training.lots import Examples, NoGradients, examples_from, on_device
 from tacit.training.people import Owners
 from tacit.training.run import PrivateRun
@@ -31,8 +32,6 @@ from tacit.types import Bound, BoundedSum, PerExampleGradients, State, Tensors, 
 
 # Nonzero coordinates of a direction: enough that directions hardly overlap, few enough to store thousands.
 _SUPPORT = 1024
-# Two estimates of the width of the noise differ by less than this, unless tails are heavy.
-_ALIKE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,8 +293,8 @@ class CanaryGame:
             )
         return replace(mechanism, bound=Recording(mechanism.bound), post=())
 
-    def watch(self, run: PrivateRun) -> Watch:
-        """The attacker who sees every release of this run."""
+    def watch(self, run: PrivateRun) -> AnyWatch:
+        """The attacker who sees every release of this run: one that undoes the correlation, if its noise has any."""
         bound, lot_size = run.mechanism.bound, run.sampling.lot_size
         if not isinstance(bound, Recording):
             raise InvalidArgument("The run needs mechanism=game.record_bound(mechanism).")
@@ -303,50 +302,8 @@ class CanaryGame:
         one = WithCanaries(NoGradients(like), self.directions, torch.tensor([0]), self.length)
         sum_of_one = bound.inside.sum(one, bound.inside.init(like, lot_size)).values
         reach = float(self.directions.project({name: sum_of_one[name] for name in like})[0])
-        return Watch(self.directions, run, bound.added, reach, np.zeros(len(self.directions)))
-
-
-@dataclass(eq=False)
-class Watch:
-    """The attacker: scores all canaries, step by step, by the log-likelihood ratio of the releases.
-
-    Along a canary's direction a release shows noise, plus `reach` if the canary was in the lot. The width of the noise
-    is measured at every step, so the attack does not trust the stated noise.
-    """
-
-    directions: Directions
-    run: PrivateRun
-    added: list[Tensors]
-    reach: float
-    scores: NDArray[np.float64]
-
-    def see(self) -> None:
-        """Update the scores by the release of this step: p.grad less the contribution of the real examples."""
-        sampling = self.run.sampling
-        parameters = dict(self.run.model.named_parameters())
-        release = {name: cast(Tensor, parameters[name].grad) * sampling.lot_size for name in self.directions.like}
-        rest = {name: value - self.added[0][name] for name, value in release.items()}
-        seen = self.directions.project(rest).double().cpu().numpy()
-        width = max(_measure_width(seen, rest), 1e-9 * abs(self.reach))
-        shift = self.reach / width
-        ratio = shift * seen / width - shift**2 / 2
-        rate = sampling.lot_size / sampling.population
-        if rate < 1:
-            ratio = np.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
-        self.scores += ratio
-
-
-def _measure_width(seen: NDArray[np.float64], rest: Tensors) -> float:
-    """The standard deviation of the noise along a random direction.
-
-    Estimated by the root mean square over all parameters. The median over the canaries' directions has an error of a
-    few per cent per step, which adds up over thousands of steps, but it is robust to heavy tails and to the few
-    canaries in a lot. It is used if the two disagree.
-    """
-    middle = 1.4826 * float(np.median(np.abs(seen - np.median(seen))))
-    squares = sum(float(value.double().square().sum()) for value in rest.values())
-    overall = math.sqrt(squares / sum(value.numel() for value in rest.values()))
-    return overall if abs(overall - middle) < _ALIKE * middle else middle
+        kind = BandedWatch if isinstance(run.mechanism.noise, BandedNoise) else Watch
+        return kind(self.directions, run, bound.added, reach, np.zeros(len(self.directions)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,11 +23,12 @@ from torch import nn
 from tacit import _validate
 from tacit._files import write_atomic
 from tacit.accounting.events import Event
-from tacit.audit.canaries import CanaryGame, Watch
+from tacit.audit.canaries import CanaryGame
 from tacit.audit.evidence import AuditReport, Finding, find_curve
 from tacit.audit.guessing import OneRun, one_run
 from tacit.audit.runs import show_progress
 from tacit.audit.statistics import list_error_points
+from tacit.audit.watching import AnyWatch
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.gradients.losses import Loss
 from tacit.stages.mechanism import Mechanism
@@ -152,7 +153,11 @@ def _choose_length(training: Training) -> float:
 
 
 def _make_steps(
-    run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer, kept: _AuditFolder, is_stopped: Callable[[], bool]
+    run: PrivateRun,
+    watch: AnyWatch,
+    optimizer: torch.optim.Optimizer,
+    kept: _AuditFolder,
+    is_stopped: Callable[[], bool],
 ) -> None:
     saved = time.monotonic()
     with show_progress("training with canaries", run.steps, run.step) as advance:
@@ -198,7 +203,9 @@ class _AuditFolder:
         else:
             path.write_text(json.dumps({**about, "game_seed": self.game_seed}), encoding="utf-8")
 
-    def begin(self, training: Training, game: CanaryGame, optimizer: torch.optim.Optimizer) -> tuple[PrivateRun, Watch]:
+    def begin(
+        self, training: Training, game: CanaryGame, optimizer: torch.optim.Optimizer
+    ) -> tuple[PrivateRun, AnyWatch]:
         """The saved run with its scores, or a new one."""
         self._coins = game.included
         if self._folder is not None and (self._folder / "scores.npz").exists():
@@ -215,7 +222,7 @@ class _AuditFolder:
 
     def _resume(
         self, folder: Path, training: Training, game: CanaryGame, optimizer: torch.optim.Optimizer
-    ) -> tuple[PrivateRun, Watch]:
+    ) -> tuple[PrivateRun, AnyWatch]:
         run = PrivateRun.resume(
             folder,
             training.model,
@@ -232,10 +239,10 @@ class _AuditFolder:
         if step != run.step or not np.array_equal(coins, game.included):
             raise CannotResume(f"The scores in {folder} belong to another step or game than the run beside them.")
         watch = game.watch(run)
-        watch.scores[:] = scores
+        watch.resume(scores)
         return run, watch
 
-    def save(self, run: PrivateRun, watch: Watch, optimizer: torch.optim.Optimizer) -> None:
+    def save(self, run: PrivateRun, watch: AnyWatch, optimizer: torch.optim.Optimizer) -> None:
         """Save the run, then the scores, so that a crash in between is noticed."""
         if self._folder is None:
             return

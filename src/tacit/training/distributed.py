@@ -33,6 +33,7 @@ from tacit.guarantee import Assumption
 from tacit.ledger import Reservation
 from tacit.randomness import Indices, Purpose, SeededSource, Source, Stream
 from tacit.stages.mechanism import MechanismState
+from tacit.stages.more_samplings import CyclicPoisson, RandomAllocation
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 from tacit.training.charging import BookingPlace, Debt, fingerprint_examples, resume_booking
 from tacit.training.folder import pack
@@ -48,6 +49,8 @@ Released = tuple[Release, MechanismState]
 _FAILED = 2**62
 # Bytes of an error that others are told.
 _LONGEST = 512
+# Samplings in which what an example draws does not depend on other examples, or is public: its owner draws it.
+_IN_PARTS = (Poisson, RandomAllocation, CyclicPoisson, FullBatch, Shuffled)
 # May be entered as often as one likes.
 _NOTHING = nullcontext()
 _SAME_EXAMPLES = "Each of {size} processes held the same examples in the same order, and summed those that it owns."
@@ -144,10 +147,10 @@ class Peers:
                 f"{plan.mechanism.method.name} releases a mean of all the data before each lot, which is done in one "
                 "process only. Start it without torchrun."
             )
-        if not isinstance(plan.sampling, (Poisson, FullBatch, Shuffled)):
+        if not isinstance(plan.sampling, _IN_PARTS):
             raise InvalidArgument(
-                f"{type(plan.sampling).__name__} lots cannot be drawn by several processes. Use Poisson, FullBatch or "
-                "Shuffled, or start without torchrun."
+                f"{type(plan.sampling).__name__} lots cannot be drawn by several processes. Use Poisson, "
+                "RandomAllocation, CyclicPoisson, FullBatch or Shuffled, or start without torchrun."
             )
         if not adds_up:
             raise InvalidArgument(
