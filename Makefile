@@ -40,6 +40,8 @@ bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside th
 	$(BIN)/python benchmarks/large_table.py
 	$(BIN)/python benchmarks/methods.py
 	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/correlated.py
+	$(BIN)/python benchmarks/allocation.py
 	$(BIN)/python benchmarks/audit_controls.py
 
 outside: $(INSTALLED)  ## let others judge: accountants, scikit-learn, recorded noise, architectures; some minutes

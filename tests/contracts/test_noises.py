@@ -7,21 +7,25 @@ import pytest
 import torch
 from scipy import stats
 
-from tacit.accounting import Event, Gaussian, ProductNoise, Unproven, curve
+from tacit.accounting import Correlated, Event, Gaussian, ProductNoise, Unproven, curve
 from tacit.errors import InvalidArgument, NotProven
 from tacit.randomness import Purpose, SecureSource, SeededSource
 from tacit.stages.bounds import Encode
 from tacit.stages.noise import (
+    BandedNoise,
     BoxNoise,
+    BufferedNoise,
     Cauchy,
     DirectionalNoise,
     GaussianNoise,
+    InverseBandedNoise,
     Laplace,
     Normal,
     PrunedNoise,
     RealisedMeanNoise,
     Sech,
     StudentT,
+    TreeNoise,
     VarianceGamma,
     list_families,
 )
@@ -41,6 +45,13 @@ NOISES = [
     BoxNoise(Sech(), BOX, 0.3),
     *(BoxNoise(family, BOX, 1.7) for family in list_families().values()),
 ]
+# Noise whose steps hang together. What it is once that is undone, tests/stages/noise shows for each kind.
+CORRELATED = [
+    BandedNoise(1.1, bands=3, steps=64),
+    BufferedNoise(1.1, steps=64, apart=8),
+    InverseBandedNoise(1.1, bands=3, steps=64, apart=8),
+    TreeNoise(1.1, steps=64, apart=8),
+]
 # The laws of noise of size one, as scipy has them.
 LAWS = {
     Normal(): stats.norm(),
@@ -53,6 +64,7 @@ LAWS = {
 # Noises as published that nothing proves anything about.
 UNPROVEN = [DirectionalNoise(2.5, 1.1), RealisedMeanNoise(1.1), PrunedNoise(1.1)]
 every_noise = pytest.mark.parametrize("noise", NOISES, ids=str)
+also_correlated = pytest.mark.parametrize("noise", [*NOISES, *CORRELATED], ids=str)
 # Every statistical test here raises a false alarm with probability 1e-6, and its seed is fixed.
 FALSE_ALARM = 1e-6
 
@@ -89,7 +101,7 @@ def test_its_scale_is_the_multiplier_times_the_sensitivity(noise, sensitivity):
     assert stats.kstest(drawn, law_of(noise)).pvalue > FALSE_ALARM
 
 
-@every_noise
+@also_correlated
 def test_it_is_added_to_the_sum(noise):
     bounded = BoundedSum({"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([100.0])}, 1.0, BOX)
     empty = BoundedSum({name: torch.zeros_like(value) for name, value in bounded.values.items()}, 1.0, BOX)
@@ -100,25 +112,28 @@ def test_it_is_added_to_the_sum(noise):
         torch.testing.assert_close(with_sum[name] - without[name], value, atol=grid, rtol=0)
 
 
-@every_noise
+@also_correlated
 def test_the_sum_is_left_as_it_was(noise):
     bounded = zeros()
     noise.add(bounded, stream())
     assert all(not value.any() for value in bounded.values.values())
 
 
-@every_noise
+@also_correlated
 def test_its_event_carries_its_multiplier(noise):
     event = noise.event(100)
     assert isinstance(event, Event)
-    if isinstance(noise, GaussianNoise) or noise.family == Normal():
+    if noise in CORRELATED:
+        assert isinstance(event, Correlated)
+        assert event.inside == Gaussian(noise.multiplier)
+    elif isinstance(noise, GaussianNoise) or noise.family == Normal():
         assert event == Gaussian(noise.multiplier)
     else:
         densities = {part.density for part in event.walk() if isinstance(part, ProductNoise)}
         assert densities == {noise.family.density(noise.multiplier)}
 
 
-@every_noise
+@also_correlated
 def test_no_draw_comes_twice_from_a_secure_source(noise):
     source = SecureSource()
     draws = torch.stack([flat(noise.add(zeros(size=100), source.stream(Purpose.NOISE, 0))) for _ in range(50)])
@@ -133,19 +148,19 @@ def test_two_steps_are_independent(noise):
     assert abs(correlation) < stats.norm.isf(FALSE_ALARM / 2)
 
 
-@every_noise
+@also_correlated
 def test_an_empty_release_is_allowed(noise):
     assert noise.add(BoundedSum({}, 1.0, BOX), stream()) == {}
 
 
-@every_noise
+@also_correlated
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_every_precision_is_released_in_at_least_single_precision(noise, dtype):
     found = noise.add(zeros(dtype=dtype, size=10), stream())["weight"].dtype
     assert found == (torch.float64 if dtype == torch.float64 else torch.float32)
 
 
-@every_noise
+@also_correlated
 def test_released_numbers_lie_on_a_grid_that_the_sum_does_not_choose(noise):
     bounded = BoundedSum({"weight": torch.rand(10_000) * 1e-3}, 1.0, BOX)
     drawn = noise.add(bounded, stream())["weight"].double()
@@ -158,7 +173,9 @@ def test_gaussian_noise_is_normal():
     assert stats.kstest(drawn.numpy(), stats.norm(scale=2.2).cdf).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("noise", [GaussianNoise(), BoxNoise(StudentT(), BOX)], ids=str)
+@pytest.mark.parametrize(
+    "noise", [GaussianNoise(), BoxNoise(StudentT(), BOX), BandedNoise(), TreeNoise(steps=4, apart=2)], ids=str
+)
 def test_noise_without_a_multiplier_draws_nothing(noise):
     with pytest.raises(InvalidArgument, match="no multiplier yet"):
         noise.add(zeros(), stream())

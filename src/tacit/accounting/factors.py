@@ -23,6 +23,8 @@ from tacit.errors import InvalidArgument
 
 # Above this many steps, coefficients are optimised for this many: they hardly change.
 _MOST_OPTIMISED = 4096
+# The same for learning rates that vary, where the error takes the square of their number.
+_MOST_SCHEDULED = 512
 
 
 def square_root_coefficients(bands: int) -> Floats:
@@ -57,6 +59,28 @@ def prefix_variances(coefficients: Floats, steps: int) -> Floats:
     return np.cumsum(np.cumsum(invert_coefficients(coefficients, steps)) ** 2)
 
 
+def weighted_variances(coefficients: Floats, rates: Floats) -> Floats:
+    """The same for sums of releases times learning rates: of where an optimizer stands after every step.
+
+    >>> weighted_variances(np.array([1.0]), np.array([1.0, 0.5, 0.0])).tolist()
+    [1.0, 1.25, 1.25]
+    """
+    sums = _weighted_sums(invert_coefficients(coefficients, len(rates)), rates)
+    # Row j holds what draw j leaves after step j, j + 1, ...: its k-th number belongs to step j + k.
+    return np.array([float(np.square(np.fliplr(sums).diagonal(len(rates) - 1 - t)).sum()) for t in range(len(rates))])
+
+
+def _weighted_sums(inverse: Floats, rates: Floats) -> Floats:
+    """[draw j, k]: how much of draw j is in the weighted sum after step j + k."""
+    return np.cumsum(_shift(rates) * inverse, axis=1)
+
+
+def _shift(rates: Floats) -> Floats:
+    """[j, k]: the rate of step j + k, and 0 beyond the last step."""
+    padded = np.concatenate([rates, np.zeros(len(rates))])
+    return np.lib.stride_tricks.sliding_window_view(padded, len(rates))[:-1]
+
+
 def squared_sensitivity(coefficients: Floats, *, steps: int, apart: int, times: int | None = None) -> float:
     """The squared norm of what an example adds to C x in `times` steps at least `apart` apart, each of norm 1.
 
@@ -75,20 +99,29 @@ def squared_sensitivity(coefficients: Floats, *, steps: int, apart: int, times: 
 
 
 @lru_cache(maxsize=256)
-def band_coefficients(bands: int, steps: int) -> tuple[float, ...]:
+def band_coefficients(bands: int, steps: int, rates: tuple[float, ...] = ()) -> tuple[float, ...]:
     """Coefficients of norm 1, in `bands` bands, with the least mean variance of prefix sums over `steps` steps.
 
-    Found from the square-root ones by gradient descent; any coefficients of norm 1 cost the same.
+    With `rates`, a learning rate for each step, of sums of releases times their rates. Found from the square-root
+    coefficients by gradient descent; any coefficients of norm 1 cost the same.
     """
-    bands, steps = _validate.count("bands", bands), min(_validate.count("steps", steps), _MOST_OPTIMISED)
+    bands, steps = _validate.count("bands", bands), _validate.count("steps", steps)
+    if rates and len(rates) != steps:
+        raise InvalidArgument(f"rates must hold one learning rate per step. Got {len(rates)} for {steps} steps.")
+    schedule = _thin(_validate.non_negatives("rates", rates)) if rates and len(set(rates)) > 1 else None
+    steps = min(steps, _MOST_OPTIMISED) if schedule is None else len(schedule)
     bands = min(bands, steps)
     start = square_root_coefficients(bands)
     if bands == 1:
         return (1.0,)
-    found = optimize.minimize(
-        lambda tail: _mean_variance(np.append(1.0, tail), steps), start[1:], jac=True, method="L-BFGS-B"
-    )
-    best = np.append(1.0, found.x) if found.fun < _mean_variance(start, steps)[0] else start
+
+    def error(coefficients: Floats) -> tuple[float, Floats]:
+        if schedule is None:
+            return _mean_variance(coefficients, steps)
+        return _mean_weighted_variance(coefficients, schedule)
+
+    found = optimize.minimize(lambda tail: error(np.append(1.0, tail)), start[1:], jac=True, method="L-BFGS-B")
+    best = np.append(1.0, found.x) if found.fun < error(start)[0] else start
     best = best / np.linalg.norm(best)
     # Rounded down, so that the norm is certainly at most 1.
     return tuple((best * (1 - 1e-15)).tolist())
@@ -110,6 +143,32 @@ def _mean_variance(coefficients: Floats, steps: int) -> tuple[float, Floats]:
     backwards = fft.irfft(fft.rfft(by_inverse, size) * np.conj(fft.rfft(squared, size)), size)
     gradient = -backwards[: len(coefficients)] / error + 2 / norm * coefficients
     return math.log(error * norm), np.asarray(gradient[1:])
+
+
+def _thin(rates: Floats) -> Floats:
+    """The rates, or evenly spaced ones of a long run: the error is computed for all pairs of steps."""
+    if len(rates) <= _MOST_SCHEDULED:
+        return rates
+    return np.asarray(rates[np.linspace(0, len(rates) - 1, _MOST_SCHEDULED).round().astype(int)])
+
+
+def _mean_weighted_variance(coefficients: Floats, rates: Floats) -> tuple[float, Floats]:
+    """As `_mean_variance`, for sums of releases times learning rates."""
+    steps = len(rates)
+    inverse = invert_coefficients(coefficients, steps)
+    if not np.abs(inverse).max() < 1e6 or not rates.any():
+        return 700.0, np.zeros(len(coefficients) - 1)
+    shifted = _shift(rates)
+    sums = np.cumsum(shifted * inverse, axis=1)
+    # Beyond the last step nothing is summed.
+    sums *= np.arange(steps)[:, None] + np.arange(steps) < steps
+    error, norm = float(np.square(sums).sum()), float(coefficients @ coefficients)
+    by_inverse = (shifted * (2 * np.cumsum(sums[:, ::-1], axis=1)[:, ::-1])).sum(axis=0)
+    size = fft.next_fast_len(2 * steps, real=True)
+    squared = fft.irfft(fft.rfft(inverse, size) ** 2, size)[:steps]
+    backwards = fft.irfft(fft.rfft(by_inverse, size) * np.conj(fft.rfft(squared, size)), size)
+    gradient = -backwards[: len(coefficients)] / error + 2 / norm * coefficients
+    return math.log(error * norm / steps), np.asarray(gradient[1:])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeGuard, cast
 
@@ -212,17 +212,18 @@ class Mechanism:
         """The same mechanism with another amount of noise."""
         return replace(self, noise=cast(Noise, replace(cast(Any, self.noise), multiplier=multiplier)))
 
-    def with_bands(self, bands: int, *, steps: int = 4096) -> Mechanism:
+    def with_bands(self, bands: int, *, steps: int = 4096, rates: Sequence[float] = ()) -> Mechanism:
         """The same mechanism with Gaussian noise correlated over `bands` steps: see `BandedNoise`.
 
-        It needs `CyclicPoisson` lots with at least as many groups. `steps` is what the correlation is optimised for.
+        It needs `CyclicPoisson` lots with at least as many groups. `steps` is what the correlation is optimised for,
+        and `rates` are public learning rates, one for each step, if they vary.
         """
         if not isinstance(self.noise, (GaussianNoise, BandedNoise)):
             raise InvalidArgument(
                 f"Only Gaussian noise can be correlated over steps with a proof. Got {type(self.noise).__name__}. Use "
                 "a method with Gaussian noise, such as dpsgd."
             )
-        return replace(self, noise=BandedNoise(self.noise.multiplier, bands=bands, steps=steps))
+        return replace(self, noise=BandedNoise(self.noise.multiplier, bands=bands, steps=steps, rates=tuple(rates)))
 
 
 @dataclass(frozen=True)

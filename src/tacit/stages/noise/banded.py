@@ -32,6 +32,7 @@ from tacit.types import BoundedSum, Tensors
 class BandedNoise:
     """Gaussian noise correlated over `bands` steps; `steps` is the number of steps that it is optimised for.
 
+    With `rates`, one learning rate for each step, it is optimised for what they sum up to. They must be public.
     Every release has at least the noise of `GaussianNoise`; sums of releases have less. The event holds for examples
     that are in at most one of any `bands` consecutive lots, so it needs `CyclicPoisson` with at least as many groups;
     other samplings refuse it. Memory: bands - 1 times the parameters.
@@ -40,14 +41,16 @@ class BandedNoise:
     multiplier: float | None = None
     bands: int = field(default=8, kw_only=True)
     steps: int = field(default=4096, kw_only=True)
+    rates: tuple[float, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         _validate.check_fields(self, positive="multiplier", count=("bands", "steps"))
+        object.__setattr__(self, "rates", tuple(float(rate) for rate in self.rates))
 
     @property
     def coefficients(self) -> tuple[float, ...]:
         """The coefficients of C, of norm 1."""
-        return band_coefficients(self.bands, self.steps)
+        return band_coefficients(self.bands, self.steps, self.rates)
 
     def add(self, bounded: BoundedSum, rng: Stream) -> Tensors:
         """The sum with correlated noise, on the same public grid as independent noise."""

@@ -122,10 +122,10 @@ class InverseBandedNoise(OverlappingNoise):
     def advance(self, past: list[NDArray[Any]], fresh: NDArray[Any], step: int) -> NDArray[Any]:
         """The noise of a step; `past` holds the last draws, newest first."""
         past.insert(0, fresh.copy())
-        del past[self.bands :]
         noise = np.zeros_like(fresh)
         for coefficient, drawn in zip(self.coefficients, past, strict=False):
             noise += noise.dtype.type(coefficient) * drawn
+        del past[self.bands - 1 :]
         return noise
 
 
