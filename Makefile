@@ -51,7 +51,7 @@ outside: $(INSTALLED)  ## let others judge: accountants, scikit-learn, recorded 
 	-$(PIP) install --quiet --no-deps --upgrade --target $(ZOO) timm==1.0.31 torchvision==0.28.0
 	PYTHONPATH=$(ZOO) $(BIN)/python benchmarks/architectures.py
 
-mutants: $(INSTALLED)  ## plant 32 bugs, one at a time, and see who catches each: types, tests, tacit audit
+mutants: $(INSTALLED)  ## plant bugs, one at a time, and see who catches each: types, tests, tacit audit
 	$(BIN)/python benchmarks/mutants.py
 
 faults: $(INSTALLED)  ## kill runs, fill disks, race for budgets, damage every input; goes on where it stopped
