@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from fault_counts import Counts, Kind, Lost, NotHere, Trial, UnderCount, alone, judge
@@ -21,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SUPPORT = ROOT / "tests" / "support"
 sys.path.append(str(ROOT / "tests"))
 
-_KILLS_AT_ONCE, _DISKS_AT_ONCE = 2, 4
+_KILLS_AT_ONCE, _DISKS_AT_ONCE = 5, 4
 WRITERS, RESERVATIONS = 16, 200
 _WEEK = timedelta(days=7)
 
@@ -51,7 +52,7 @@ def _tell_apart(call: Callable[[], None]) -> None:
         raise
 
 
-def _kill(number: int, folder: Path, processes: int, address: Callable[[], str | None]) -> Counts:
+def _kill(number: int, folder: Path, address: Callable[[], str | None], **options: Any) -> Counts:
     from support.kill_many import survive
 
     here, notes, kills = folder / str(number), dict[str, int](), 0
@@ -59,7 +60,7 @@ def _kill(number: int, folder: Path, processes: int, address: Callable[[], str |
 
     def attempt() -> None:
         nonlocal kills
-        tally = survive(_KILLS_AT_ONCE, number, here, address=address, processes=processes)
+        tally = survive(_KILLS_AT_ONCE, number, here, address=address, **options)
         notes.update({**tally.kills, "runs finished": tally.finished.total()})
         kills = tally.kills.total()
 
@@ -70,20 +71,28 @@ def _kill(number: int, folder: Path, processes: int, address: Callable[[], str |
 
 
 @contextmanager
-def _open_kills(processes: int) -> Iterator[Trial]:
-    import torch
+def _open_kills(folder: Path) -> Iterator[Trial]:
+    from support.kill_many import references
 
-    torch.set_num_threads(1)
-    yield lambda number, folder: _kill(number, folder, processes, lambda: None)
+    expected = references(folder)
+    yield lambda number, here: _kill(number, here, lambda: None, expected=expected)
 
 
 @contextmanager
-def _open_kills_postgres(_: Path) -> Iterator[Trial]:
-    import torch
+def _open_kills_of_two(folder: Path) -> Iterator[Trial]:
+    from support.kill_many import references
 
-    torch.set_num_threads(1)
+    expected = references(folder, processes=2)
+    yield lambda number, here: _kill(number, here, lambda: None, processes=2, expected=expected)
+
+
+@contextmanager
+def _open_kills_postgres(folder: Path) -> Iterator[Trial]:
+    from support.kill_many import references
+
+    expected = references(folder)
     with _addresses() as address:
-        yield lambda number, folder: _kill(number, folder, 1, address)
+        yield lambda number, here: _kill(number, here, address, expected=expected)
 
 
 def try_disks(number: int, folder: Path) -> Counts:
@@ -366,7 +375,7 @@ KINDS = (
     Kind("home", "commands with a home that cannot be written", len(COMMANDS), _open_home, seconds=170),
     Kind("locale", "commands without a locale (`LC_ALL=C`, `PYTHONUTF8=0`)", len(COMMANDS), _open_locale, seconds=170),
     Kind("disks", "disks that become full in training", 200, _open_disks, seconds=300),
-    Kind("kills", "SIGKILL of a run, ledger on SQLite", 600, lambda _: _open_kills(1), seconds=600),
-    Kind("kills-two", "SIGKILL of one of two processes of a run (gloo)", 200, lambda _: _open_kills(2), seconds=600),
+    Kind("kills", "SIGKILL of a run, ledger on SQLite", 600, _open_kills, seconds=600),
+    Kind("kills-two", "SIGKILL of one of two processes of a run (gloo)", 200, _open_kills_of_two, seconds=600),
     Kind("kills-postgres", "SIGKILL of a run, ledger on PostgreSQL", 200, _open_kills_postgres, seconds=600),
 )

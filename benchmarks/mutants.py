@@ -18,8 +18,9 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ MUTANTS = ROOT / "tests" / "support" / "mutants.toml"
 PAGE = Path(__file__).with_name("OUTSIDE.md")
 COLUMNS = ["planted bug", "what it breaks", "type checker", "tests", "training or `tacit audit`"]
 _NOT_RUN = "not run yet"
-_COPIED = ("src", "tests", "docs", "experiments", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md")
+# With what mypy knows of the code as it is, if it has read it.
+_COPIED = (".mypy_cache", "src", "tests", "docs", "experiments", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md")
 
 
 @dataclass(frozen=True)
@@ -63,72 +65,119 @@ def try_mutant(mutant: Mutant, root: Path, part: str) -> Any:
     target = root / "src" / "tacit" / mutant.file
     original = target.read_text() if mutant.file else ""
     if mutant.file:
-        target.write_text(mutant.planted(original))
+        _replace(target, mutant.planted(original))
     try:
         found = PARTS[part](root, mutant)
     finally:
         if mutant.file:
-            target.write_text(original)
-    if part == "tests" and found and _run_pytest(root, [found])[0]:
+            _replace(target, original)
+    if part == "tests" and found and _run_pytest(root, [found]):
         raise SystemExit(f"{mutant.name}: {found} fails without the bug too.")
     return found
 
 
-def _run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    paths = {"PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, *words], cwd=root, env={**os.environ, **paths}, capture_output=True, text=True, check=False
-    )
+def _replace(target: Path, text: str) -> None:
+    """Write the source, and forget what was compiled of it: two versions of one second could be taken for each other."""
+    target.write_text(text)
+    Path(cache_from_source(str(target))).unlink(missing_ok=True)
 
 
 def _check_types(root: Path, mutant: Mutant) -> str | None:
-    if not mutant.file:
-        return None
-    done = _run(root, "-m", "mypy", "--follow-imports=silent", f"src/tacit/{mutant.file}")
+    """As `make lint` does: what mypy knows of the code as it is stands in its cache, so only the file is read again."""
+    command = [sys.executable, "-m", "mypy"]
+    done = subprocess.run(command, cwd=root, env={**os.environ, "MYPYPATH": ""}, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{mutant.name}: mypy did not run.\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     lines = [line for line in done.stdout.splitlines() if " error: " in line]
     return lines[0].partition(" error: ")[2] if lines else None
 
 
 def _run_tests(root: Path, mutant: Mutant) -> str | None:
-    failed, said = _run_pytest(root, mutant.tests) if mutant.tests else ([], "")
-    if said and not failed:
-        raise SystemExit(f"{mutant.name}: the tests did not run.\n{said}")
+    failed = _run_pytest(root, mutant.tests) if mutant.tests else []
     return failed[0] if failed else None
 
 
-def _run_pytest(root: Path, tests: Sequence[str]) -> tuple[list[str], str]:
-    """The tests that fail, at most one; and what pytest said unless all passed."""
-    done = _run(root, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    failed = [line.partition(" ")[2].split(" - ")[0] for line in lines]
-    return failed, f"{done.stdout[-2000:]}{done.stderr[-2000:]}" if done.returncode else ""
+def _run_pytest(root: Path, tests: Sequence[str]) -> list[str]:
+    """The tests that fail: one after which the others are not run, or none."""
+
+    def work() -> list[str]:
+        import pytest
+
+        sys.path[:] = [path for path in sys.path if Path(path).resolve() != ROOT / "src"]
+        seen, failed = _Failed(), open(root / "said.txt", "w")
+        os.dup2(failed.fileno(), 1)
+        os.dup2(failed.fileno(), 2)
+        code = pytest.main(["-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests], plugins=[seen])
+        if code and not seen.names:
+            raise RuntimeError(f"the tests did not run (code {code})")
+        return seen.names
+
+    found = _in_fork(root, work)
+    if "error" in found:
+        raise SystemExit(f"{found['error']}\n{(root / 'said.txt').read_text()[-2000:]}")
+    names: list[str] = found["value"]
+    return names
 
 
-def _try(root: Path, mutant: Mutant) -> dict[str, str | None]:
-    """In a fork of this process, which has loaded torch but not tacit."""
-    if mutant.trial is None and mutant.file:
-        return {"by": None, "found": None}
+class _Failed:
+    """What pytest says of tests that fail, or files that cannot be read."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.names.append(report.nodeid)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.names.append(report.nodeid)
+
+
+def _in_fork(root: Path, work: Callable[[], Any]) -> dict[str, Any]:
+    """What it returns in a fork of this process, which has loaded torch but not tacit; or its error."""
+    import pytest  # noqa: F401
     import sklearn.linear_model  # noqa: F401 - loaded once for all forks
     import torch
 
     torch.set_num_threads(1)
+    # The first optimizer loads much more of torch.
+    torch.optim.Adam([torch.zeros(1)])
     answer = root / "answer.json"
     answer.unlink(missing_ok=True)
+    sys.stdout.flush()
     child = os.fork()
     if not child:
-        sys.path[:0] = [str(root / "src"), str(root / "tests" / "support")]
-        os.environ["MPLBACKEND"] = "agg"
+        os.chdir(root)
+        source, support = str(root / "src"), str(root / "tests" / "support")
+        sys.path[:0] = [source, support]
+        os.environ.update(MPLBACKEND="agg", PYTHONPATH=source, OMP_NUM_THREADS="1")
         try:
-            import mutant_trials
-
-            answer.write_text(json.dumps(mutant_trials.try_in_folder([mutant.trial] if mutant.trial else [])))
+            answer.write_text(json.dumps({"value": work()}))
         except BaseException as error:
-            answer.write_text(json.dumps({"by": "run time", "found": f"{type(error).__name__}: {error}"}))
+            answer.write_text(json.dumps({"error": f"{type(error).__name__}: {error}"}))
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    found: dict[str, str | None] = json.loads(answer.read_text())
+    if not answer.exists():
+        return {"error": "the process died"}
+    found: dict[str, Any] = json.loads(answer.read_text())
     return found
+
+
+def _try(root: Path, mutant: Mutant) -> dict[str, str | None]:
+    """A user trains, and audits the run."""
+    if mutant.trial is None and mutant.file:
+        return {"by": None, "found": None}
+
+    def work() -> Any:
+        import mutant_trials
+
+        return mutant_trials.try_in_folder([mutant.trial] if mutant.trial else [])
+
+    found = _in_fork(root, work)
+    trial: dict[str, str | None] = found.get("value") or {"by": "run time", "found": found["error"]}
+    return trial
 
 
 PARTS = {"types": _check_types, "tests": _run_tests, "trial": _try}
@@ -175,6 +224,8 @@ def _try_all(mutants: list[Mutant], found: dict[str, Any], part: str, options: a
     copy.mkdir(parents=True)
     for name in _COPIED:
         source = ROOT / name
+        if not source.exists():
+            continue
         shutil.copytree(source, copy / name) if source.is_dir() else shutil.copy(source, copy / name)
     for mutant in mutants:
         if mutant.name == options.only or (not options.only and mutant.name not in found):

@@ -220,8 +220,9 @@ def killed(case: Case, chance: random.Random, tally: Tally) -> bool:
     numbers = start(case, call if at_call else None, victim, ready)
     os.close(ready)
     if not at_call:
-        if chance.random() < 0.8:
-            # Until the process has closed its end, or died.
+        if chance.random() < 0.8 or case.processes > 1:
+            # Until the process has closed its end, or died. Processes that are still looking for each other would wait
+            # for a minute and then fail outside of the library.
             os.read(waited, 1)
         time.sleep(seconds)
         os.kill(numbers[victim], signal.SIGKILL)
@@ -270,6 +271,17 @@ def check_end(case: Case, kills: int, expected: Callable[[bool], dict[str, torch
         assert abs(one - other) <= 1e-9 * other, f"guarantee {one}, ledger {other}: {case}"
 
 
+def warm() -> None:
+    """Load what torch loads when the first optimizer is made: it takes seconds, which every fork would spend again."""
+    torch.set_num_threads(1)
+    torch.optim.Adam(model().parameters())
+
+
+def references(folder: Path, processes: int = 1) -> Callable[[bool], dict[str, torch.Tensor]]:
+    """The weights of seeded runs that nobody killed, each made when it is first asked for."""
+    return cache(partial(reference, folder, processes=processes))
+
+
 def survive(
     kills: int,
     seed: int,
@@ -277,13 +289,16 @@ def survive(
     kinds: Sequence[tuple[int | None, bool]] = KINDS,
     address: Callable[[], str | None] = lambda: None,
     processes: int = 1,
+    expected: Callable[[bool], dict[str, torch.Tensor]] | None = None,
 ) -> Tally:
     """Kill so many times, spread over as many runs as that takes, of these kinds in turn.
 
-    `address` makes the place of another ledger that is not a file.
+    `address` makes the place of another ledger that is not a file. `expected` knows the weights of runs that nobody
+    killed.
     """
+    warm()
     chance, tally = random.Random(seed), Tally()
-    expected = cache(partial(reference, folder, processes=processes))
+    expected = expected or references(folder, processes)
     while tally.kills.total() < kills:
         number = tally.finished.total()
         kind = kinds[(number + seed) % len(kinds)]
@@ -365,7 +380,6 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    torch.set_num_threads(1)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         tally = survive(options.kills, options.seed, Path(folder))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 import numpy as np
 from scipy import optimize
@@ -55,8 +57,9 @@ from tacit.accounting.steps import (
     stated_sums,
     total_loss_ceiling,
 )
-from tacit.errors import NotAccountable
+from tacit.errors import NotAccountable, TacitError
 
+T = TypeVar("T")
 _KINDS: tuple[Kind, ...] = ("lower", "estimate", "upper")
 _SEARCH_SIZE = 480
 _LOG_LEAST = -650.0
@@ -69,6 +72,8 @@ _ANCHORS = 10
 _HOPS = (0.4, 0.45, 0.5, 0.55)
 # A delta closer to 1 than this counts as 1, and no line is drawn for it.
 _CERTAIN = 1e-9
+# A larger epsilon protects nobody: it is bounded roughly, which costs nothing.
+_ENORMOUS = 1e5
 # Larger groups are chained from single examples.
 _MOST_GROUP = 256
 # Closed-form losses are used where smoothing would move epsilon by less than this fraction.
@@ -134,6 +139,28 @@ class LossProfile:
 
     def epsilon(self, delta: float) -> Bounds:
         """Bounds of the smallest epsilon >= 0 for which the event is (epsilon, delta)-DP."""
+        found = _unless_too_large(lambda: self._bound_epsilon(delta))
+        if found is not None and found.lower <= found.estimate <= found.upper:
+            return found
+        return self._bound_roughly(delta, 0.0)
+
+    def _bound_roughly(self, delta: float, lower: float) -> Bounds:
+        """What bounds epsilon without any composition: the sum of the largest losses, and Gaussian privacy."""
+
+        def by_mu() -> float:
+            mu = dominating_mu(self.steps)
+            return gdp.epsilon(delta, mu) if math.isfinite(mu) else math.inf
+
+        known = (_unless_too_large(by_mu), _unless_too_large(self._largest_loss))
+        value = min((bound for bound in known if bound is not None and bound >= 0), default=math.inf)
+        return Bounds.ordered(lower, value, value)
+
+    def _largest_loss(self) -> float:
+        """No example loses more than that, whatever is seen."""
+        directions = (False,) if self.steps.is_symmetric else (False, True)
+        return max(total_loss_ceiling(self.steps, added=added) for added in directions) * (1 + 1e-12)
+
+    def _bound_epsilon(self, delta: float) -> Bounds:
         if not self.steps.counts:
             return self._gaussian_epsilon(delta)
         if self.is_hopeless():
@@ -141,6 +168,9 @@ class LossProfile:
             return Bounds(0.0, value, value)
         if len(self.steps.counts) < _MANY_KINDS and self.steps.total > 1 and self._summed_advantage() <= delta:
             return Bounds(0.0, 0.0, 0.0)
+        if delta < 0.99 and self.directions[0].is_nearly_certain(_ENORMOUS):
+            # The lines of a sharper answer would be as long as it is large.
+            return self._bound_roughly(delta, _ENORMOUS)
         bounds = self.directions[0].epsilon(delta)
         for other in self.directions[1:]:
             if not other.is_below(bounds.lower, delta):
@@ -150,6 +180,14 @@ class LossProfile:
 
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of the smallest delta for which the event is (epsilon, delta)-DP."""
+        found = _unless_too_large(lambda: self._bound_delta(epsilon))
+        if found is not None and found.lower <= found.estimate <= found.upper:
+            return found
+        largest = _unless_too_large(self._largest_loss)
+        value = 0.0 if largest is not None and largest <= epsilon else 1.0
+        return Bounds(0.0, value, value)
+
+    def _bound_delta(self, epsilon: float) -> Bounds:
         if not self.steps.counts:
             value = float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0
             return Bounds.around(value, 1e-11)
@@ -226,9 +264,14 @@ class LossProfile:
     def deltas(self, epsilons: Floats) -> tuple[Floats, Floats]:
         """Lower and upper bounds of delta at many epsilons (ascending), with few lines: accurate to about 1e-10."""
         is_alone = self.steps.total == 1 and self.steps.mu == 0
-        if not self.steps.counts or is_alone or self.is_hopeless():
-            found = [self.delta(float(epsilon)) for epsilon in epsilons]
-            return np.array([b.lower for b in found]), np.array([b.upper for b in found])
+        if self.steps.counts and not is_alone and not self.is_hopeless():
+            known = _unless_too_large(lambda: self._bound_deltas(epsilons))
+            if known is not None and not bool(np.isnan(known).any()):
+                return known
+        found = [self.delta(float(epsilon)) for epsilon in epsilons]
+        return np.array([b.lower for b in found]), np.array([b.upper for b in found])
+
+    def _bound_deltas(self, epsilons: Floats) -> tuple[Floats, Floats]:
         lower, upper = np.zeros(epsilons.size), np.zeros(epsilons.size)
         for direction in self.directions:
             below, above = direction.deltas(epsilons)
@@ -345,7 +388,7 @@ class _Direction:
             return Bounds.around(float(gdp.delta(epsilon, self.steps.mu)) if self.steps.mu > 0 else 0.0, 1e-11)
         if self._is_single():
             return Bounds.ordered(*(self._single_delta(epsilon, kind, 1e-40) for kind in _KINDS))
-        if self._is_nearly_certain(epsilon):
+        if self.is_nearly_certain(epsilon):
             return Bounds(1 - 2 * _CERTAIN, 1.0, 1.0)
         lines = self.lines_near(epsilon)
         return Bounds.ordered(*(lines[kind].delta(epsilon, kind) for kind in lines))
@@ -361,7 +404,7 @@ class _Direction:
                 upper[index] = lines["upper"].delta(epsilon, "upper")
         return lower, upper
 
-    def _is_nearly_certain(self, epsilon: float) -> bool:
+    def is_nearly_certain(self, epsilon: float) -> bool:
         """Whether 1 - delta = E min(1, e^{epsilon - loss}) <= e^{epsilon / 2} E e^{-loss / 2} is negligible.
 
         If nearly every outcome reveals the example, a line to the right of zero shows only its smoothing.
@@ -488,6 +531,16 @@ class _Direction:
         while kind == "lower" and excess(root) < 0:
             root -= 1e-14 * root
         return root
+
+
+def _unless_too_large(answer: Callable[[], T]) -> T | None:
+    """The answer; None where numbers are so extreme that none can be computed, which proves nothing."""
+    try:
+        return answer()
+    except TacitError:
+        raise
+    except (ArithmeticError, ValueError, IndexError, MemoryError):
+        return None
 
 
 def _cap(composition: Composition, epsilon: float, kind: Kind) -> Composition:
