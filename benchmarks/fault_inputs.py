@@ -15,7 +15,7 @@ import sqlite3
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from fault_counts import Counts, Kind, Lost, Trial, UnderCount, judge
+from tacit.errors import TacitError
 
 _WORDS = (
     "",
@@ -169,6 +170,32 @@ def open_events(_: Path) -> Iterator[Trial]:
             raise Lost(f"an event does not come back from its own JSON: {event!r}")
 
     with _open(attempt, "events") as trial:
+        yield trial
+
+
+@contextmanager
+def open_prices(_: Path) -> Iterator[Trial]:
+    """Events that were damaged and can still be read: what they cost, by two accountants."""
+    from tacit.accounting import curve, from_json
+
+    events = list_events()
+
+    def attempt(chance: random.Random) -> None:
+        event = None
+        while event is None:
+            with suppress(TacitError):
+                event = from_json(damage_json(chance, chance.choice(events)))
+        delta = chance.choice((1e-5, 1e-5, 1e-12, 0.3))
+        lower, upper = curve(event).epsilon_bounds(delta)
+        if not 0 <= lower <= upper:
+            raise UnderCount(f"epsilon between {lower} and {upper}: {event!r}")
+        least, most = curve(event).delta_bounds(1.0)
+        if not 0 <= least <= most <= 1 or (upper <= 1 and least > delta * (1 + 1e-6)):
+            raise UnderCount(f"epsilon at most {upper} at delta {delta}, but delta at least {least} at 1: {event!r}")
+        if curve(event, by="rdp").epsilon(delta) < lower * (1 - 1e-6):
+            raise UnderCount(f"another accountant is below the lower bound {lower}: {event!r}")
+
+    with _open(attempt, "prices") as trial:
         yield trial
 
 
@@ -483,6 +510,7 @@ def open_commands(folder: Path) -> Iterator[Trial]:
 
 KINDS = (
     Kind("events", "damaged or made-up JSON of events and guarantees, read", 400_000, open_events),
+    Kind("prices", "events of such JSON, priced by two accountants", 5_000, open_prices, seconds=300),
     Kind("bounds", "damaged bounds.toml", 200_000, open_bounds),
     Kind("checkpoints", "damaged or forged checkpoints and journals", 100_000, open_checkpoints),
     Kind("ledgers", "ledgers with damaged bytes, edited or removed rows", 50_000, open_ledgers),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import shutil
@@ -23,6 +24,8 @@ SUPPORT = ROOT / "tests" / "support"
 sys.path.append(str(ROOT / "tests"))
 
 _KILLS_AT_ONCE, _DISKS_AT_ONCE = 5, 4
+# Of unshare(2) and mount(2): MS_REC and MS_PRIVATE.
+_NEW_USERS, _NEW_MOUNTS, _PRIVATE = 0x10000000, 0x20000, 0x44000
 WRITERS, RESERVATIONS = 16, 200
 _WEEK = timedelta(days=7)
 
@@ -97,21 +100,27 @@ def _open_kills_postgres(folder: Path) -> Iterator[Trial]:
 
 def try_disks(number: int, folder: Path) -> Counts:
     """A few runs on a disk of one megabyte, each with another number of free pages at its beginning."""
-    disk = folder / f"disk-{number}"
+    from support import fill_disk
+
+    disk, said = folder / f"disk-{number}", folder / f"said-{number}"
     disk.mkdir()
     chance = random.Random(f"disks {number}")
-    free = [str(chance.choice((0, 1, 2, 3, chance.randrange(30)))) for _ in range(_DISKS_AT_ONCE)]
-    mount = f"mount -t tmpfs -o size=1m tmpfs {disk}"
-    command = f"{mount} && exec {sys.executable} {SUPPORT / 'fill_disk.py'} {disk} {' '.join(free)}"
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
+    free = [chance.choice((0, 1, 2, 3, chance.randrange(30))) for _ in range(_DISKS_AT_ONCE)]
 
     def attempt() -> None:
-        done = subprocess.run(
-            ["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env=environment, check=False
-        )
-        if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:] or [f"code {done.returncode}"]
-            _tell_apart(lambda: _fail(last[0]))
+        process = os.fork()
+        if not process:
+            code = 1
+            try:
+                _mount_small(disk)
+                fill_disk.survive(disk, free)
+                code = 0
+            except BaseException as error:
+                said.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+            finally:
+                os._exit(code)
+        if code := os.waitpid(process, 0)[1]:
+            _tell_apart(lambda: _fail(said.read_text(encoding="utf-8") if said.exists() else f"code {code}"))
 
     counts = judge(attempt)
     counts.done = counts.done if counts.faults else _DISKS_AT_ONCE
@@ -124,11 +133,41 @@ def _fail(text: str) -> None:
     raise RuntimeError(text)
 
 
+def _mount_small(place: Path) -> None:
+    """A file system of one megabyte that only this process sees, in name spaces of its own; it must have no threads."""
+    user, group = os.getuid(), os.getgid()
+    system = ctypes.CDLL(None, use_errno=True)
+    _check(system.unshare(_NEW_USERS | _NEW_MOUNTS))
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+    Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+    _check(system.mount(b"none", b"/", None, _PRIVATE, None))
+    _check(system.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"size=1m"))
+
+
+def _check(code: int) -> None:
+    if code:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _can_mount(folder: Path) -> bool:
+    process = os.fork()
+    if not process:
+        try:
+            _mount_small(folder)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return not os.waitpid(process, 0)[1]
+
+
 @contextmanager
 def _open_disks(folder: Path) -> Iterator[Trial]:
-    mount = f"mount -t tmpfs -o size=1m tmpfs {folder}"
-    if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "sh", "-c", mount], check=False).returncode:
+    from support.kill_many import warm
+
+    if not _can_mount(folder):
         raise NotHere("this system lets nobody mount a small file system")
+    warm()
     yield try_disks
 
 

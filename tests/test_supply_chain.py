@@ -4,6 +4,8 @@ import ast
 import runpy
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 TOOL = runpy.run_path(str(ROOT / "docs" / "_tools" / "release.py"))
 # Whatever reads a pickle.
@@ -52,3 +54,11 @@ def test_the_bill_of_materials_names_each_part_once():
     names = [part["bom-ref"] for part in materials["components"]]
     assert len(names) == len(set(names)) > 20
     assert materials["dependencies"][0]["dependsOn"] == names
+
+
+def test_packages_that_no_database_knows_are_not_counted_as_clean():
+    skipped = {"name": "torch", "version": "2.13.0", "skip_reason": "not found"}
+    clean, flawed = ({"name": "x", "version": "1", "vulns": each} for each in ([], [{"id": "CVE-1"}]))
+    assert TOOL["describe_flaws"]([skipped, clean]).startswith("pip-audit looked up 1 of 2 packages")
+    with pytest.raises(SystemExit, match="x 1: CVE-1"):
+        TOOL["describe_flaws"]([skipped, clean, flawed])

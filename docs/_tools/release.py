@@ -1,7 +1,8 @@
 """Build what is released, twice, and describe it: `make release`.
 
 dist/ then holds a wheel, a source distribution and a bill of materials (CycloneDX 1.6) with the installed version and
-the licence of everything that `pip install tacit` brings. It fails if the two builds differ by one byte.
+the licence of everything that `pip install tacit` brings. It fails if the two builds differ by one byte, or if
+pip-audit, where it is installed, knows a flaw of a dependency.
 """
 
 from __future__ import annotations
@@ -87,6 +88,27 @@ def describe_materials(files: dict[str, str], version: str) -> dict[str, Any]:
     }
 
 
+def find_flaws() -> str:
+    """What pip-audit knows of the versions in constraints.txt; it fails if one has a known flaw.
+
+    It reports success where it could look up nothing, so what it skipped is counted.
+    """
+    command = [sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip", "-f", "json", "-r", "constraints.txt"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if not done.stdout.startswith("{"):
+        return f"pip-audit did not run: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
+    return describe_flaws(json.loads(done.stdout)["dependencies"])
+
+
+def describe_flaws(packages: list[dict[str, Any]]) -> str:
+    """How many packages were looked up, and that none has a known flaw."""
+    known = [one for one in packages if "vulns" in one]
+    flaws = [f"{one['name']} {one['version']}: {flaw['id']}" for one in known for flaw in one["vulns"]]
+    if flaws:
+        raise SystemExit(f"Known flaws: {', '.join(flaws)}. Raise these versions.")
+    return f"pip-audit looked up {len(known)} of {len(packages)} packages; none has a known flaw"
+
+
 def main() -> None:
     """Build twice, compare, and write the bill of materials."""
     with tempfile.TemporaryDirectory() as folder:
@@ -102,6 +124,7 @@ def main() -> None:
     for name, value in second.items():
         print(f"{value}  {name}")
     print(f"{len(materials['components'])} dependencies with licences: {path.relative_to(ROOT)}")
+    print(find_flaws())
 
 
 if __name__ == "__main__":
