@@ -4,7 +4,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALLED := .venv/installed
 BENCH_INSTALLED := .venv/installed-bench
 DOCS_INSTALLED := .venv/installed-docs
-# Models of others that only `make outside` needs.
+# Accountants and models of others that only `make outside` needs.
 ZOO := build/outside
 
 # Tests start many processes: compiled modules, and tests with their assertions, are kept.
@@ -45,10 +45,11 @@ bench: $(BENCH_INSTALLED)  ## measure accounting, training and audits, beside th
 	$(BIN)/python benchmarks/audit_controls.py
 
 outside: $(INSTALLED)  ## let others judge: accountants, scikit-learn, recorded noise, architectures; some minutes
-	$(BIN)/python benchmarks/outside.py
+	-$(PIP) install --quiet --no-deps --upgrade --target $(ZOO) \
+		prv-accountant==0.2.0 riskcal==1.5.1 timm==1.0.31 torchvision==0.28.0
+	PYTHONPATH=$(ZOO) $(BIN)/python benchmarks/outside.py
 	$(BIN)/python benchmarks/scikit_checks.py
 	$(BIN)/python benchmarks/recorder.py
-	-$(PIP) install --quiet --no-deps --upgrade --target $(ZOO) timm==1.0.31 torchvision==0.28.0
 	PYTHONPATH=$(ZOO) $(BIN)/python benchmarks/architectures.py
 
 mutants: $(INSTALLED)  ## plant bugs, one at a time, and see who catches each: types, tests, tacit audit

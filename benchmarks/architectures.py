@@ -37,6 +37,12 @@ PAGE = Path(__file__).with_name("OUTSIDE.md")
 COLUMNS = ["architecture", "package", "backend used", "relative error", "verdict"]
 PACKAGES = ("transformers", "timm", "torchvision")
 EXACT, REFUSED, NEEDLESS, FAILED = "exact", "refused, rightly", "refused without need", "FAILED"
+# Why a model is refused although its examples never meet. A refusal costs accuracy, never privacy.
+NEEDLESS_WHY = {
+    "TapasForSequenceClassification": "it numbers the cells of its tables by the example's place in the lot, and "
+    "averages embeddings by these numbers. No two examples share a number, but a number that depends on the place "
+    "cannot be told from a feature that does",
+}
 # Both ways add the same numbers in another order.
 MOST = 1e-8
 # What numbers of single precision inside of a model can make of it; then it is judged with all numbers in double.
@@ -577,6 +583,11 @@ def describe(rows: Sequence[Sequence[str]], unbuilt: Sequence[str]) -> str:
         f"{counts[FAILED]} wrong. "
         f"{100 * good / max(len(rows), 1):.1f} % are right.",
         show_table([COLUMNS, *rows]),
+        *(
+            f"{row[0]}: {NEEDLESS_WHY[row[0]]}."
+            for row in rows
+            if row[-1].startswith(NEEDLESS) and row[0] in NEEDLESS_WHY
+        ),
     ]
     if unbuilt:
         parts.append(f"Not tried, {len(unbuilt)}: these have no small form here, or need what is not installed.")
