@@ -107,9 +107,20 @@ def test_every_size_can_be_drawn(size):
     assert np.isfinite(numbers).all()
 
 
-def test_no_stream_of_a_secure_source_comes_twice():
+# Few normal numbers come from a common stock, many and other draws from the stream's own bits.
+DRAWS = {
+    "few normal": lambda stream: stream.normal(4),
+    "many normal": lambda stream: stream.normal(5000),
+    "in double precision": lambda stream: stream.normal(4, wide=True),
+    "coins": lambda stream: stream.coins(1000, 0.5),
+    "rare coins": lambda stream: stream.coins(10**6, 1e-4),
+}
+
+
+@pytest.mark.parametrize("take", DRAWS.values(), ids=DRAWS.keys())
+def test_no_stream_of_a_secure_source_comes_twice(take):
     source = SecureSource()
-    draws = [source.stream(purpose, 0).normal(4).tobytes() for _ in range(100) for purpose in Purpose]
+    draws = [take(source.stream(purpose, 0)).tobytes() for _ in range(20) for purpose in Purpose]
     assert len(set(draws)) == len(draws)
 
 
