@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -21,14 +21,25 @@ from tacit.accounting.densities import Floats
 from tacit.accounting.events import Adjacency, Event
 from tacit.accounting.search import find_least
 from tacit.accounting.steps import boil_down, dominating_mu
-from tacit.errors import Asymptotic, InvalidArgument
+from tacit.errors import Asymptotic, InvalidArgument, TacitError
 
+T = TypeVar("T")
 ClaimSide = Literal["under", "inside", "over"]
 
 _TABLE_SIZE = 500
 _LEAST_DELTA = 1e-13
 # How often a chain of neighbours is shortened, and the logarithm of the least delta that is asked for it.
 _MOST_CHAINS, _LEAST_LOG = 60, -600.0
+
+
+def unless_too_large(answer: Callable[[], T]) -> T | None:
+    """The answer; None where numbers are so extreme that none can be computed, which proves nothing."""
+    try:
+        return answer()
+    except TacitError:
+        raise
+    except (ArithmeticError, ValueError, IndexError, MemoryError):
+        return None
 
 
 @dataclass(frozen=True)

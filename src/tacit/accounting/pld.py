@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TypeVar
 
 import numpy as np
 from scipy import optimize
@@ -32,7 +30,15 @@ from tacit.accounting.contour import (
     settle_epsilon,
     try_line,
 )
-from tacit.accounting.curve import Accountant, Bounds, Certifies, GroupProfile, Profile, register_accountant
+from tacit.accounting.curve import (
+    Accountant,
+    Bounds,
+    Certifies,
+    GroupProfile,
+    Profile,
+    register_accountant,
+    unless_too_large,
+)
 from tacit.accounting.densities import Floats
 from tacit.accounting.events import (
     Adjacency,
@@ -57,9 +63,8 @@ from tacit.accounting.steps import (
     stated_sums,
     total_loss_ceiling,
 )
-from tacit.errors import NotAccountable, TacitError
+from tacit.errors import NotAccountable
 
-T = TypeVar("T")
 _KINDS: tuple[Kind, ...] = ("lower", "estimate", "upper")
 _SEARCH_SIZE = 480
 _LOG_LEAST = -650.0
@@ -72,8 +77,8 @@ _ANCHORS = 10
 _HOPS = (0.4, 0.45, 0.5, 0.55)
 # A delta closer to 1 than this counts as 1, and no line is drawn for it.
 _CERTAIN = 1e-9
-# A larger epsilon protects nobody: it is bounded roughly, which costs nothing.
-_ENORMOUS = 1e5
+# A larger epsilon protects nobody. Without a closed form it is bounded roughly, which takes no time.
+_ENORMOUS = 1e3
 # Larger groups are chained from single examples.
 _MOST_GROUP = 256
 # Closed-form losses are used where smoothing would move epsilon by less than this fraction.
@@ -139,7 +144,7 @@ class LossProfile:
 
     def epsilon(self, delta: float) -> Bounds:
         """Bounds of the smallest epsilon >= 0 for which the event is (epsilon, delta)-DP."""
-        found = _unless_too_large(lambda: self._bound_epsilon(delta))
+        found = unless_too_large(lambda: self._bound_epsilon(delta))
         if found is not None and found.lower <= found.estimate <= found.upper:
             return found
         return self._bound_roughly(delta, 0.0)
@@ -151,7 +156,7 @@ class LossProfile:
             mu = dominating_mu(self.steps)
             return gdp.epsilon(delta, mu) if math.isfinite(mu) else math.inf
 
-        known = (_unless_too_large(by_mu), _unless_too_large(self._largest_loss))
+        known = (unless_too_large(by_mu), unless_too_large(self._largest_loss))
         value = min((bound for bound in known if bound is not None and bound >= 0), default=math.inf)
         return Bounds.ordered(lower, value, value)
 
@@ -168,9 +173,9 @@ class LossProfile:
             return Bounds(0.0, value, value)
         if len(self.steps.counts) < _MANY_KINDS and self.steps.total > 1 and self._summed_advantage() <= delta:
             return Bounds(0.0, 0.0, 0.0)
-        if delta < 0.99 and self.directions[0].is_nearly_certain(_ENORMOUS):
-            # The lines of a sharper answer would be as long as it is large.
-            return self._bound_roughly(delta, _ENORMOUS)
+        first = self.directions[0]
+        if first.is_out_of_reach(delta):
+            return self._bound_roughly(delta, _ENORMOUS if first.is_nearly_certain(_ENORMOUS) else 0.0)
         bounds = self.directions[0].epsilon(delta)
         for other in self.directions[1:]:
             if not other.is_below(bounds.lower, delta):
@@ -180,10 +185,10 @@ class LossProfile:
 
     def delta(self, epsilon: float) -> Bounds:
         """Bounds of the smallest delta for which the event is (epsilon, delta)-DP."""
-        found = _unless_too_large(lambda: self._bound_delta(epsilon))
+        found = unless_too_large(lambda: self._bound_delta(epsilon))
         if found is not None and found.lower <= found.estimate <= found.upper:
             return found
-        largest = _unless_too_large(self._largest_loss)
+        largest = unless_too_large(self._largest_loss)
         value = 0.0 if largest is not None and largest <= epsilon else 1.0
         return Bounds(0.0, value, value)
 
@@ -265,7 +270,7 @@ class LossProfile:
         """Lower and upper bounds of delta at many epsilons (ascending), with few lines: accurate to about 1e-10."""
         is_alone = self.steps.total == 1 and self.steps.mu == 0
         if self.steps.counts and not is_alone and not self.is_hopeless():
-            known = _unless_too_large(lambda: self._bound_deltas(epsilons))
+            known = unless_too_large(lambda: self._bound_deltas(epsilons))
             if known is not None and not bool(np.isnan(known).any()):
                 return known
         found = [self.delta(float(epsilon)) for epsilon in epsilons]
@@ -404,17 +409,28 @@ class _Direction:
                 upper[index] = lines["upper"].delta(epsilon, "upper")
         return lower, upper
 
+    def is_out_of_reach(self, delta: float) -> bool:
+        """Whether epsilon is finite and so large, by an estimate, that lines for a sharp answer would be as long."""
+        if self._exact is not None or delta > 0.99:
+            return False
+        tail = _CERTAIN / self.steps.total
+        return self._atoms("estimate", tail, _SEARCH_SIZE).infinite() < delta and self.seems_certain(_ENORMOUS)
+
     def is_nearly_certain(self, epsilon: float) -> bool:
         """Whether 1 - delta = E min(1, e^{epsilon - loss}) <= e^{epsilon / 2} E e^{-loss / 2} is negligible.
 
         If nearly every outcome reveals the example, a line to the right of zero shows only its smoothing.
         """
-        rough = self._exact or self._atoms("estimate", _CERTAIN / self.steps.total, _SEARCH_SIZE)
-        if rough.cumulants(-0.5)[0] + epsilon / 2 > math.log(_CERTAIN):
+        if not self.seems_certain(epsilon):
             return False
         # The omitted tails add at most _CERTAIN.
         below = self._atoms("lower", _CERTAIN / self.steps.total, _SEARCH_SIZE)
         return below.cumulants(-0.5)[0] + epsilon / 2 <= math.log(_CERTAIN)
+
+    def seems_certain(self, epsilon: float) -> bool:
+        """The same by an estimate, which proves nothing."""
+        rough = self._exact or self._atoms("estimate", _CERTAIN / self.steps.total, _SEARCH_SIZE)
+        return rough.cumulants(-0.5)[0] + epsilon / 2 <= math.log(_CERTAIN)
 
     def lines_near(self, epsilon: float, fineness: Fineness | None = None) -> dict[Kind, Lines]:
         """Lines for the three sides, drawn for epsilon."""
@@ -531,16 +547,6 @@ class _Direction:
         while kind == "lower" and excess(root) < 0:
             root -= 1e-14 * root
         return root
-
-
-def _unless_too_large(answer: Callable[[], T]) -> T | None:
-    """The answer; None where numbers are so extreme that none can be computed, which proves nothing."""
-    try:
-        return answer()
-    except TacitError:
-        raise
-    except (ArithmeticError, ValueError, IndexError, MemoryError):
-        return None
 
 
 def _cap(composition: Composition, epsilon: float, kind: Kind) -> Composition:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import optimize
 
 from tacit.accounting.composition import Composition, Part
-from tacit.accounting.curve import Accountant, Bounds, Certifies, register_accountant
+from tacit.accounting.curve import Accountant, Bounds, Certifies, register_accountant, unless_too_large
 from tacit.accounting.events import Event, Sampled
 from tacit.accounting.lots import LotEvent
 from tacit.accounting.mixture import GaussianMixture
@@ -59,10 +59,14 @@ class RenyiProfile:
         """Rényi divergence of the given order (above 1) of all steps together: an upper bound."""
         c = order - 1
         if c not in self._known:
-            mixtures = (part for part, _ in self._composition.parts if isinstance(part, GaussianMixture))
-            is_finite = all(c < part.most_tilt() for part in mixtures)
-            self._known[c] = max(self._composition.log_moment_ceiling(c), 0.0) / c if is_finite else math.inf
+            found = unless_too_large(lambda: self._bound_moment(c))
+            self._known[c] = math.inf if found is None or math.isnan(found) else max(found, 0.0) / c
         return self._known[c]
+
+    def _bound_moment(self, c: float) -> float:
+        mixtures = (part for part, _ in self._composition.parts if isinstance(part, GaussianMixture))
+        is_finite = all(c < part.most_tilt() for part in mixtures)
+        return self._composition.log_moment_ceiling(c) if is_finite else math.inf
 
     @cached_property
     def _known(self) -> dict[float, float]:
