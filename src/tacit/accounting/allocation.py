@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import fft, special, stats
+import scipy
+from scipy import fft, special
 
 from tacit.accounting.densities import Floats, GaussianDensity
 from tacit.accounting.losses import Cells, Kind, LossAtoms, density_atoms, merge, mixture_atoms, split, thin
@@ -167,9 +168,10 @@ class _Model:
 
     def lost_mass(self, share: float) -> tuple[float, float]:
         """Mass with and without the example that no finite loss holds: too many large Y, or one too large."""
-        large_q = float(self.large.q.sum())
-        more = float(stats.binom.sf(self.most_large, self.steps, large_q)) if large_q else 0.0
-        again = self.large_p * float(stats.binom.sf(self.most_large - 1, self.steps - 1, large_q)) if large_q else 0.0
+        large_q, more, again = float(self.large.q.sum()), 0.0, 0.0
+        if large_q:
+            more = float(scipy.stats.binom.sf(self.most_large, self.steps, large_q))
+            again = self.large_p * float(scipy.stats.binom.sf(self.most_large - 1, self.steps - 1, large_q))
         return share * (self.beyond_p + again) + more + 1e3 * _BEYOND, more + 1e3 * _BEYOND
 
 
@@ -215,7 +217,7 @@ def _small_variance(shift: float, start: float) -> float:
 def _count_large(steps: int, chance: float, tail: float) -> int:
     """Beyond this many large Y the probability is negligible, with the example (perhaps one of them) or without."""
     count = 1
-    while count < steps and float(stats.binom.sf(count - 1, steps, chance)) > 0.1 * tail:
+    while count < steps and float(scipy.stats.binom.sf(count - 1, steps, chance)) > 0.1 * tail:
         count += 1
     return min(count, steps)
 

@@ -32,8 +32,9 @@ from tacit.accounting.composition import Composition, Measure, chernoff_bound
 from tacit.accounting.jumps import separate
 from tacit.accounting.losses import Kind
 
-# Aliases and what lies beyond the last node are kept below this fraction of delta.
+# Aliases and what lies beyond the last node are kept below e^-this of delta; or below this share of the tolerance.
 _LOG_SMALL = 23.0
+_SHARE_OF_TOLERANCE = 1e-3
 # Below e^this, delta counts as 0, and the line is not moved any further.
 _NOTHING = -700.0
 # With more smoothing than this eta, the lower bound is 0.
@@ -45,8 +46,9 @@ _MOST_WORK = 6e8
 
 # How much larger (in logarithms) the integrand may be than at the saddle.
 _LOSS = 1.5
-# During the search, smoothing may move epsilon by this fraction.
+# During the search, smoothing may move epsilon by this fraction; at the end, by this one.
 SEARCH_TOLERANCE = 1e-4
+_FINEST = 2e-7
 # A step is a jump if its loss exceeds one of these multiples of epsilon; infinity means no jumps.
 JUMPS = (3.0, 0.4, 0.14)
 # Bounds of delta that differ by less than this many tolerances need no better lines.
@@ -121,7 +123,7 @@ def saddle_for_delta(measure: Measure, log_delta: float, most: float = 1e9) -> f
     return math.exp(middle)
 
 
-def left_of(measure: Measure, c: float, epsilon: float, log_delta: float) -> float:
+def left_of(measure: Measure, c: float, epsilon: float, log_delta: float, small: float = _LOG_SMALL) -> float:
     """Where the line is drawn: a little left of the saddle c, where fewer nodes suffice and M is hardly larger.
 
     Where rare large losses make up M(c), the aliases of the right side set the period; further left they are smaller.
@@ -129,13 +131,13 @@ def left_of(measure: Measure, c: float, epsilon: float, log_delta: float) -> flo
     value, _, curvature = measure.cumulants(c)
     first = c - min(0.15 * c, 0.75 / math.sqrt(max(curvature, 1e-300)))
     most = value - c * epsilon - math.log(c * (c + 1)) + _LOSS
-    best, period = first, _periods(measure, first, epsilon, log_delta)
+    best, period = first, _periods(measure, first, epsilon, log_delta, small)
     for place in (0.7 * c, 0.5 * c, 0.35 * c):
         if period[1] < 1.2 * period[0] or place >= best:
             break
         if measure.cumulants(place)[0] - place * epsilon - math.log(place * (place + 1)) > most:
             break
-        other = _periods(measure, place, epsilon, log_delta)
+        other = _periods(measure, place, epsilon, log_delta, small)
         if max(other) > 0.9 * max(period):
             break
         best, period = place, other
@@ -237,30 +239,41 @@ class Lines:
         return width / value if value > 0 else math.inf
 
 
-def draw_line(measure: Measure, c: float, epsilon: float, log_delta: float, tolerance: float) -> Line:
+def draw_line(
+    measure: Measure, c: float, epsilon: float, log_delta: float, tolerance: float, small: float = _LOG_SMALL
+) -> Line:
     """The line Re z = c, with as little smoothing as `tolerance` requires or the work limit allows."""
-    line = try_line(measure, c, epsilon, log_delta, tolerance, strict=False)
+    line = try_line(measure, c, epsilon, log_delta, tolerance, small=small, strict=False)
     assert line is not None
     return line
 
 
 def try_line(
-    measure: Measure, c: float, epsilon: float, log_delta: float, tolerance: float, *, strict: bool = True
+    measure: Measure,
+    c: float,
+    epsilon: float,
+    log_delta: float,
+    tolerance: float,
+    *,
+    small: float = _LOG_SMALL,
+    strict: bool = True,
 ) -> Line | None:
     """The line Re z = c, for epsilon near the one whose saddle is near c.
 
-    `log_delta` estimates log delta(epsilon); it sets the period and so the size of the aliases. Necessary smoothing
-    moves epsilon by about the fraction `tolerance`, or more if that costs too much; with `strict`, None instead.
+    `log_delta` estimates log delta(epsilon); with `small` it sets the period and so the size of the aliases. Necessary
+    smoothing moves epsilon by about the fraction `tolerance`, or more if that costs too much; with `strict`, None
+    instead.
     """
     value, _, curvature = measure.cumulants(c)
     log_scale = value - c * epsilon
     log_delta = min(log_delta, log_scale)
-    spacing = 2 * math.pi / max(_periods(measure, c, epsilon, log_delta))
-    wanted = log_scale - log_delta + _LOG_SMALL
+    spacing = 2 * math.pi / max(_periods(measure, c, epsilon, log_delta, small))
+    wanted = log_scale - log_delta + small
     most_eta = math.sqrt(2 * tolerance * max(epsilon, 1e-3 / c) / (c + 1))
     t = max(min(1 / math.sqrt(max(curvature, 1e-300)), 1 / most_eta) * math.sqrt(2 * wanted), 2 * spacing)
     t, eta = _find_end(measure, c, t, wanted, most_eta)
-    most_work = _WORK if strict else _MOST_WORK
+    # A smoothed line of a search is the first step to a longer one.
+    most_work = _MOST_WORK if not strict else _WORK * (min(_FINEST / tolerance, 1.0) ** 0.5 if eta > 0 else 1.0)
     while t > 2 * spacing and measure.work(c, spacing, int(t / spacing) + 1) > most_work:
         if strict:
             return None
@@ -280,7 +293,10 @@ def redraw_line(measure: Measure, line: Line) -> Line | None:
 
 
 def _find_end(measure: Measure, c: float, t: float, wanted: float, most_eta: float) -> tuple[float, float]:
-    """The first of t, 1.2 t, 1.2^2 t, ... with little enough smoothing, and that smoothing: by ever longer steps."""
+    """The first of t, 1.2 t, 1.2^2 t, ... with little enough smoothing, and that smoothing: by ever longer steps.
+
+    Then the end is moved back to where that much smoothing is just enough, if that much is allowed.
+    """
     eta = _least_eta(measure, c, t, wanted)
     if eta <= most_eta:
         return t, eta
@@ -294,7 +310,11 @@ def _find_end(measure: Measure, c: float, t: float, wanted: float, most_eta: flo
             low = middle
         else:
             high, eta = middle, found
-    return t * 1.2**high, eta
+    end = t * 1.2**high
+    sooner = end * eta / most_eta
+    if 0 < eta < most_eta and (found := _least_eta(measure, c, sooner, wanted)) <= most_eta * (1 + 1e-9):
+        return sooner, found
+    return end, eta
 
 
 def _least_eta(measure: Measure, c: float, t: float, wanted: float) -> float:
@@ -304,10 +324,12 @@ def _least_eta(measure: Measure, c: float, t: float, wanted: float) -> float:
     return 0.0 if missing <= math.log(math.pi * t) else math.sqrt(2 * missing) / t
 
 
-def _periods(measure: Measure, c: float, epsilon: float, log_delta: float) -> tuple[float, float]:
-    """The periods with which aliases from the left, and from the right, are below e^-_LOG_SMALL of delta."""
-    behind = (_LOG_SMALL - log_delta + math.log(measure.mass())) / c
-    ahead = min((b - a * epsilon - log_delta + _LOG_SMALL) / (a - c) for a, b in _ceilings(measure, c, 0.0))
+def _periods(
+    measure: Measure, c: float, epsilon: float, log_delta: float, small: float = _LOG_SMALL
+) -> tuple[float, float]:
+    """The periods with which aliases from the left, and from the right, are below e^-small of delta."""
+    behind = (small - log_delta + math.log(measure.mass())) / c
+    ahead = min((b - a * epsilon - log_delta + small) / (a - c) for a, b in _ceilings(measure, c, 0.0))
     return max(behind, 4.0 / c), ahead
 
 
@@ -419,13 +441,15 @@ def _draw_apart(
         if apart is None:
             return None
         measures = apart
+    # Atoms alone never die out, so their lines are smoothed, which costs more than a share of the tolerance.
+    small = _LOG_SMALL if composition.mu > 0 else min(_LOG_SMALL, -math.log(_SHARE_OF_TOLERANCE * tolerance))
     lines = []
     for measure in measures:
         place = c if measure is composition else saddle(measure, epsilon, c)
-        left = left_of(measure, place, epsilon, log_delta)
+        left = left_of(measure, place, epsilon, log_delta, small)
         # What smoothing does to epsilon is set by the saddle, wherever the line is.
         finer = tolerance * (left + 1) / (place + 1)
-        lines.append(draw_line(measure, left, epsilon, log_delta, finer))
+        lines.append(draw_line(measure, left, epsilon, log_delta, finer, small))
     return Lines(tuple(lines), composition.infinite(), share)
 
 

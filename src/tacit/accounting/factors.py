@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import fft, optimize, signal
+import scipy
+from scipy import fft, optimize
 
 from tacit import _validate
 from tacit.accounting.calibrate import multiplier_for
@@ -51,7 +52,7 @@ def invert_coefficients(coefficients: Floats, steps: int) -> Floats:
     """The first coefficients of the inverse of a lower triangular Toeplitz matrix."""
     impulse = np.zeros(steps)
     impulse[0] = 1.0
-    return np.asarray(signal.lfilter([1.0], np.asarray(coefficients, dtype=float), impulse))
+    return np.asarray(scipy.signal.lfilter([1.0], np.asarray(coefficients, dtype=float), impulse))
 
 
 def prefix_variances(coefficients: Floats, steps: int) -> Floats:
@@ -198,7 +199,7 @@ class Buffers:
             above[1:] += weight * np.poly(np.delete(np.asarray(self.decays), place))
         impulse = np.zeros(steps)
         impulse[0] = 1.0
-        return np.cumsum(np.cumsum(signal.lfilter(below, above, impulse)) ** 2)
+        return np.cumsum(np.cumsum(scipy.signal.lfilter(below, above, impulse)) ** 2)
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from tacit import _validate
 from tacit.accounting.allocation import allocation_atoms
@@ -105,7 +105,7 @@ class Truncated(LotEvent):
         shift = 1 / self.inside.multiplier
         if kind == "lower":
             return _mixture(shift, self._least_rate(), kind, added=added, tail=tail, size=size)
-        full = min(float(stats.binom.sf(self.most - 1, self.population - 1, self.rate)) * (1 + _OUTWARD), 1.0)
+        full = min(float(scipy.stats.binom.sf(self.most - 1, self.population - 1, self.rate)) * (1 + _OUTWARD), 1.0)
         plain = _mixture(shift, self.rate, kind, added=added, tail=tail, size=size)
         if full == 0:
             return plain
@@ -114,8 +114,8 @@ class Truncated(LotEvent):
 
     def _least_rate(self) -> float:
         """The probability of being in the lot, if the population has its full size."""
-        fits = self.rate * float(stats.binom.cdf(self.most - 1, self.population - 1, self.rate))
-        cut = self.most / self.population * float(stats.binom.sf(self.most, self.population, self.rate))
+        fits = self.rate * float(scipy.stats.binom.cdf(self.most - 1, self.population - 1, self.rate))
+        cut = self.most / self.population * float(scipy.stats.binom.sf(self.most, self.population, self.rate))
         return min(fits + cut, 1.0) * (1 - _OUTWARD)
 
 

@@ -93,7 +93,7 @@ class Fineness:
     tolerance: float
 
 
-_FINE = Fineness(12_000, 2e-6)
+_FINE = Fineness(12_000, 1.5e-6)
 # For whole curves, which need four digits.
 _COARSE = Fineness(1000, 1e-4)
 
@@ -356,7 +356,7 @@ class _Direction:
                     self._drawn["delta", delta] = (found, lines.parts[0])
                     bounds = Bounds.ordered(*(settle_epsilon(lines, found, delta, kind) for kind in _KINDS))
                     return bounds if bounds.upper - bounds.lower <= 1e-5 * bounds.upper else None
-                tolerance = 0.25 * _EXACT_TOLERANCE
+                tolerance = 0.2 * _EXACT_TOLERANCE
             epsilon, c = found, saddle(composition, found, c)
         return None
 
@@ -470,7 +470,9 @@ class _Direction:
         lines: dict[Kind, Lines] = {}
         for kind in _KINDS:
             atoms = _cap(self._atoms(kind, tail, self._size(fineness), epsilon), epsilon, kind)
-            lines[kind] = draw_lines(atoms, c, epsilon, log_delta, fineness.tolerance, order)
+            # An estimate is right to fourth order in the smoothing.
+            tolerance = (5 if kind == "estimate" else 1) * fineness.tolerance
+            lines[kind] = draw_lines(atoms, c, epsilon, log_delta, tolerance, order)
         return lines
 
     @cached_property

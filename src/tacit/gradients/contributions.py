@@ -429,7 +429,10 @@ class LotGradients:
     def weighted_sum_by_layer(self, weights: Tensors) -> Tensors:
         """The same with weights for each parameter by itself."""
         norms = self.norms()
-        is_finite = math.isfinite(np.add.reduce(norms.numpy()) if _is_small(norms) else norms.sum().item())
+        # Another device is not asked, because the answer would have to be waited for.
+        is_finite = norms.is_cpu and math.isfinite(
+            np.add.reduce(norms.numpy()) if _is_small(norms) else norms.sum().item()
+        )
         result: Tensors = {}
         with leave_autocast(self.losses.device.type), _NOTHING if is_finite else np.errstate(all="ignore"):
             for name, parameter in self.parameters.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
@@ -46,6 +46,8 @@ from tacit.ledger.course import Course
 UNIT = "example"
 _MOST_RUNS = 10**6
 _MOST_TRIALS = 8
+# Totals of consecutive runs share one event for all but the last so many of them.
+_MERGED_EVERY = 32
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ class Account:
 
     def after(self, event: Event) -> Event:
         """Everything together with this event."""
+        if self.charges and event.adjacency is self.adjacency:
+            return Composed((self.total, event))
         return self._compose([*(charge.event for charge in self.charges), event])
 
     def _compose(self, events: list[Event]) -> Event:
@@ -294,6 +298,19 @@ def merge_releases(events: Iterable[Event]) -> Event:
     counts = count_releases(Composed(tuple(events)))
     parts = tuple(Repeated(event, times) for event, times in counts.items())
     return parts[0] if len(parts) == 1 else Composed(parts)
+
+
+def add_up_runs(events: Sequence[Event], first: int) -> Iterator[Event]:
+    """The total up to each event from place `first` on. Equal releases of what came long before are counted once.
+
+    >>> [count_releases(total)[Gaussian(1.0)] for total in add_up_runs([Gaussian(1.0)] * 4, first=2)]
+    [3, 4]
+    """
+    for place in range(first, len(events)):
+        start = place - (place - first) % _MERGED_EVERY
+        if place == start:
+            before = () if not start else (merge_releases(events[:start]),)
+        yield Composed((*before, *events[start : place + 1]))
 
 
 def restate(event: Event, adjacency: Adjacency) -> Event:

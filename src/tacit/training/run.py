@@ -40,6 +40,7 @@ from tacit.guarantee import FIXED_SEED, Assumption, Guarantee
 from tacit.ledger import Ledger
 from tacit.randomness import DRAWING, CurrentStep, Indices, Purpose, SeededSource, refuse_forked, source_for
 from tacit.stages.mechanism import Mechanism, MechanismState, with_lot_size
+from tacit.stages.noise.on_device import NOISE_ON_DEVICE
 from tacit.training.charging import Debt, find_booking, refuse_unless_reserved, reserve_run
 from tacit.training.distributed import Peers
 from tacit.training.folder import (
@@ -476,6 +477,7 @@ class PrivateRun:
                 *(() if is_ours else (GRADIENTS_GIVEN,)),
                 *self._from_loader,
                 *self._peers.assumptions,
+                *(() if all(each.is_cpu for each in self._parameters.values()) else (NOISE_ON_DEVICE,)),
             ),
             violations=(*filter(None, [self._weights.violation]), *(() if self._source.is_secret else (FIXED_SEED,))),
         )

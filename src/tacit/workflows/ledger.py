@@ -16,7 +16,7 @@ from tacit.datasets import Data
 from tacit.errors import BadLedger, BudgetExceeded, Caution, InvalidArgument, NotProven
 from tacit.guarantee import FIXED_SEED
 from tacit.ledger import Account, Charge, Ledger
-from tacit.ledger.account import merge_releases, restate
+from tacit.ledger.account import add_up_runs, restate
 from tacit.ledger.likeness import Traits
 from tacit.ledger.storage import storage_at
 from tacit.reports.wording import down, neighbours, step_words, up
@@ -128,8 +128,10 @@ def _make_balance(account: Account, delta: float | None, most: int | None) -> Ba
     events = [restate(charge.event, account.adjacency) for charge in account.charges]
     first = 0 if most is None else max(len(events) - most, 0)
     rows = [
-        Row(account.charges[i], _find_epsilon(events[i], at), _find_epsilon(merge_releases(events[: i + 1]), at))
-        for i in range(first, len(events))
+        Row(charge, _find_epsilon(event, at), _find_epsilon(so_far, at))
+        for charge, event, so_far in zip(
+            account.charges[first:], events[first:], add_up_runs(events, first), strict=True
+        )
     ]
     epsilon = rows[-1].so_far if rows else 0.0
     if terms is None:

@@ -71,6 +71,6 @@ def test_noise_on_another_device_is_that_of_the_cpu_under_the_same_grid():
     rng = SeededSource(0).stream(Purpose.NOISE, 0)
     noise, unit = rng.normal(17, wide=False, scale=64.0), 64.0
     found = [value.clone() for value in values.values()]
-    _add_on_device(found, noise, unit, 1 / unit)
+    _add_on_device(found, torch.from_numpy(noise), unit, 1 / unit)
     expected = np.rint(np.concatenate([value.numpy().ravel() for value in values.values()]) * np.float32(unit) + noise)
     assert np.array_equal(torch.cat([value.flatten() for value in found]).numpy(), expected / np.float32(unit))

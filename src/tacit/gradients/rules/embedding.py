@@ -128,7 +128,8 @@ class TableContribution(Contribution):
             squares = square_rows(self.grads.view(size, width))
             return squares if self.padding < 0 else squares * (self.tokens[:, 0] != self.padding)
         at_a_time = max(1, _ADDED // (count * width))
-        return torch.cat([self._square_some_norms(slice(i, i + at_a_time), scale) for i in range(0, size, at_a_time)])
+        square = self._square_some_norms if self.grads.is_cpu else self._square_on_device
+        return torch.cat([square(slice(i, i + at_a_time), scale) for i in range(0, size, at_a_time)])
 
     def _square_some_norms(self, part: slice, scale: Tensor | None) -> Tensor:
         """The squared norms of some examples: the gradients of equal tokens of an example are added up first."""
@@ -146,6 +147,23 @@ class TableContribution(Contribution):
         largest = 1.0 if scale is None else scale.abs().max()
         least = take_norms(grads).mul_(LEAST_SHARE * largest).square_()
         return torch.maximum(squares.new_zeros(size).index_add_(0, offsets // count, squares), least)
+
+    def _square_on_device(self, part: slice, scale: Tensor | None) -> Tensor:
+        """The same without asking a device how many tokens differ, which would wait for it."""
+        tokens, order = _group(self.tokens[part])
+        size, count = tokens.shape
+        width, first = self.grads.shape[2], torch.arange(size, device=tokens.device)[:, None] * count
+        grads = self.grads[part].reshape(-1, width)[(order + first).flatten()]
+        largest = 1.0 if scale is None else scale.abs().max()
+        least = take_norms(grads.view(size, -1)).mul_(LEAST_SHARE * largest).square_()
+        if scale is not None:
+            grads = grads * scale[tokens.flatten()]
+        if self.padding >= 0:
+            grads = grads.masked_fill(tokens.flatten()[:, None] == self.padding, 0.0)
+        group = torch.zeros_like(tokens)
+        group[:, 1:] = torch.ne(tokens[:, 1:], tokens[:, :-1]).cumsum(1)
+        sums = torch.zeros_like(grads).index_add_(0, (group + first).flatten(), grads)
+        return torch.maximum(take_norms(sums.view(size, -1)).square_(), least)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         _, count, width = self.grads.shape

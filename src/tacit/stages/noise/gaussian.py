@@ -19,6 +19,7 @@ from tacit.accounting.events import Gaussian
 from tacit.errors import InvalidArgument
 from tacit.randomness import Stream
 from tacit.stages.noise.laws import register_family
+from tacit.stages.noise.on_device import draw_normal
 from tacit.types import BoundedSum, Noise, Release, Tensors
 
 # Released numbers are multiples of a power of two between 2^-7 and 2^-6 of the noise's standard deviation. A finer grid
@@ -69,7 +70,8 @@ class GaussianNoise:
             pieces = rng.normal_pieces(bounded.dimension, real, std / grid)
             _add(noisy.values(), pieces, real(1 / grid), real(grid / lot_size))
         else:
-            flat = rng.normal(bounded.dimension, wide=kind == torch.float64, scale=std / grid)
+            device = next(iter(values.values())).device
+            flat = draw_normal(rng, bounded.dimension, device, kind, std / grid)
             _add_on_device(list(noisy.values()), flat, 1 / grid, grid / lot_size)
         return noisy
 
@@ -134,9 +136,9 @@ def _add_piece(some: NDArray[Any], drawn: NDArray[Any], unit: np.floating, back:
     np.multiply(some, back, out=some)
 
 
-def _add_on_device(values: list[Tensor], noise: NDArray[Any], unit: float, back: float) -> None:
-    """The same on another device."""
-    pieces = torch.from_numpy(noise).to(values[0].device).split_with_sizes([value.numel() for value in values])
+def _add_on_device(values: list[Tensor], noise: Tensor, unit: float, back: float) -> None:
+    """The same on another device, which is never waited for."""
+    pieces = noise.split_with_sizes([value.numel() for value in values])
     torch._foreach_mul_(values, unit)
     torch._foreach_add_(values, [piece.view(value.shape) for piece, value in zip(pieces, values, strict=True)])
     torch._foreach_round_(values)
