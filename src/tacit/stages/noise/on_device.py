@@ -46,7 +46,8 @@ def draw_normal(rng: Stream, size: int, device: torch.device, kind: torch.dtype,
     found = torch.empty(2 * pairs, dtype=kind, device=device)
     for start in range(0, pairs, _PAIRS):
         numbers = torch.arange(start, min(start + _PAIRS, pairs), device=device)
-        words = philox((numbers & _WORD, numbers >> 32, *(torch.full_like(numbers, half) for half in nonce)), key)
+        third, fourth = (torch.full_like(numbers, half) for half in nonce)
+        words = philox((numbers & _WORD, numbers >> 32, third, fourth), key)
         radius, angle = _find_polar(words, kind, scale)
         here = found[2 * start : 2 * start + 2 * len(numbers)]
         torch.mul(radius, angle.cos(), out=here[: len(numbers)])
