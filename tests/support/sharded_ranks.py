@@ -1,6 +1,8 @@
 """A run over gloo processes whose weights lie in shards (FSDP2), beside the same run in one process.
 
 PYTHONPATH=tests python tests/support/sharded_ranks.py NAME...
+
+Two processes; SHARDS=4 in the environment makes it four, as benchmarks/shards.py does.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from support.ranks import DATA, STEPS, Case, N, close, flat, note, notes, start
 from tacit.accounting import Gaussian, curve
 from tacit.ledger import Ledger
 from tacit.stages.mechanism import Mechanism
+
+SIZE = int(os.environ.get("SHARDS", "2"))
 
 
 def shard(network: torch.nn.Module, layers) -> torch.nn.Module:
@@ -93,29 +97,28 @@ def compare_with_one(folder: Path, **changes: bool) -> None:
     alone = Case(folder / "1", 1, **changes)
     alone.folder.mkdir()
     assert start(alone, lambda rank: go(alone, rank)) == [0]
-    for size in map(int, os.environ.get("SHARDS", "2").split(",")):
-        case = Case(folder / f"{size}", size, **changes)
-        case.folder.mkdir()
-        assert start(case, lambda rank, case=case: go(case, rank)) == [0] * size
-        owned = [sum(each) for each in zip(*(notes(case, r, "owned") for r in range(size)), strict=True)]
-        assert owned == notes(alone, 0, "owned")
-        # The first sum: later ones depend on the noise, which has another seed in every shard.
-        assert close(joined(case, "sum")[0], joined(alone, "sum")[0])
-        assert len(joined(case, "noisy")) == STEPS
-        for rank in range(size):
-            assert notes(case, rank, "weights") == notes(case, 0, "weights")
-            assert notes(case, rank, "epsilon") == notes(alone, 0, "epsilon")
-        [charge] = Ledger(case.ledger).account("data").charges
-        assert charge.event == Gaussian(4.0).sampled(30 / N) * STEPS
-        assert charge.is_settled
+    case = Case(folder / f"{SIZE}", SIZE, **changes)
+    case.folder.mkdir()
+    assert start(case, lambda rank: go(case, rank)) == [0] * SIZE
+    owned = [sum(each) for each in zip(*(notes(case, r, "owned") for r in range(SIZE)), strict=True)]
+    assert owned == notes(alone, 0, "owned")
+    # The first sum: later ones depend on the noise, which has another seed in every shard.
+    assert close(joined(case, "sum")[0], joined(alone, "sum")[0])
+    assert len(joined(case, "noisy")) == STEPS
+    for rank in range(SIZE):
+        assert notes(case, rank, "weights") == notes(case, 0, "weights")
+        assert notes(case, rank, "epsilon") == notes(alone, 0, "epsilon")
+    [charge] = Ledger(case.ledger).account("data").charges
+    assert charge.event == Gaussian(4.0).sampled(30 / N) * STEPS
+    assert charge.is_settled
 
 
 def test_every_coordinate_has_noise_once(folder: Path) -> None:
     """For secret and for seeded noise: the variance of one machine in every shard, and none of it drawn twice."""
     for seed in (None, 3):
-        case = Case(folder / f"{seed}", 2, seed=seed, is_charged=False)
+        case = Case(folder / f"{seed}", SIZE, seed=seed, is_charged=False)
         case.folder.mkdir()
-        assert start(case, lambda rank, case=case: go(case, rank, steps=200)) == [0, 0]
+        assert start(case, lambda rank, case=case: go(case, rank, steps=200)) == [0] * SIZE
         sums, noisy = (torch.tensor(joined(case, what), dtype=torch.float64) for what in ("sum", "noisy"))
         noise = noisy * 30 - sums
         # 200 draws of 67 numbers of deviation 4: their mean square is 16 within 0.2 (sd); within 1 almost surely.
@@ -128,8 +131,8 @@ def test_every_coordinate_has_noise_once(folder: Path) -> None:
 
 
 def test_shards_survive_the_loss_of_a_process(folder: Path) -> None:
-    for victim in (0, 1):
-        case = Case(folder / f"{victim}", 2, seed=None)
+    for victim in (0, SIZE - 1):
+        case = Case(folder / f"{victim}", SIZE, seed=None)
         case.folder.mkdir()
 
         def die(rank: int, step: int, _: tacit.PrivateRun, victim=victim) -> None:
@@ -137,16 +140,17 @@ def test_shards_survive_the_loss_of_a_process(folder: Path) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         codes = start(case, lambda rank, case=case, die=die: go(case, rank, die))
+        others = [rank for rank in range(SIZE) if rank != victim]
         assert codes[victim] == -signal.SIGKILL
-        assert codes[1 - victim] == 1
-        assert "resume from the last save" in notes(case, 1 - victim, "error")[0]
-        assert start(case, lambda rank, case=case: go(case, rank)) == [0, 0]
-        assert notes(case, 0, "weights") == notes(case, 1, "weights")
+        assert [codes[rank] for rank in others] == [1] * len(others)
+        assert all("resume from the last save" in notes(case, rank, "error")[0] for rank in others)
+        assert start(case, lambda rank, case=case: go(case, rank)) == [0] * SIZE
+        assert all(notes(case, rank, "weights") == notes(case, 0, "weights") for rank in others)
         [charge] = Ledger(case.ledger).account("data").charges
         drawn = len(notes(case, 0, "sum"))
         assert charge.is_settled
         assert drawn <= charge.event.times <= drawn + 1
-        for rank in range(2):
+        for rank in range(SIZE):
             assert abs(notes(case, rank, "epsilon")[0] - curve(charge.event).epsilon(1e-5)) < 1e-9
         # Another number of processes has no shards.
         other = Case(case.folder, 1)
@@ -155,30 +159,31 @@ def test_shards_survive_the_loss_of_a_process(folder: Path) -> None:
 
 
 def test_a_failure_is_told_to_all_at_once(folder: Path) -> None:
-    case = Case(folder, 2, is_charged=False)
+    case = Case(folder, SIZE, is_charged=False)
 
     def fail(rank: int, step: int, run: tacit.PrivateRun) -> None:
         if (rank, step) == (1, 2):
             run.loss = lambda outputs, targets: 1 / 0
 
-    assert start(case, lambda rank: go(case, rank, fail)) == [1, 1]
+    assert start(case, lambda rank: go(case, rank, fail)) == [1] * SIZE
     assert "ZeroDivisionError" in notes(case, 1, "error")[0]
-    assert "Process 1 says: ZeroDivisionError: division by zero." in notes(case, 0, "error")[0]
-    assert [len(notes(case, rank, "noisy")) for rank in range(2)] == [2, 2]
+    for rank in {*range(SIZE)} - {1}:
+        assert "Process 1 says: ZeroDivisionError: division by zero." in notes(case, rank, "error")[0]
+    assert [len(notes(case, rank, "noisy")) for rank in range(SIZE)] == [2] * SIZE
 
 
 def test_a_ledger_that_says_stop_stops_all_shards(folder: Path) -> None:
     """Settled from outside in the middle: nobody draws for a step that is not charged."""
-    case = Case(folder, 2)
+    case = Case(folder, SIZE)
 
     def settle(rank: int, step: int, _: tacit.PrivateRun) -> None:
         if (rank, step) == (0, 2):
             ledger = Ledger(case.ledger)
             ledger.settle(ledger.account("data").charges[0].run)
 
-    assert start(case, lambda rank: go(case, rank, settle)) == [1, 1]
-    assert all("was settled since" in notes(case, rank, "error")[0] for rank in range(2))
-    assert [len(notes(case, rank, "noisy")) for rank in range(2)] == [2, 2]
+    assert start(case, lambda rank: go(case, rank, settle)) == [1] * SIZE
+    assert all("was settled since" in notes(case, rank, "error")[0] for rank in range(SIZE))
+    assert [len(notes(case, rank, "noisy")) for rank in range(SIZE)] == [2] * SIZE
 
 
 def test_stages_that_need_the_whole_sum_are_refused(folder: Path) -> None:
@@ -211,13 +216,13 @@ def test_gpt2_with_lora_in_shards(folder: Path) -> None:
             optimizer.step()
         note(case, rank, "backend", run.backend.name)
 
-    cases = [Case(folder / f"{size}", size, is_charged=False) for size in (1, 2)]
+    cases = [Case(folder / f"{size}", size, is_charged=False) for size in (1, SIZE)]
     for case in cases:
         case.folder.mkdir()
         assert start(case, lambda rank, case=case: work(case, rank)) == [0] * case.size
-    alone, both = cases
-    assert close(joined(both, "sum")[0], joined(alone, "sum")[0])
-    assert notes(both, 1, "backend") == notes(alone, 0, "backend") == ["bookkeeping"]
+    alone, all_of_them = cases
+    assert close(joined(all_of_them, "sum")[0], joined(alone, "sum")[0])
+    assert notes(all_of_them, 1, "backend") == notes(alone, 0, "backend") == ["bookkeeping"]
 
 
 if __name__ == "__main__":

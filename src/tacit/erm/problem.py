@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from tacit import _validate
 from tacit._validate import Array
 from tacit.erm.losses import Logistic, Loss, SmoothHinge
+from tacit.erm.rows import Rows, StayingRows, hold_rows, measure_norms, scale_rows, weigh_squares
 from tacit.errors import InvalidArgument
 from tacit.randomness import Indices
 
@@ -27,6 +29,7 @@ class Problem:
     and its coefficient is regularised like the others. `linear` is used by objective perturbation only.
     """
 
+    # Or what stands in for an array: `tacit.erm.rows`.
     rows: Array
     targets: Array
     loss: Loss
@@ -37,7 +40,7 @@ class Problem:
     @property
     def n(self) -> int:
         """The number of examples, which is public if examples are replaced."""
-        return len(self.rows)
+        return int(self.rows.shape[0])
 
     @property
     def columns(self) -> int:
@@ -78,7 +81,7 @@ class Problem:
 
     @cached_property
     def norms(self) -> Array:
-        return _measure_norms(self.rows)
+        return measure_norms(self.rows)
 
     def require_regularisation(self, why: str, otherwise: str = "") -> None:
         """Raise without one; `why` it is needed, and what else can be done."""
@@ -103,8 +106,7 @@ class Problem:
     def hessian(self, theta: Array) -> Array:
         """The second derivative at `theta` as a matrix, for one output."""
         curvatures = self.loss.bend(self.scores(theta), self.targets, np.ones((self.n, 1)))
-        weighted = np.sqrt(curvatures / self.n) * self.rows
-        hessian: Array = weighted.T @ weighted
+        hessian = weigh_squares(self.rows, curvatures[:, 0] / self.n)
         hessian[np.diag_indices_from(hessian)] += self.regularisation
         return hessian
 
@@ -122,48 +124,52 @@ class Problem:
 
     def slopes(self, theta: Array, indices: Indices | slice = slice(None)) -> Array:
         """The slopes of these examples. The gradient of an example is its row times its slopes."""
+        if isinstance(indices, slice) and indices == slice(None):
+            return self.loss.evaluate(self.scores(theta), self.targets)[1]
         return self.loss.evaluate(self.rows[indices] @ theta, self.targets[indices])[1]
 
 
-def prepare(x: Any, y: Any, *, loss: Loss, regularisation: float, data_norm: float, intercept: bool = True) -> Problem:
+def prepare(
+    x: Any,
+    y: Any,
+    *,
+    loss: Loss,
+    regularisation: float,
+    data_norm: float,
+    intercept: bool = True,
+    may_stay: bool = True,
+) -> Problem:
     """The problem of fitting `y` by `x`, every row clipped to `data_norm` (together with its 1 for the intercept).
 
     Clipping scales a whole row, so the sign of its scores stays. An example with a number that is not finite counts
-    nothing: its row becomes zero.
+    nothing: its row becomes zero. If they may stay, sparse rows stay sparse, and a large table is not copied.
     """
     if not isinstance(loss, Loss):
         raise InvalidArgument(f"loss must be one of tacit.erm's losses, such as Logistic(). Got {loss!r}.")
     data_norm, intercept = _validate.positive("data_norm", data_norm), _validate.flag("intercept", intercept)
     regularisation = _validate.non_negative("regularisation", regularisation)
-    values, targets = np.asarray(x), loss.encode(y)
+    is_held = sparse.issparse(x) or isinstance(x, StayingRows)
+    values, targets = x if is_held else np.asarray(x), loss.encode(y)
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         raise InvalidArgument(
             f"x must be a table of numbers, one row per example. Got shape {values.shape} and type {values.dtype}."
         )
-    if len(values) != len(targets) or len(values) == 0:
+    count = values.shape[0]
+    if count != len(targets) or count == 0:
         raise InvalidArgument(
-            f"x and y must hold the same number of examples, at least one. Got {len(values)} and {len(targets)}."
+            f"x and y must hold the same number of examples, at least one. Got {count} and {len(targets)}."
         )
-    rows = np.empty((values.shape[0], values.shape[1] + intercept))
-    rows[:, : values.shape[1]] = values
-    if intercept:
-        rows[:, -1] = 1.0
-    _clip(rows, targets, data_norm)
-    return Problem(rows, targets, loss, regularisation, data_norm)
+    rows = hold_rows(values, intercept=intercept, may_stay=may_stay)
+    return Problem(_clip(rows, targets, data_norm), targets, loss, regularisation, data_norm)
 
 
-def _clip(rows: Array, targets: Array, data_norm: float) -> None:
-    """Scale rows down to the norm, in place; examples that are not finite become zero rows with target 0."""
-    norms = _measure_norms(rows)
+def _clip(rows: Rows, targets: Array, data_norm: float) -> Rows:
+    """Scale rows down to the norm; examples that are not finite become zero rows with target 0."""
+    norms = measure_norms(rows)
     lost = ~(np.isfinite(norms) & np.isfinite(targets).all(axis=1))
-    if np.any(lost):
-        rows[lost], norms[lost] = 0.0, 0.0
-        targets[lost] = 0.0
-    if norms.max() > data_norm:
-        rows *= np.where(norms > data_norm, data_norm * _CLIPPED / np.maximum(norms, data_norm), 1.0)[:, None]
-
-
-def _measure_norms(rows: Array) -> Array:
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms: Array = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    return norms
+    targets[lost], norms[lost] = 0.0, 0.0
+    if not np.any(lost) and norms.max() <= data_norm:
+        return rows
+    factors = np.where(norms > data_norm, data_norm * _CLIPPED / np.maximum(norms, data_norm), 1.0)
+    factors[lost] = 0.0
+    return scale_rows(rows, factors)

@@ -209,7 +209,7 @@ class Setup:
         An example that is not finite becomes a row of zeros, with the first label unless `is_joint`.
         """
         budget, intercept = ErmBudget(epsilon, delta), _validate.flag("intercept", intercept)
-        problem = prepare(x, y, intercept=intercept and is_joint, **about)
+        problem = prepare(x, y, intercept=intercept and is_joint, may_stay=is_joint, **about)
         return Setup(problem, budget, intercept, source_for(seed), is_joint, module)
 
     @property

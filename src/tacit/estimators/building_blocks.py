@@ -19,6 +19,7 @@ from tacit import _validate
 from tacit._validate import Array
 from tacit.accounting.events import Adjacency, EpsilonDelta, Event
 from tacit.erm.noise import k_norm
+from tacit.erm.rows import measure_table
 from tacit.errors import AdjacencyMismatch, InvalidArgument
 from tacit.estimators.charging import charge_ledger as charge_ledger
 from tacit.estimators.encoding import BOUNDS, find_largest_norm, warn_if_mostly_clipped
@@ -161,7 +162,7 @@ def estimate_norm(rows: Array, epsilon: float, seed: int | None) -> tuple[float,
 
     Counts of norms between public marks get Laplace noise: replacing a row changes two counts by one.
     """
-    lengths = np.linalg.norm(rows, axis=1)
+    lengths = measure_table(rows)
     counts = np.bincount(np.searchsorted(_GRID, lengths).clip(max=_GRID.size - 1), minlength=_GRID.size)
     stream = source_for(seed).stream(Purpose.NOISE, 1)
     noisy = counts + k_norm(stream, 1, 2 / epsilon, count=_GRID.size)[:, 0]

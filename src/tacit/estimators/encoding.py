@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_X_y, validate_data
 
 from tacit._validate import Array
 from tacit.datasets._columns import Category, Column, Date, Number, encode, is_real, to_labels, to_numbers
+from tacit.erm.rows import make_dense, widen_small
 from tacit.errors import Caution, InvalidArgument
 
 BOUNDS = "bounds"
@@ -22,6 +23,8 @@ Bounds = tuple[Array, Array]
 # By the name of a column of a DataFrame, or by the position of one of an array.
 Columns = dict[Any, Column]
 _EXAMPLE = 'bounds={"age": (0, 100), "income": {"low": 0, "high": 1e6, "log": True}, "smoker": ["no", "yes"]}'
+# What scikit-learn's checks may hand on.
+_KINDS: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
 # Rows spread evenly over the bounds, to see how many are longer than the declared norm; and how many are too many.
 _MADE, _NEARLY_ALL = 1000, 0.95
 
@@ -29,14 +32,15 @@ _MADE, _NEARLY_ALL = 1000, 0.95
 def read_rows(estimator: Any, x: Any, y: Any, *, y_numeric: bool = False) -> tuple[Array, NDArray[Any]]:
     """Check X and y of a `fit`, scale and encode X as declared; set `bounds_` and, for a mapping, `encoded_names_`.
 
+    Without bounds, sparse rows stay sparse and a large table stays as it is. Scaling moves zeros: rows become dense.
     Each row is encoded by itself, so that replacing an example changes one row of the result. Missing values, and
     values of a category that were not declared, are refused: a fill or a new column would depend on the rows.
     """
     columns = read_declared_columns(estimator)
     if columns is None:
-        x, y = validate_data(estimator, x, y, dtype=np.float64, y_numeric=y_numeric)
+        x, y = validate_data(estimator, x, y, **_KINDS, y_numeric=y_numeric)
         estimator.bounds_ = check_bounds(estimator, x.shape[1])
-        return scale_by_bounds(x, estimator.bounds_), y
+        return scale_by_bounds(widen_small(x), estimator.bounds_), y
     validate_data(estimator, x, skip_check_array=True)
     rows, y = check_X_y(encode_columns(x, columns), y, dtype=np.float64, y_numeric=y_numeric, estimator=estimator)
     estimator.bounds_, estimator.encoded_names_ = columns, name_encoded(columns)
@@ -47,7 +51,7 @@ def read_new_rows(estimator: Any, x: Any) -> Array:
     """Check the X of a `predict`; scale and encode it as in `fit`."""
     bounds = getattr(estimator, "bounds_", None)
     if not isinstance(bounds, dict):
-        return scale_by_bounds(validate_data(estimator, x, reset=False, dtype=np.float64), bounds)
+        return scale_by_bounds(widen_small(validate_data(estimator, x, reset=False, **_KINDS)), bounds)
     validate_data(estimator, x, reset=False, skip_check_array=True)
     return encode_columns(x, bounds)
 
@@ -104,7 +108,7 @@ def _take_columns(x: Any, columns: Columns) -> dict[Any, NDArray[Any]]:
         names = list(x.columns)
         _refuse_others(names, columns, "The DataFrame")
         return {name: np.asarray(x[name], dtype=object) for name in columns}
-    rows = np.asarray(x, dtype=object)
+    rows = np.asarray(make_dense(x), dtype=object)
     if rows.ndim != 2:
         raise InvalidArgument(f"X must be a DataFrame or a table, one row per example. Got shape {rows.shape}.")
     _refuse_others(list(range(rows.shape[1])), columns, "X has no names for its columns, so positions count: it")
@@ -228,5 +232,12 @@ def scale_by_bounds(x: Array, bounds: Bounds | None) -> Array:
     if bounds is None:
         return x
     low, high = bounds
-    rows: Array = 2 * (np.clip(x, low, high) - low) / (high - low) - 1
+    dense = make_dense(x)
+    rows = np.empty(dense.shape)
+    # One copy of a large table is enough.
+    np.clip(dense, low, high, out=rows)
+    rows -= low
+    rows *= 2
+    rows /= high - low
+    rows -= 1
     return rows

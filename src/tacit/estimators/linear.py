@@ -35,6 +35,7 @@ from tacit.erm import (
     probabilities,
 )
 from tacit.erm.reports import Reporting
+from tacit.erm.rows import clip_rows, list_arrays, multiply_rows
 from tacit.errors import InvalidArgument
 from tacit.estimators import building_blocks as blocks
 from tacit.estimators.encoding import read_new_rows, read_rows
@@ -113,7 +114,7 @@ class _LinearModel(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
         options = {**self._choose_options(method, loss), **blocks.check_options(self.options, run)}
         epsilon = _validate.positive("epsilon", self.epsilon)
         norm, left, estimate = blocks.choose_norm(self.data_norm, x, epsilon, seed, self.bounds_)
-        x = x * (norm / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), norm))
+        x = clip_rows(x, norm)
         # Methods that clip a row with its 1 for the intercept need a larger norm.
         is_apart = method in ("input", "data") or (method == "influence" and self.mode == "paper")
         has_one = not is_apart and _validate.flag("fit_intercept", self.fit_intercept)
@@ -125,7 +126,7 @@ class _LinearModel(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
         how = {"mode": self.mode, "seed": seed, "intercept": self.fit_intercept, **options}
         result = run(x, y, loss=loss, **settings, **how)
         assumptions = (blocks.assume_clipped(self.data_norm, norm), *assumptions)
-        self.guarantee_ = blocks.close_fit(self, result.guarantee, estimate, assumptions, x, y)
+        self.guarantee_ = blocks.close_fit(self, result.guarantee, estimate, assumptions, *list_arrays(x), y)
         self.coef_, self.intercept_ = result.coef, result.intercept
         self.data_norm_, self._loss, self.method_ = norm, loss, method
         self.regularisation_ = strength if result.regularisation is None else result.regularisation
@@ -168,12 +169,17 @@ class _LinearModel(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
             return {"reporting": Reporting(features="k_norm" if pure else "gaussian", target_bound=bound)}
         return {}
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _score_rows(self, x: Any) -> Array:
         check_is_fitted(self)
         rows = read_new_rows(self, x)
         if self.method_ == RECIPE:
             return cast(Array, import_module("tacit.estimators.by_recipe").score_linear(self, rows))
-        return cast(Array, rows @ self.coef_.T + self.intercept_)
+        return cast(Array, multiply_rows(rows, self.coef_.T) + self.intercept_)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -24,6 +24,7 @@ from tacit.erm import Loss as ConvexLoss
 from tacit.erm import Multinomial, Squared
 from tacit.erm.noisy_data import Descent
 from tacit.erm.reports import Reporting
+from tacit.erm.rows import make_dense
 from tacit.errors import InvalidArgument
 from tacit.estimators import building_blocks as blocks
 from tacit.estimators.by_recipe import fit_by_recipe, score_by_recipe
@@ -130,7 +131,7 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
         model = _make_network(self.module, x.shape[1], outputs, seed)
         if self.bounds_ is not None and self.feature_bound is not None:
             raise InvalidArgument("feature_bound and scale='bounds' both scale the features. Leave one of them out.")
-        x = self._scale(x)
+        x = self._scale(make_dense(x))
         owners = blocks.find_owners(self, unit, len(x))
         if self.method in list(blocks.DATA_METHODS):
             if owners is not None:
@@ -236,13 +237,18 @@ class _Network(NamesOfOthers, BaseEstimator):  # type: ignore[misc]
             return x
         return np.clip(x / _validate.positive("feature_bound", self.feature_bound), -1.0, 1.0)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _score_rows(self, x: Any) -> Array:
         check_is_fitted(self)
-        rows = torch.from_numpy(self._scale(read_new_rows(self, x)))
+        rows = torch.from_numpy(self._scale(make_dense(read_new_rows(self, x))))
         # In double precision the output of a row does not depend on the rows beside it.
         model = copy.deepcopy(self.module_).double()
         with torch.no_grad():
-            pieces = [model(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)]
+            pieces = [model(rows[start : start + _PIECE].double()) for start in range(0, len(rows), _PIECE)]
         return cast(Array, torch.cat(pieces).numpy())
 
 
