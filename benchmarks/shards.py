@@ -28,6 +28,8 @@ MULTIPLIER, LOT, PEOPLE, DELTA = 4.0, 12, 48, 1e-3
 PACKAGES = ("tacit", "torch", "transformers", "peft")
 # What every process is told by torchrun.
 _RANK, _RESTART, _FOLDER = "RANK", "TORCHELASTIC_RESTART_COUNT", "TACIT_SHARDS_FOLDER"
+# Without it, processes that torch 2.13 restarts look for the addresses of those that are gone.
+_OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 
 def work(folder: Path) -> None:
@@ -92,7 +94,8 @@ def restart_elastically() -> list[str]:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(SIZE)]
         command += ["--max-restarts", str(RESTARTS), __file__]
         began = time.monotonic()
-        ended = subprocess.run(command, env={**os.environ, _FOLDER: place}, capture_output=True, text=True, check=False)
+        told = {**os.environ, _FOLDER: place, _OWN_STORE: "1"}
+        ended = subprocess.run(command, env=told, capture_output=True, text=True, check=False)
         if ended.returncode:
             raise SystemExit(f"torchrun gave up:\n{ended.stderr[-4000:]}")
         told = [json.loads((folder / f"finished {rank}").read_text()) for rank in range(SIZE)]
