@@ -56,9 +56,10 @@ class PrivateTrainer(Trainer):  # type: ignore[misc]
     `mechanism`, `sampling`, `budget`, `schedule`, `ledger`, `dataset`, `unit` and `rows_per_unit` are those of
     `PrivateRun`; `loss` too, by default the model's own, for each example alone. `args.max_steps`, or
     `args.num_train_epochs` times population over lot size, is the number of steps; `args.per_device_train_batch_size`
-    is the micro-batch. The data collator is called for one example at a time. Arguments that would break the guarantee are refused, with the reason. `max_grad_norm`
-    is not used: `clip_norm` bounds each example's gradient. The training loss is private, so it is not logged; logs
-    hold the epsilon spent so far where a `budget` says for which delta. Checkpoints hold the private run, and
+    is the micro-batch. The data collator is called for one example at a time. Arguments that would break the guarantee
+    are refused, with the reason. `max_grad_norm` is not used: `clip_norm` bounds each example's gradient. The training
+    loss is private, so it is not logged; logs hold the epsilon spent so far where a `budget` says for which delta.
+    Checkpoints hold the private run, and
     `train(resume_from_checkpoint=...)` goes on with it. `seed` makes noise and lots reproducible, for tests only;
     `args.seed` never does.
     """
