@@ -16,9 +16,11 @@ from tacit.methods import adaclip, dpsgd
 from tacit.randomness import SeededSource, Stream
 from tacit.stages.bounds import Clip, NormalisedClip
 from tacit.stages.mechanism import Mechanism
-from tacit.stages.noise import GaussianNoise
+from tacit.stages.more_samplings import CyclicPoisson, RandomAllocation
+from tacit.stages.noise import BandedNoise, GaussianNoise
 from tacit.stages.sampling import FullBatch, Poisson, Shuffled
 from tacit.training.people import Owners
+from tacit.training.plan import Plan
 
 ALPHA, N = 1e-9, 400
 RNG = np.random.default_rng(0)
@@ -47,8 +49,10 @@ def training(mechanism=None, sampling=None, model=None):
         {"sampling": Shuffled(40, N)},
         {"mechanism": Mechanism(Clip(0.5, per_layer=True), GaussianNoise(1.0))},
         {"mechanism": Mechanism(NormalisedClip(0.5), GaussianNoise(1.0))},
+        {"sampling": CyclicPoisson(40, N, groups=3), "mechanism": dpsgd(0.5, 1.1, noise="banded", bands=3)},
+        {"sampling": RandomAllocation(40, N)},
     ],
-    ids=["plain", "all examples", "shuffled", "by layer", "normalised"],
+    ids=["plain", "all examples", "shuffled", "by layer", "normalised", "banded", "allocated"],
 )
 def test_nothing_is_found_where_all_is_right(right):
     found = release_test(training(**right))
@@ -61,6 +65,34 @@ def test_what_cannot_be_tested_is_said():
     found = release_test(training(model=dropping)) | release_test(training(adaclip(multiplier=1.0)))
     assert found.passed
     assert len([text for text in found.left_out if text.startswith("sums and noise")]) == 2
+
+
+def test_correlated_noise_that_is_not_as_accounted_for_is_found(monkeypatch):
+    banded = {"sampling": CyclicPoisson(40, N, groups=3), "mechanism": dpsgd(0.5, 1.1, noise="banded", bands=3)}
+    right = BandedNoise.advance
+    with monkeypatch.context() as patch:
+        patch.setattr(BandedNoise, "advance", lambda self, past, fresh, step: right(self, past, fresh / 2, step))
+        assert "times as large as was accounted for" in str(release_test(training(**banded)))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            BandedNoise, "advance", lambda self, past, fresh, step: right(self, [-p for p in past], fresh, step)
+        )
+        assert not release_test(training(**banded)).passed
+
+
+def test_groups_that_are_drawn_anew_in_every_step_are_found(monkeypatch):
+    def forget(self, n, rng, step=0):
+        members = self._draw_groups(n, rng)[step % self.groups]
+        return members[rng.coins(len(members), self.rate)]
+
+    monkeypatch.setattr(CyclicPoisson, "lot", forget)
+    assert "lots of two groups" in str(release_test(training(sampling=CyclicPoisson(40, N, groups=3))))
+
+
+def test_a_restart_that_is_not_charged_is_seen_in_the_count(monkeypatch):
+    monkeypatch.setattr(Plan, "restart", lambda self, step: self)
+    sampling, mechanism = CyclicPoisson(40, N, groups=5), dpsgd(0.5, 1.1, noise="banded", bands=5)
+    assert "a crash lost" in str(release_test(training(mechanism, sampling)))
 
 
 PLAIN = dpsgd(clip_norm=0.5, multiplier=1.1)

@@ -48,6 +48,16 @@ def check_lots(lots: Sequence[NDArray[np.int64]], n: int, rate: float, alpha: fl
     return found
 
 
+def check_groups(lots: Sequence[NDArray[np.int64]], groups: int) -> list[str]:
+    """Whether every example is in lots of one group only, where groups take turns."""
+    whose: dict[int, int] = {}
+    for step, lot in enumerate(lots):
+        for example in lot.tolist():
+            if whose.setdefault(example, step % groups) != step % groups:
+                return [f"an example was in lots of two groups, and was accounted for in one of {groups} only"]
+    return []
+
+
 def _is_unlikely(count: int, trials: int, probability: float, alpha: float) -> bool:
     tails = stats.binom.cdf(count, trials, probability), stats.binom.sf(count - 1, trials, probability)
     return bool(2 * min(tails) < alpha)
