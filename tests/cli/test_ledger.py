@@ -39,6 +39,17 @@ def test_a_budget_makes_the_ledger_and_add_charges_it(run_cli):
     assert charge.run in run.out
 
 
+def test_show_explains_deltas_that_add_up_and_never_an_infinity_alone(run_cli, tmp_path):
+    ledger = Ledger(tmp_path / "fits.ledger")
+    for _ in range(3):
+        ledger.spend("adult", EpsilonDelta(0.5, 1e-5))
+    assert "adult: epsilon 1.5000 at delta 3e-05 (" in run_cli("ledger show fits.ledger").out
+    asked = " ".join(run_cli("ledger show fits.ledger --delta 1e-5").out.split())
+    assert "no epsilon is finite at delta 1e-05. All together: epsilon 1.5000 at delta 3e-05." in " ".join(
+        asked.split()
+    )
+
+
 @pytest.mark.slow
 def test_show_says_what_is_spent_by_whom_and_what_is_left(run_cli, ledger):
     for _ in range(2):

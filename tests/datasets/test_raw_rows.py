@@ -45,6 +45,17 @@ def test_rows_that_do_not_fit_the_form_are_refused(source, form, words):
         read_raw(source, form)
 
 
+def test_of_many_absent_columns_only_the_first_ones_are_listed():
+    wide = Form(TableForm({f"pixel_{i}": Number(0.0, 1.0) for i in range(64)}, ()))
+    with pytest.raises(InvalidArgument) as caught:
+        read_raw(pd.DataFrame({str(i): [0] for i in range(9)}), wide)
+    first, *lines = str(caught.value).splitlines()
+    assert first.endswith("2 problems:")
+    assert lines[0].startswith("- There are no columns 'pixel_0', 'pixel_1', ")
+    assert lines[0].endswith(", and 56 more.")
+    assert lines[1].startswith("- The model has no columns '0', ")
+
+
 def test_numbers_of_things_are_counted_from_the_first_and_all_wrong_columns_are_named():
     rows = read_raw(pd.DataFrame({"person": [1, 3], "film": [4, 1]}), FILMS)
     assert rows.inputs.tolist() == [[0, 3], [2, 0]]

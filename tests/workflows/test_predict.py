@@ -264,7 +264,7 @@ def test_a_target_that_is_there_is_not_used_and_that_is_said(tmp_path, run_cli):
         ("predict run none.csv", "There is no table none.csv"),
         ("predict run empty.csv", "it is empty"),
         ("predict run header.csv", "there are no rows"),
-        ("predict bounds.toml header.csv", "cannot be read as a model"),
+        ("predict bounds.toml header.csv", "is not a safetensors file, or it is damaged. Give the folder of a run"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_in_words(tmp_path, run_cli, line, words):

@@ -15,18 +15,28 @@ from tacit.workflows.workers import run_jobs
 LONG = [Job("output_perturbation", mode, epsilon, (0,)) for mode in ("rigorous", "paper") for epsilon in (0.5, 1.0)]
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_only_the_names_are_cut_where_there_is_no_room(width):
+def draw_bar(width: int, done: int, total: int, seen: list[str]) -> str:
+    """The line of a progress bar in a terminal of this width."""
     console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
     bar = make_bar(console)
-    bar.add_task("Comparing", total=42, completed=7, seen=", ".join(map(str, LONG)))
+    bar.add_task("Comparing", total=total, completed=done, seen=seen)
     console.print(bar.get_renderable())
     (line,) = console.file.getvalue().splitlines()
-    assert line.startswith("Comparing ━━━")
-    assert " 7/42 " in line
-    assert "-:--:-- left  output_p" in line
-    assert line.rstrip().endswith("…")
     assert len(line.rstrip()) <= width
+    return line.rstrip()
+
+
+@pytest.mark.parametrize(("width", "jobs"), [(60, 1), (80, 1), (120, 2), (160, 3)])
+def test_jobs_are_named_while_there_is_room_and_never_in_part(width, jobs):
+    line = draw_bar(width, 7, 42, [str(job) for job in LONG])
+    assert line.startswith("Comparing ━" if width >= 100 else "━")
+    assert " 7/42 " in line
+    assert line.endswith("-:--:-- left " + "  ".join(map(str, LONG[:jobs])))
+
+
+def test_epsilon_and_score_are_seen_at_80_columns():
+    line = draw_bar(80, 608, 4000, ["epsilon 1.057 of 3", "test accuracy 85.04 %", "loss 0.412 (private)"])
+    assert line.endswith("left epsilon 1.057 of 3  test accuracy 85.04 %")
 
 
 def test_what_waits_for_a_process_is_not_said_to_be_trained(tmp_path):

@@ -10,7 +10,8 @@ def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a run, or its model.safetensors.", show_default=False)],
     data: Annotated[str, typer.Argument(help="New rows, without the target, such as new.csv.", show_default=False)],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the predictions to this CSV file, not to the screen.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the predictions to this CSV file; its folder is made if missing."),
     ] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of each class.")] = False,
 ) -> None:

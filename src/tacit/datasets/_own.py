@@ -321,18 +321,28 @@ def _read_columns(source: Any, inputs: TableForm | IndexForm, form: Form) -> Raw
     table = read_table(source, (*names, *inputs.ignored)) if _is_table(source) else _split_array(source, names)
     known = (*names, *inputs.ignored, form.target)
     absent = [name for name in names if name not in table.columns]
-    problems = [f"There is no column {name!r}.{suggest(name, table.names)}" for name in absent]
+    problems = _list_columns(("There is no column", "There are no columns"), absent, table.names)
     unknown = [name for name in table.names if name not in known]
     if absent:
         # One of them may be an absent column under another name. Otherwise they are not needed.
-        problems += [f"The model has no column {name!r}.{suggest(name, absent)}" for name in unknown]
-    if not len(table):
+        problems += _list_columns(("The model has no column", "The model has no columns"), unknown, absent)
+    if table.columns and not len(table):
         problems.append("There are no rows.")
     with collect_problem(problems):
         encoded = _encode_present(inputs, table, absent)
     refuse_problems(flatten_problems(problems))
     ids = {name: to_labels(table.columns[name]) for name in inputs.ignored if name in table.columns}
     return RawRows(encoded, ids, (*_note_target(form.target, table.names), *_note_unknown(unknown)))
+
+
+def _list_columns(beginnings: tuple[str, str], names: Sequence[str], others: Sequence[str]) -> list[str]:
+    """A line for each of a few columns; of many, a line for the first ones and their number."""
+    lines = [f"{beginnings[0]} {name!r}.{suggest(name, others)}" for name in names[:_SHOWN]]
+    if len(names) <= _SHOWN:
+        return lines
+    listed = ", ".join(repr(name) for name in names[:_SHOWN])
+    more = f"{beginnings[1]} {listed}, and {len(names) - _SHOWN:,} more."
+    return [*(line for line in lines if not line.endswith("'.")), more]
 
 
 def _encode_present(inputs: TableForm | IndexForm, table: RawTable, absent: list[str]) -> Array:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.accounting.curve import curve
-from tacit.accounting.events import EpsilonDelta, Event, Unproven, count_releases
+from tacit.accounting.events import EpsilonDelta, Event, Unproven
 from tacit.errors import BudgetExceeded, InvalidArgument, NotAccountable, NotProven
 from tacit.guarantee import Guarantee
 from tacit.ledger import Ledger, fingerprint
-from tacit.ledger.account import Account
+from tacit.ledger.account import Account, add_deltas
 
 # How many different costs of earlier releases an error lists.
 _LISTED = 3
@@ -61,18 +61,14 @@ def describe_total(account: Account, delta: float) -> str:
     count = len(account.charges)
     releases = "1 release" if count == 1 else f"{count} releases"
     beginning = f"The ledger has {releases} of {account.dataset!r}, this one included. All together:"
-    epsilon, used = account.epsilon(stated), _add_deltas(account.total)
-    if math.isfinite(epsilon):
-        return f"{beginning} epsilon {epsilon:.4g} at delta {stated:g}."
-    # A little more than the sum, for the parts of a release that have no delta of their own.
-    enough = float(f"{1.01 * used:.1e}") if used > 0 else stated
-    epsilon = account.epsilon(enough)
-    if math.isfinite(epsilon):
-        return (
-            f"{beginning} epsilon {epsilon:.4g} at delta {enough:g}. Deltas add up as well, so there is no finite "
-            f"epsilon at delta {stated:g}."
-        )
-    return f"{beginning} no finite epsilon, because one of them is not proven."
+    total = account.finite_total(stated)
+    if total is None:
+        return f"{beginning} no finite epsilon, because one of them is not proven."
+    epsilon, enough = total
+    cost = f"{beginning} epsilon {epsilon:.4g} at delta {enough:g}."
+    if enough == stated:
+        return cost
+    return f"{cost} Deltas add up as well, so there is no finite epsilon at delta {stated:g}."
 
 
 def _explain(account: Account, event: Event, delta: float) -> BudgetExceeded:
@@ -80,7 +76,7 @@ def _explain(account: Account, event: Event, delta: float) -> BudgetExceeded:
     assert account.terms is not None
     budget, number = account.terms.budget, len(account.charges) + 1
     spent = _list_costs(account, delta)
-    used = _add_deltas(account.after(event))
+    used = add_deltas(account.after(event))
     deltas = (
         f" Deltas add up too: with this fit they make {used:.3g}, and the budget has {budget.delta:g}."
         if used > budget.delta
@@ -115,7 +111,7 @@ def _describe_cost(event: Event, delta: float) -> str:
 def _advise(account: Account, event: Event, delta: float) -> str:
     """An epsilon and a delta that would fit now, whatever the method: found for an (epsilon, delta) that is exact."""
     assert account.terms is not None
-    is_pure = _add_deltas(event) == 0 and delta < 1e-15
+    is_pure = add_deltas(event) == 0 and delta < 1e-15
 
     def fits(epsilon: float, share: float) -> bool:
         try:
@@ -136,8 +132,3 @@ def _advise(account: Account, event: Event, delta: float) -> str:
         scale = 10.0 ** (1 - math.floor(math.log10(low)))
         return f"A fit with epsilon={math.floor(low * scale) / scale:g}{also} would still fit."
     return "No further fit is possible."
-
-
-def _add_deltas(event: Event) -> float:
-    """The sum of the deltas that releases state, which no epsilon makes smaller."""
-    return sum(each.delta * times for each, times in count_releases(event).items() if isinstance(each, EpsilonDelta))

@@ -50,6 +50,11 @@ _MOST_TRIALS = 8
 _MERGED_EVERY = 32
 
 
+def add_deltas(event: Event) -> float:
+    """The sum of the deltas that releases state, which no epsilon makes smaller."""
+    return sum(each.delta * times for each, times in count_releases(event).items() if isinstance(each, EpsilonDelta))
+
+
 @dataclass(frozen=True)
 class Charge:
     """The cost of one run: what it released if `is_settled`, else the most that it may release."""
@@ -128,6 +133,18 @@ class Account:
             return curve(self.total).epsilon(delta)
         except NotProven:
             return math.inf
+
+    def finite_total(self, delta: float) -> tuple[float, float] | None:
+        """(epsilon, delta) of everything: at this delta or, if the deltas of the releases add up to more, at their sum.
+
+        None if a release is not proven.
+        """
+        epsilon, used = self.epsilon(delta), add_deltas(self.total)
+        if math.isinf(epsilon) and used > 0:
+            # A little more than the sum, for the parts of a release that have no delta of their own.
+            delta = float(f"{1.01 * used:.1e}")
+            epsilon = self.epsilon(delta)
+        return None if math.isinf(epsilon) else (epsilon, delta)
 
     def allows(self, event: Event) -> bool:
         """Whether this event fits into the budget; always true without one."""

@@ -445,15 +445,25 @@ def _rebuild(about: dict[str, str], tensors: dict[str, Tensor]) -> SavedModel:
     return SavedModel(recipe, ExampleForm(shape, examples.numbers), prepared, _make_model(prepared, weights), guarantee)
 
 
-def _read_file(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+def read_weights(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """What a model file says about itself, and its arrays."""
     try:
         with safe_open(file, framework="pt") as opened:
             about = opened.metadata() or {}
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no dict
+            return about, {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no dict
     except FileNotFoundError:
         raise InvalidArgument(f"There is no {file}. Give the folder of a run, or its {_MODEL}.") from None
-    except (SafetensorError, OSError) as error:
-        raise InvalidArgument(f"{file} cannot be read as a model: {error}.") from None
+    except SafetensorError:
+        reason = "it is not a safetensors file, or it is damaged"
+        raise InvalidArgument(
+            f"{file} cannot be read as a model: {reason}. Give the folder of a run, or its {_MODEL}."
+        ) from None
+    except OSError as error:
+        raise InvalidArgument(f"{file} cannot be read as a model: {error.strerror or error}.") from None
+
+
+def _read_file(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    about, tensors = read_weights(file)
     if about.get("recipe", "auto") == "auto":
         raise InvalidArgument(
             f"{file} does not say how inputs become features, so it was not trained by a recipe. Load its weights into "

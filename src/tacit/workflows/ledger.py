@@ -51,7 +51,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Balance:
-    """A data set: its runs (the last ones, if there are many), and what is left of its budget."""
+    """A data set: its runs (the last ones, if there are many), and what is left of its budget.
+
+    If `epsilon` is infinite because the deltas of the runs add up to more, `total` is the cost at their sum.
+    """
 
     account: Account
     delta: float
@@ -59,6 +62,7 @@ class Balance:
     epsilon: float
     remaining: Budget | None
     more: int | None
+    total: tuple[float, float] | None
 
 
 def open_ledger(file: str) -> Ledger:
@@ -125,18 +129,28 @@ def find(ledger: Ledger, dataset: str | None, delta: float | None, most: int | N
 def _make_balance(account: Account, delta: float | None, most: int | None) -> Balance:
     terms = account.terms
     at = delta if delta is not None else terms.budget.delta if terms is not None else _DELTA
+    rows, total = _find_rows(account, at, most), None
+    if rows and math.isinf(rows[-1].so_far):
+        total = account.finite_total(at)
+        if total is not None and terms is None and delta is None:
+            # Nobody asked for this delta, so take one at which the answer is finite.
+            at = total[1]
+            rows = _find_rows(account, at, most)
+    epsilon = rows[-1].so_far if rows else 0.0
+    if terms is None:
+        return Balance(account, at, rows, epsilon, None, None, total)
+    return Balance(account, at, rows, epsilon, account.remaining(), account.more_like_last(), total)
+
+
+def _find_rows(account: Account, delta: float, most: int | None) -> tuple[Row, ...]:
     events = [restate(charge.event, account.adjacency) for charge in account.charges]
     first = 0 if most is None else max(len(events) - most, 0)
-    rows = [
-        Row(charge, _find_epsilon(event, at), _find_epsilon(so_far, at))
+    return tuple(
+        Row(charge, _find_epsilon(event, delta), _find_epsilon(so_far, delta))
         for charge, event, so_far in zip(
             account.charges[first:], events[first:], add_up_runs(events, first), strict=True
         )
-    ]
-    epsilon = rows[-1].so_far if rows else 0.0
-    if terms is None:
-        return Balance(account, at, tuple(rows), epsilon, None, None)
-    return Balance(account, at, tuple(rows), epsilon, account.remaining(), account.more_like_last())
+    )
 
 
 def _find_epsilon(event: Event, delta: float) -> float:
@@ -158,6 +172,19 @@ def paragraphs(balance: Balance) -> list[Paragraph]:
     table = [*_list_runs(balance.rows), *earlier] if balance.rows else ["Nothing was released."]
     return [
         (f"{account.dataset}: {spent}{of} at delta {balance.delta:g} ({compared})", [*table, *_describe_left(balance)])
+    ]
+
+
+def _explain_infinity(balance: Balance) -> list[str]:
+    """Why an epsilon is infinite, and a delta at which it is not."""
+    total = balance.total
+    if not math.isinf(balance.epsilon):
+        return []
+    if total is None:
+        return ["No finite epsilon holds, because a run is not proven."]
+    return [
+        f"The deltas of the runs add up, so no epsilon is finite at delta {balance.delta:g}. All together: epsilon "
+        f"{up(total[0])} at delta {total[1]:g}."
     ]
 
 
@@ -195,7 +222,7 @@ def _describe_charge(charge: Charge) -> str:
 
 def _describe_left(balance: Balance) -> list[str]:
     account, terms = balance.account, balance.account.terms
-    lines = []
+    lines = _explain_infinity(balance)
     if terms is None:
         lines.append(f"No budget is set. To set one: tacit ledger budget FILE {account.dataset} --epsilon E --delta D")
     elif balance.remaining is None:

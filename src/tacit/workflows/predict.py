@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tacit._files import write_atomic
@@ -28,7 +27,7 @@ from tacit.errors import CannotResume, InvalidArgument, TacitError
 from tacit.estimators.by_recipe import score_by_recipe
 from tacit.guarantee import Guarantee
 from tacit.models import is_own_model
-from tacit.recipes.run import read_model
+from tacit.recipes.run import read_model, read_weights
 from tacit.reports.scores import predict_outputs
 from tacit.training.folder import RunFolder
 from tacit.workflows.defaults import network_for
@@ -161,7 +160,7 @@ def load(path: str | Path) -> Predictor:
     The model predicts from raw rows. A model of one's own (--model FILE:FUNCTION) needs the folder and that file.
     """
     folder, file = _find_file(Path(path))
-    about, weights = _read_file(file)
+    about, weights = read_weights(file)
     try:
         settings = read_settings(folder) if RunFolder(folder).settings.is_file() else None
     except CannotResume as error:
@@ -190,17 +189,6 @@ def _find_file(path: Path) -> tuple[Path, Path]:
         finished = f"Finish it first: tacit train --resume {path}" if run.settings.is_file() else "It holds no run."
         raise InvalidArgument(f"{path} has no {run.model.name}. {finished}")
     return path, run.model
-
-
-def _read_file(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    try:
-        with safe_open(file, framework="pt") as opened:
-            about = opened.metadata() or {}
-            return about, {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no dict
-    except FileNotFoundError:
-        raise InvalidArgument(f"There is no {file}. Give the folder of a run, or its model.safetensors.") from None
-    except (SafetensorError, OSError) as error:
-        raise InvalidArgument(f"{file} cannot be read as a model: {error}.") from None
 
 
 def _load_network(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from multiprocessing.queues import SimpleQueue
@@ -17,8 +17,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Generic, Self, TypeVar, final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, ConsoleOptions
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column
 from rich.text import Text
 
@@ -108,15 +116,41 @@ def show_status(what: str) -> AbstractContextManager[object]:
     return console.status(what) if is_watched(console) else nullcontext()
 
 
+@final
+class _Texts:
+    """As many of these texts as there is room for. The first one is cut if it does not fit; the others are left out."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
+        shown = "  ".join(self._texts[:1])
+        for text in self._texts[1:]:
+            if len(shown) + 2 + len(text) <= options.max_width:
+                shown += f"  {text}"
+        yield Text(shown, no_wrap=True, overflow="ellipsis")
+
+
+@final
+class _Seen(ProgressColumn):
+    """The field `seen` of a task: what there is to say, the most important first."""
+
+    max_refresh = None
+
+    def render(self, task: Task) -> _Texts:
+        return _Texts(task.fields["seen"])
+
+
 def make_bar(console: Console) -> Progress:
-    """A progress bar with counts, the time left and the field `seen`; invisible where nobody is watching."""
+    """A progress bar with counts, the time left and the texts in the field `seen`; invisible if nobody is watching."""
+    is_wide = console.width >= 100
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
+        *([TextColumn("{task.description}")] if is_wide else []),
+        BarColumn(bar_width=20 if is_wide else 10),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        # If there is no room for everything, only this text is cut.
-        TextColumn("left  {task.fields[seen]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        TextColumn("left"),
+        _Seen(table_column=Column(ratio=1, no_wrap=True)),
         console=console,
         expand=True,
         transient=True,
@@ -132,7 +166,7 @@ class _Bar:
         self._first, self._total, self._began = done, total, time.monotonic()
         self._lines = Timer(_SECONDS_BETWEEN_LINES)
         self._bar = make_bar(self._console)
-        self._task = self._bar.add_task(name, total=total, completed=done, seen="")
+        self._task = self._bar.add_task(name, total=total, completed=done, seen=())
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -150,7 +184,7 @@ class _Bar:
 
 @final
 class TrainingProgress(_Bar):
-    """The progress of one run: steps, test score, epsilon spent so far, loss."""
+    """The progress of one run: steps, epsilon spent so far, test score, loss."""
 
     def __init__(self, done: int, steps: int, budget: float | None) -> None:
         super().__init__("Training", done, steps)
@@ -164,15 +198,15 @@ class TrainingProgress(_Bar):
             self._loss = f"loss {value:.3f} (private)"
         if self._epsilons.is_due():
             self._epsilon = f"epsilon {epsilon()}" + ("" if self._budget is None else f" of {self._budget:.4g}")
-        self._bar.update(self._task, completed=done, seen="  ".join(filter(None, self._texts())))
+        self._bar.update(self._task, completed=done, seen=self._texts())
 
     def show_score(self, epoch: int, done: int, score: str) -> None:
         """Show the score on public examples."""
         self._score = score
-        self._write_line(done, f"epoch {epoch}", *filter(None, self._texts()))
+        self._write_line(done, f"epoch {epoch}", *self._texts())
 
-    def _texts(self) -> tuple[str, str, str]:
-        return self._score, self._epsilon, self._loss
+    def _texts(self) -> list[str]:
+        return [text for text in (self._epsilon, self._score, self._loss) if text]
 
 
 @final
@@ -192,7 +226,7 @@ class ComparisonProgress(_Bar, Generic[Job]):
     def update(self, unfinished: Iterable[Job]) -> None:
         """Count the results, and name the jobs that are running."""
         done = self._count_files() - self._others
-        self._bar.update(self._task, completed=done, seen=", ".join(map(str, self.list_running(unfinished))))
+        self._bar.update(self._task, completed=done, seen=[str(job) for job in self.list_running(unfinished)])
         self._write_line(done, f"{done} of {self._total} cells")
 
     def _count_files(self) -> int:

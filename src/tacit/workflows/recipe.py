@@ -219,7 +219,7 @@ def _show_bar(total: int, *, is_shown: bool) -> Iterator[Callable[[int], None]]:
         yield lambda _: None
         return
     with make_bar(open_console()) as bar:
-        task = bar.add_task("Features", total=total, seen="")
+        task = bar.add_task("Features", total=total, seen=())
         yield lambda count: bar.advance(task, count)
 
 

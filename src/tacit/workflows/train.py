@@ -250,10 +250,13 @@ class TrainedRun(Printable):
         return f"{found} on rows held out, measured with noise{_describe_interval(found)}"
 
     def _describe_use(self) -> list[Paragraph]:
-        if self.settings.seed is not None:
-            return []
-        command = shlex.join(["tacit", "predict", str(self.folder)])
-        return [("Use", [f"{command} NEW.csv, or tacit.load({str(self.folder)!r}).predict(rows) in Python."])]
+        return [] if self.settings.seed is not None else describe_use(self.folder)
+
+
+def describe_use(folder: Path) -> list[Paragraph]:
+    """How to predict with the model of a run."""
+    command = shlex.join(["tacit", "predict", str(folder)])
+    return [("Use", [f"{command} NEW.csv, or tacit.load({str(folder)!r}).predict(rows) in Python."])]
 
 
 def _describe_interval(found: Score | None) -> str:

@@ -48,7 +48,7 @@ from tacit.workflows.settings import (
     write_model,
 )
 from tacit.workflows.text import Paragraph, Printable
-from tacit.workflows.train import Announce, take_options
+from tacit.workflows.train import Announce, describe_use, take_options
 
 # What changes the cost of a trial can be a list only: every price must be known in advance.
 _PRICED = ("lot_size", "epochs", "steps")
@@ -144,6 +144,7 @@ class TunedRun(Printable):
             ("Guarantee", str(self.guarantee).splitlines()),
             *booked,
             ("Files", [f"{self.folder}: model.safetensors, guarantee.json, metrics.json"]),
+            *describe_use(self.folder),
         ]
 
     def to_json(self) -> dict[str, Any]:
