@@ -50,7 +50,8 @@ def score_all(model: nn.Module, loss: Loss, data: Any, name: ScoreName = "loss",
     if unit is None or not scores.size:
         return scores
     owners = Owners.of(unit, len(scores))
-    return np.bincount(owners.person, scores * owners.shares)
+    means: Floats = np.bincount(owners.person, scores * owners.shares).astype(np.float64)
+    return means
 
 
 def _iterate_pieces(model: nn.Module, data: Any) -> Iterator[tuple[Any, Any]]:

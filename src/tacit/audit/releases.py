@@ -152,7 +152,7 @@ def _find_people(rows: NDArray[np.int64], lot: Lot, owners: Owners, most: int | 
     counts = np.asarray(lot.counts)
     people = owners.person[rows[np.cumsum(counts) - counts]] if len(counts) else np.zeros(0, np.int64)
     is_whole = np.array_equal(owners.person[rows], np.repeat(people, counts)) and len(set(rows)) == len(rows)
-    return people, is_whole and np.array_equal(counts, np.minimum(owners.sizes[people], most))
+    return people, is_whole and np.array_equal(counts, np.minimum(owners.sizes[people], most or 0))
 
 
 class _Number(nn.Module):
@@ -270,9 +270,10 @@ class _Trial:
 
     def is_random(self) -> bool:
         """Whether two passes over the same examples differ."""
-        rows = select_rows(self.training.data, list(range(min(4, row_count(self.training.data[1])))))
+        few = list(range(min(4, row_count(self.training.data[1]))))
+        inputs, targets = select_rows(self.training.data, few)
         run = self.training.make_run()
-        first, second = (self.sum_alone(run, *rows, None) for _ in range(2))
+        first, second = (self.sum_alone(run, inputs, targets, None) for _ in range(2))
         return any(not torch.allclose(first[name], second[name], equal_nan=True) for name in first)
 
     def sum_alone(self, run: PrivateRun, inputs: Any, targets: Any, counts: Tensor | None) -> dict[str, Tensor]:
