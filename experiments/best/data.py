@@ -13,6 +13,7 @@ from experiments.library import Order
 from numpy.typing import NDArray
 
 from tacit.datasets import find_data_folder, load_words
+from tacit.errors import DataMissing, InvalidArgument
 from tacit.recipes.recipe import Features, Kind, Recipe, auto
 from tacit.recipes.run import choose_features
 
@@ -57,7 +58,12 @@ def _rows(order: Order, about: dict[str, Any], most: int) -> Featured:
 
 
 def _encode(features: Any, inputs: NDArray[Any]) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = features.fit().transform(inputs.reshape(len(inputs), -1))
+    try:
+        features.fit()
+    except InvalidArgument as error:
+        # The weights come in a package that is not installed: only this data set is left out.
+        raise DataMissing(str(error), "") from error
+    found: NDArray[np.float32] = features.transform(inputs.reshape(len(inputs), -1))
     return found
 
 

@@ -20,6 +20,7 @@ from tacit.recipes.recipe import auto
 
 from .data import Featured, read
 from .defaults import DEFAULTS, default_cells, default_table
+from .embeddings import EMBEDDINGS, embedding_cells, embedding_table
 from .network import network_cells, network_tables
 from .noiseless import accuracy_without_noise
 from .preparation import PREPARATION, over_seeds, preparation_cells, preparation_table
@@ -39,6 +40,7 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
     yield from preparation_cells(order)
     yield from tried_cells(order)
     yield from default_cells(order)
+    yield from embedding_cells(order)
     yield from network_cells(order)
 
 
@@ -100,6 +102,7 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
         "probabilities": _probability_table(order, records, every),
         PREPARATION: preparation_table(order, records),
         TRIED: tried_table(order, records),
+        EMBEDDINGS: embedding_table(order, records),
         DEFAULTS: default_table(order, records),
         **network_tables(order, records),
     }
