@@ -7,7 +7,7 @@ from transformers import default_data_collator
 
 import datasets
 import tacit
-from support.hugging_face import add_adapter, make_batch, make_model
+from support.hugging_face import add_adapter, differentiate_alone, make_batch, make_model
 from tacit.errors import Caution, InvalidArgument
 from tacit.training.lots import examples_from
 
@@ -44,9 +44,38 @@ def test_a_dictionary_a_data_set_and_a_collator_give_the_same_run():
     assert torch.equal(trained[0], trained[2])
 
 
+PROBES = pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "roberta"])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "roberta"])
-@pytest.mark.parametrize("adapted", [False, True])
+@PROBES
+@pytest.mark.parametrize("adapted", [False, True], ids=["plain", "lora"])
+def test_a_model_without_a_wrapper_releases_the_sum_of_its_clipped_gradients(name, adapted):
+    """Each text alone through torch, with its mask and the model's own loss, beside what the run releases."""
+    model, batch = make_model(name), make_batch(name, SIZE)
+    model = add_adapter(name, model) if adapted else model
+    run = tacit.PrivateRun(
+        model, "model", data=batch, mechanism=tacit.methods.dpsgd(clip_norm=0.5, multiplier=1e-9),
+        sampling=tacit.FullBatch(SIZE), steps=1, seed=0,
+    )  # fmt: skip
+    released = run.release(next(iter(run)))
+    assert run.backend.name == "bookkeeping"
+    assert not run.backend.why
+    expected = {key: torch.zeros_like(value) for key, value in released.items()}
+    for own in differentiate_alone(model, batch, is_next=name in ("gpt2", "llama")):
+        norm = torch.sqrt(sum(value.square().sum() for value in own.values()))
+        for key, value in own.items():
+            expected[key] += value * min(1.0, 0.5 / float(norm)) / SIZE
+    assert expected.keys() == {key for key, value in model.named_parameters() if value.requires_grad}
+    off = torch.sqrt(sum((released[key] - value).square().sum() for key, value in expected.items()))
+    size = torch.sqrt(sum(value.square().sum() for value in expected.values()))
+    # The rest is rounding to the grid of the noise, of which there is hardly any.
+    assert off <= 1e-6 * size
+
+
+@pytest.mark.slow
+@PROBES
+@pytest.mark.parametrize("adapted", [False, True], ids=["plain", "lora"])
 def test_models_as_they_are_take_one_backward_pass(name, adapted):
     model = make_model(name, dtype=torch.float32)
     model = add_adapter(name, model).train() if adapted else model.train()
