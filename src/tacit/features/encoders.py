@@ -126,10 +126,10 @@ class EfficientNetLite0(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """[images, 1280]."""
-        weight = self.layers[0].weight
-        found: Tensor = self.layers(((images - _ZERO) * _SCALE).to(weight.dtype))
+        dtype = next(self.parameters()).dtype
+        found: Tensor = self.layers(((images - _ZERO) * _SCALE).to(dtype))
         # In single precision, also where the layers compute in half.
-        return found.float().mean((2, 3)) if weight.dtype is torch.bfloat16 else found.mean((2, 3))
+        return found.float().mean((2, 3)) if dtype is torch.bfloat16 else found.mean((2, 3))
 
 
 def load_lite() -> EfficientNetLite0:
