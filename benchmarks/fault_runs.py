@@ -306,9 +306,9 @@ def try_clock(number: int, folder: Path) -> Counts:
 
 @contextmanager
 def _open_clock(_: Path) -> Iterator[Trial]:
-    import torch
+    from support.kill_many import warm
 
-    torch.set_num_threads(1)
+    warm()
     with alone(try_clock) as trial:
         yield trial
 
