@@ -20,6 +20,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -213,7 +214,24 @@ def row(mutant: Mutant, found: dict[str, Any]) -> list[str]:
     ]
 
 
-def write_table(known: dict[str, Any], mutants: list[Mutant], page: Path) -> None:
+def note_date(folder: Path, part: str, name: str) -> None:
+    """Remember when this was run: results of several days make one table."""
+    path = folder / f"{part}-dates.json"
+    dates = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**dates, name: date.today().isoformat()}, indent=1))
+
+
+def describe_dates(folder: Path) -> str:
+    """On which days each part was run."""
+    days = {}
+    for part, label in {"types": "type checker", "tests": "tests", "trial": "`tacit audit`"}.items():
+        path = folder / f"{part}-dates.json"
+        known = sorted(set(json.loads(path.read_text()).values())) if path.exists() else []
+        days[label] = " to ".join(dict.fromkeys((known[0], known[-1]))) if known else "not yet"
+    return f"When: {', '.join(f'{label} {when}' for label, when in days.items())}."
+
+
+def write_table(known: dict[str, Any], mutants: list[Mutant], folder: Path, page: Path) -> None:
     """The table of what is known so far."""
     done = [known[mutant.name] for mutant in mutants if mutant.name in known and mutant.file]
     tested = [one for one in done if "tests" in one]
@@ -229,6 +247,7 @@ def write_table(known: dict[str, Any], mutants: list[Mutant], page: Path) -> Non
         f"Tests or the type checker catch {by_tests} of the {len(tested)} that they were run on."
         if tested
         else "The type checker and the tests were not run on them yet.",
+        describe_dates(folder),
         show_table([COLUMNS, *(row(mutant, known[mutant.name]) for mutant in mutants if mutant.name in known)]),
     ]
     write_section(page, "mutants", "\n\n".join(lines))
@@ -248,6 +267,7 @@ def _try_all(mutants: list[Mutant], found: dict[str, Any], part: str, options: a
         if mutant.name == options.only or (not options.only and mutant.name not in found):
             found[mutant.name] = try_mutant(mutant, copy, part)
             (options.folder / f"{part}.json").write_text(json.dumps(found, indent=1))
+            note_date(options.folder, part, mutant.name)
             print(part, mutant.name, json.dumps(found[mutant.name]), flush=True)
 
 
@@ -270,7 +290,7 @@ def main() -> None:
         for name, value in found.items():
             known.setdefault(name, {})[part] = value
     if not options.only:
-        write_table(known, mutants, options.output)
+        write_table(known, mutants, options.folder, options.output)
 
 
 if __name__ == "__main__":
