@@ -1,5 +1,6 @@
 """Calibration: never over budget by the upper bound, hardly under it by the lower; largest means one more breaks it."""
 
+import importlib
 import math
 
 import pytest
@@ -214,3 +215,11 @@ def test_what_is_unproven_cannot_be_calibrated():
 
     with pytest.raises(NotProven):
         calibrate(lambda x: Gaussian(x) + Unproven("private", "nobody proved it"), **BUDGET)
+
+
+def test_a_budget_that_protects_nothing_is_not_searched_to_its_last_bit(monkeypatch):
+    searched = []
+    module = importlib.import_module("tacit.accounting.calibrate")
+    monkeypatch.setattr(module, "calibrate", lambda _, **budget: searched.append(budget["epsilon"]) or 1.0)
+    multiplier_for(epsilon=1e9, delta=1e-5, rate=0.5, steps=200)
+    assert searched == [1e6]

@@ -15,6 +15,8 @@ from tacit.errors import Asymptotic, NotAchievable
 
 _PRECISION = 2e-5
 _LEAST_MULTIPLIER, _MOST_MULTIPLIER = 1e-3, 1e9
+# Above it nothing is protected anyway, and a search for the last bit of noise would take minutes.
+MOST_EPSILON = 1e6
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,10 @@ def multiplier_for(
     """
     rate, steps = _validate.rate("rate", rate), _validate.count("steps", steps)
     epsilon, delta = _validate.positive("epsilon", epsilon), _validate.open_unit("delta", delta)
-    mu = float(gdp.mu(epsilon, delta))
     if rate == 1 and by == "pld":
-        return math.sqrt(steps) / mu * (1 + 1e-11)
+        return math.sqrt(steps) / float(gdp.mu(epsilon, delta)) * (1 + 1e-11)
+    epsilon = min(epsilon, MOST_EPSILON)
+    mu = float(gdp.mu(epsilon, delta))
     # Many steps contribute to the loss, or, at low rates, one lot with the example: each guess alone is too small.
     by_many = 1 / math.sqrt(math.log1p((mu / rate) ** 2 / steps))
     guess = max(by_many, _multiplier_for_one_lot(epsilon, delta, rate, steps))

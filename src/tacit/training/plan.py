@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from tacit import _validate
 from tacit.accounting import gdp
-from tacit.accounting.calibrate import calibrate
+from tacit.accounting.calibrate import MOST_EPSILON, calibrate
 from tacit.accounting.curve import curve
 from tacit.accounting.events import Event, Gaussian, add_up
 from tacit.budget import Budget
@@ -280,11 +280,12 @@ class Plan:
         return curve(self._with(multiplier).total(self.steps)).epsilon(self.budget.delta)
 
     def _find_multiplier(self, budget: Budget) -> float:
+        epsilon = min(budget.epsilon, MOST_EPSILON)
         return calibrate(
             lambda multiplier: self._with(multiplier).total(self.steps),
-            epsilon=budget.epsilon,
+            epsilon=epsilon,
             delta=budget.delta,
-            guess=self._guess(float(gdp.mu(budget.epsilon, budget.delta))),
+            guess=self._guess(float(gdp.mu(epsilon, budget.delta))),
         )
 
     def _guess(self, mu: float) -> float:
