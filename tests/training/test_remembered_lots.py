@@ -7,7 +7,7 @@ from tacit import Budget, CyclicPoisson, FixedLots, Ledger, PrivateRun, RandomAl
 from tacit.accounting import Adjacency, Allocated, Gaussian, curve
 from tacit.errors import CannotResume, InvalidArgument
 from tacit.methods import adaclip, dpsgd, noisy_adam
-from tacit.reports.facts import assume_sampling, describe_sampling
+from tacit.reports.facts import describe_sampling, list_guarantee
 from tacit.stages.bounds import Clip
 from tacit.stages.mechanism import Mechanism
 from tacit.stages.noise import BufferedNoise
@@ -190,7 +190,9 @@ def test_a_run_states_its_adjacency_and_describes_its_lots(sampling, adjacency):
     assert guarantee.event.adjacency is adjacency
     assert sampling.assumption in guarantee.assumptions
     assert type(sampling).__name__ not in describe_sampling(sampling)
-    assert assume_sampling(guarantee.event)["assumed"]
+    facts = list_guarantee(guarantee, None, implemented=describe_sampling(sampling))["sampling"]
+    # What is drawn and what is accounted for go by the same name.
+    assert facts["implemented"].split()[:2] == facts["assumed"].split()[:2]
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tacit.methods.registry import Entry
 from tacit.stages.bounds import AdaClip
-from tacit.stages.mechanism import ByAccountant, Mechanism, Method, Mode
+from tacit.stages.mechanism import ByAccountant, Mechanism, Method, Mode, NoiseName
 from tacit.stages.noise import GaussianNoise
 
 ENTRY = Entry(
@@ -15,14 +15,24 @@ ENTRY = Entry(
     status="proven",
     verdict="Mean and width come from past releases alone, so every step is a Gaussian release.",
     rigorous="The same, with the exact privacy curve.",
-    options={"gamma": "expected squared length of a whitened gradient"},
+    options={
+        "gamma": "expected squared length of a whitened gradient",
+        "noise": "gaussian, or banded: correlated over steps, on cyclic Poisson lots",
+        "bands": "the number of steps over which banded noise is correlated",
+    },
 )
 
 _CLAIMS = ByAccountant("moments", "Pichapati et al. 2019, moments accountant")
 
 
 def adaclip(
-    clip_norm: float = 1.0, multiplier: float | None = None, *, mode: Mode = "rigorous", gamma: float = 1.0
+    clip_norm: float = 1.0,
+    multiplier: float | None = None,
+    *,
+    mode: Mode = "rigorous",
+    gamma: float = 1.0,
+    noise: NoiseName = "gaussian",
+    bands: int = 8,
 ) -> Mechanism:
     """AdaClip, which starts with ordinary clipping at `clip_norm`. Without a multiplier, the budget sets the noise.
 
@@ -34,4 +44,4 @@ def adaclip(
     0.1
     """
     method = Method("adaclip", "Pichapati et al. 2019", mode, claims=_CLAIMS)
-    return Mechanism(AdaClip(clip_norm, gamma), GaussianNoise(multiplier), method=method)
+    return Mechanism(AdaClip(clip_norm, gamma), GaussianNoise(multiplier), method=method).with_noise(noise, bands)

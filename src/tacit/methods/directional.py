@@ -19,7 +19,7 @@ from tacit.guarantee import Claim, Status
 from tacit.methods.registry import Entry
 from tacit.stages.bounds import Clip, ShapedClip, Whiten
 from tacit.stages.bounds.whiten import Grain, Objective
-from tacit.stages.mechanism import Mechanism, Method, Mode, Settings
+from tacit.stages.mechanism import Mechanism, Method, Mode, NoiseName, Settings
 from tacit.stages.noise import DirectionalNoise, GaussianNoise, NoisyMean
 
 ENTRY = Entry(
@@ -35,6 +35,8 @@ ENTRY = Entry(
         "variant": "full, w1 (isotropic), minimax (its equations solved correctly) or floored",
         "objective": "l1 or l2: which noise is made small",
         "grain": "coordinate or parameter: how finely the scale varies",
+        "noise": "gaussian, or banded: correlated over steps, on cyclic Poisson lots",
+        "bands": "the number of steps over which banded noise is correlated",
     },
 )
 
@@ -141,6 +143,8 @@ def directional(
     objective: Objective | None = None,
     grain: Grain | None = None,
     rule: TauRule | None = None,
+    noise: NoiseName = "gaussian",
+    bands: int = 8,
 ) -> Mechanism:
     """Directional noise. Without a multiplier, the budget sets the noise.
 
@@ -159,18 +163,15 @@ def directional(
     # Constructed for every variant, so that wrong values are refused even if the variant does not use them.
     whitened = Whiten(clip_norm, objective or "l1", grain or "coordinate")
     _refuse_unused(mode, variant, objective=objective, grain=grain)
-    if variant in ("w1", "minimax"):
-        return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), method=method)
-    if variant == "floored":
-        return Mechanism(ShapedClip(clip_norm), GaussianNoise(multiplier), method=method)
-    if mode == "rigorous":
-        return Mechanism(whitened, GaussianNoise(multiplier), method=method)
-    return Mechanism(
-        ShapedClip(clip_norm, floored=False),
-        DirectionalNoise(clip_norm, multiplier),
-        method=method,
-        guide=NoisyMean(clip_norm),
-    )
+    if mode == "paper" and variant == "full":
+        guided = ShapedClip(clip_norm, floored=False)
+        published = Mechanism(
+            guided, DirectionalNoise(clip_norm, multiplier), method=method, guide=NoisyMean(clip_norm)
+        )
+        return published.with_noise(noise, bands)
+    bounds = {"floored": ShapedClip(clip_norm), "full": whitened}
+    plain = Mechanism(bounds.get(variant, Clip(clip_norm)), GaussianNoise(multiplier), method=method)
+    return plain.with_noise(noise, bands)
 
 
 def repair(name: str) -> Method:

@@ -18,7 +18,7 @@ from tacit.budget import Budget
 from tacit.guarantee import Claim
 from tacit.methods.registry import Entry
 from tacit.stages.bounds import Clip
-from tacit.stages.mechanism import Mechanism, Method, Mode, Settings
+from tacit.stages.mechanism import Mechanism, Method, Mode, NoiseName, Settings
 from tacit.stages.noise import GaussianNoise
 from tacit.stages.post import LaplacianSmoothing
 
@@ -31,7 +31,11 @@ ENTRY = Entry(
     verdict="Smoothing is a fixed map of the release and costs nothing; the published noise is several times what is "
     "needed.",
     rigorous="The same, with as much noise as the exact privacy curve asks for.",
-    options={"strength": "how strongly neighbouring coordinates are smoothed"},
+    options={
+        "strength": "how strongly neighbouring coordinates are smoothed",
+        "noise": "gaussian, or banded: correlated over steps, on cyclic Poisson lots",
+        "bands": "the number of steps over which banded noise is correlated",
+    },
 )
 
 _THEOREM = "Wang et al. 2019, Theorem 1"
@@ -46,6 +50,8 @@ def dp_lssgd(
     strength: float = 1.0,
     rule: VarianceRule | None = None,
     mode: Mode = "rigorous",
+    noise: NoiseName = "gaussian",
+    bands: int = 8,
 ) -> Mechanism:
     """DP-SGD whose releases are smoothed over neighbouring coordinates by `strength`, before the optimizer's step.
 
@@ -55,7 +61,8 @@ def dp_lssgd(
     (LaplacianSmoothing(strength=1.0),)
     """
     method = Method("dp_lssgd", "Wang et al. 2019", mode, claims=rule or VarianceRule())
-    return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (LaplacianSmoothing(strength),), method)
+    plain = Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (LaplacianSmoothing(strength),), method)
+    return plain.with_noise(noise, bands)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tacit.errors import InvalidArgument
 from tacit.guarantee import Status
 from tacit.methods.registry import Entry
 from tacit.stages.bounds import Clip, Counted, NormalisedClip, QuantileClip
-from tacit.stages.mechanism import ByAccountant, Mechanism, Method, Mode
+from tacit.stages.mechanism import ByAccountant, Mechanism, Method, Mode, NoiseName
 from tacit.stages.noise import GaussianNoise, RealisedMeanNoise
 from tacit.types import Bound
 
@@ -51,7 +51,7 @@ def dpsgd(
     clipping: Clipping = "flat",
     mode: Mode = "rigorous",
     denominator: Denominator = "public",
-    noise: Literal["gaussian", "banded"] = "gaussian",
+    noise: NoiseName = "gaussian",
     bands: int = 8,
 ) -> Mechanism:
     """DP-SGD. Without a multiplier, the budget sets the noise.
@@ -70,11 +70,8 @@ def dpsgd(
     is_realised = denominator == "realised"
     claims = ByAccountant("moments", f"{_PAPER}, moments accountant", nominal=is_realised)
     method = Method("dpsgd", _PAPER, mode, claims=claims)
-    if noise not in ("gaussian", "banded"):
-        raise InvalidArgument(f"noise must be 'gaussian' or 'banded'. Got {noise!r}.")
     make = divide_by_realised_size if is_realised else clip_and_add_noise
-    mechanism = make(clip_norm, multiplier, clipping, method)
-    return mechanism.with_bands(bands) if noise == "banded" else mechanism
+    return make(clip_norm, multiplier, clipping, method).with_noise(noise, bands)
 
 
 def clip_and_add_noise(clip_norm: float, multiplier: float | None, clipping: Clipping, method: Method) -> Mechanism:

@@ -11,7 +11,7 @@ from torch import Tensor
 from tacit.methods.dpsgd import Clipping
 from tacit.methods.noisy_sgd import bu_mechanism
 from tacit.methods.registry import Entry
-from tacit.stages.mechanism import Mechanism, Mode
+from tacit.stages.mechanism import Mechanism, Mode, NoiseName
 
 ENTRY = Entry(
     name="noisy_adam",
@@ -21,19 +21,29 @@ ENTRY = Entry(
     status="refuted",
     verdict="As for noisy_sgd: the optimizer costs nothing, and the denominator is the same.",
     rigorous="A constant denominator, which costs nothing, and the exact privacy curve.",
-    options={"clipping": "flat, per_layer, normalised or quantile"},
+    options={
+        "clipping": "flat, per_layer, normalised or quantile",
+        "noise": "gaussian, or banded: correlated over steps, on cyclic Poisson lots",
+        "bands": "the number of steps over which banded noise is correlated",
+    },
     page="docs/reference/methods/dpsgd.md",
 )
 
 
 def noisy_adam(
-    clip_norm: float = 1.0, multiplier: float | None = None, *, clipping: Clipping = "flat", mode: Mode = "rigorous"
+    clip_norm: float = 1.0,
+    multiplier: float | None = None,
+    *,
+    clipping: Clipping = "flat",
+    mode: Mode = "rigorous",
+    noise: NoiseName = "gaussian",
+    bands: int = 8,
 ) -> Mechanism:
     """NoisyAdam, to be used with torch.optim.Adam. It costs what NoisySGD costs.
 
     The paper prints Adam without bias correction: `PrintedAdam`, which `tacit train --mode paper` uses.
     """
-    return bu_mechanism("noisy_adam", clip_norm, multiplier, clipping, mode)
+    return bu_mechanism("noisy_adam", clip_norm, multiplier, clipping, mode).with_noise(noise, bands)
 
 
 class PrintedAdam(torch.optim.Optimizer):

@@ -15,7 +15,7 @@ from tacit.guarantee import Status
 from tacit.methods.directional import TauRule, repair
 from tacit.methods.registry import Entry
 from tacit.stages.bounds import Clip, FeedbackClip, MaskedClip
-from tacit.stages.mechanism import Mechanism, Method, Mode
+from tacit.stages.mechanism import Mechanism, Method, Mode, NoiseName
 from tacit.stages.noise import GaussianNoise, PrunedNoise
 from tacit.stages.post import TopK
 
@@ -32,6 +32,8 @@ ENTRY = Entry(
         "keep": "share of the coordinates that is kept",
         "select_by": "release (after the noise) or past (a mask from past releases)",
         "refresh": "with past: every so many steps all coordinates are used",
+        "noise": "gaussian, or banded: correlated over steps, on cyclic Poisson lots",
+        "bands": "the number of steps over which banded noise is correlated",
     },
     exposed=("support", "residual"),
 )
@@ -47,6 +49,8 @@ def pruned(
     select_by: Selection | None = None,
     refresh: int | None = None,
     mode: Mode = "rigorous",
+    noise: NoiseName = "gaussian",
+    bands: int = 8,
 ) -> Mechanism:
     """Keep the share `keep` of the coordinates. Without a multiplier, the budget sets the noise.
 
@@ -68,13 +72,14 @@ def pruned(
                 "select_by and refresh apply if releases decide which coordinates are kept; as published, private data "
                 "decide. Leave them out, or leave out mode='paper'."
             )
-        return Mechanism(FeedbackClip(clip_norm), PrunedNoise(multiplier, keep), method=_describe_published(mode))
+        published = Mechanism(FeedbackClip(clip_norm), PrunedNoise(multiplier, keep), method=_describe_published(mode))
+        return published.with_noise(noise, bands)
     method = repair("pruned")
     if select_by == "past":
-        return Mechanism(masked, GaussianNoise(multiplier), method=method)
+        return Mechanism(masked, GaussianNoise(multiplier), method=method).with_noise(noise, bands)
     if refresh is not None:
         raise InvalidArgument("refresh applies to select_by='past' only. Leave it out, or give select_by='past'.")
-    return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (TopK(keep),), method)
+    return Mechanism(Clip(clip_norm), GaussianNoise(multiplier), (TopK(keep),), method).with_noise(noise, bands)
 
 
 def _describe_published(mode: Mode) -> Method:

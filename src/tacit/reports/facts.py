@@ -95,7 +95,9 @@ def list_guarantee(
     """
     lower, upper = guarantee.bounds(guarantee.delta)
     certified, unit = find_certified_curve(guarantee.event), guarantee.unit
-    sampling = {"implemented": implemented, **assume_sampling(guarantee.event, is_proven=certified is not None)}
+    takes_turns = "cyclic_poisson_lots" in {each.key for each in guarantee.assumptions}
+    assumed = assume_sampling(guarantee.event, is_proven=certified is not None, takes_turns=takes_turns)
+    sampling = {"implemented": implemented, **assumed}
     return {
         "statement": write_statement(guarantee),
         "sentences": list(guarantee.sentences),
@@ -160,8 +162,11 @@ def describe_attacker(certified: PrivacyCurve) -> Facts:
     }
 
 
-def assume_sampling(event: Event, *, is_proven: bool = True) -> Facts:
-    """How the accountant assumes that lots are drawn, read from the event; nothing if nothing is proven."""
+def assume_sampling(event: Event, *, is_proven: bool = True, takes_turns: bool = False) -> Facts:
+    """How the accountant assumes that lots are drawn, read from the event; nothing if nothing is proven.
+
+    `takes_turns` says that examples are in groups of which each is charged once in a cycle.
+    """
     rates = sorted({each.rate for each in event.walk() if isinstance(each, Sampled)})
     if not is_proven:
         return {"assumed": None, "rates": rates}
@@ -176,6 +181,9 @@ def assume_sampling(event: Event, *, is_proven: bool = True) -> Facts:
     if not rates or rates == [1.0]:
         return {"assumed": "every example in every release: no amplification by sampling", "rates": rates}
     listed = ", ".join(f"{rate:.4g}" for rate in rates[:3])
+    if takes_turns:
+        words = "cyclic Poisson: once in every cycle each example is in a lot, independently, at rate"
+        return {"assumed": f"{words} {listed}; nothing is gained from the secrecy of groups", "rates": rates}
     return {"assumed": f"Poisson: each example is in each lot independently, at rate {listed}", "rates": rates}
 
 

@@ -36,6 +36,7 @@ from tacit.types import (
 )
 
 Mode = Literal["rigorous", "paper"]
+NoiseName = Literal["gaussian", "banded"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,6 +212,12 @@ class Mechanism:
     def with_multiplier(self, multiplier: float) -> Mechanism:
         """The same mechanism with another amount of noise."""
         return replace(self, noise=cast(Noise, replace(cast(Any, self.noise), multiplier=multiplier)))
+
+    def with_noise(self, noise: NoiseName, bands: int) -> Mechanism:
+        """The same mechanism with Gaussian noise, independent or correlated over `bands` steps."""
+        if noise not in ("gaussian", "banded"):
+            raise InvalidArgument(f"noise must be 'gaussian' or 'banded'. Got {noise!r}.")
+        return self.with_bands(bands) if noise == "banded" else self
 
     def with_bands(self, bands: int, *, steps: int = 4096, rates: Sequence[float] = ()) -> Mechanism:
         """The same mechanism with Gaussian noise correlated over `bands` steps: see `BandedNoise`.

@@ -1,6 +1,7 @@
 """Banded noise: its law, its secrecy, and planted bugs that must be seen."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from scipy import linalg, stats
 
 from tacit.accounting import Correlated, Gaussian
 from tacit.errors import InvalidArgument
-from tacit.methods import dpsgd, encoded
+from tacit.methods import GRADIENT_METHODS, encoded
+from tacit.methods.choices import read_choices
 from tacit.randomness import Purpose, SecureSource, SeededSource
 from tacit.stages.noise import BandedNoise
 from tacit.stages.noise.banded import PastNoise
@@ -133,5 +135,16 @@ def test_methods_with_other_noise_cannot_be_banded():
         encoded().with_bands(4)
 
 
-def test_dpsgd_takes_banded_noise_by_name():
-    assert dpsgd(multiplier=1.1, noise="banded", bands=4).noise == BandedNoise(1.1, bands=4)
+@pytest.mark.parametrize("name", [name for name in GRADIENT_METHODS if name != "encoded"])
+def test_every_method_with_gaussian_noise_takes_bands_by_name(name):
+    made = GRADIENT_METHODS[name](0.5, 1.1, noise="banded", bands=4)
+    assert made == replace(GRADIENT_METHODS[name](0.5, 1.1), noise=BandedNoise(1.1, bands=4))
+    assert read_choices(name, ["noise=banded", "bands=4"]) == {"noise": "banded", "bands": 4}
+    with pytest.raises(InvalidArgument, match="gaussian"):
+        GRADIENT_METHODS[name](0.5, 1.1, noise="tree")
+
+
+@pytest.mark.parametrize("name", ["pruned", "directional"])
+def test_published_noise_that_is_not_gaussian_cannot_be_banded(name):
+    with pytest.raises(InvalidArgument, match="Only Gaussian noise"):
+        GRADIENT_METHODS[name](0.5, 1.1, mode="paper", noise="banded")
