@@ -25,7 +25,7 @@ from typing import Any
 
 from accounting_answers import forget
 from accounting_tables import show_seconds
-from results import THREADS, deliver, environment, show_table
+from results import THREADS, deliver, draw_growth, environment, show_table
 
 DELTA = 1e-5
 KINDS = (1, 8, 10, 32, 100, 1_000, 10_000)
@@ -207,22 +207,10 @@ def report(
 
 
 def draw(rows: Sequence[Growth], peers: Sequence[Growth]) -> None:
-    """Time over kinds, both axes logarithmic."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "growth"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 3.6))
-    axes.loglog([r.kinds for r in rows], [r.seconds for r in rows], "o-", color="#0072B2", label="tacit: both bounds")
-    axes.loglog([r.kinds for r in peers], [r.seconds for r in peers], "s--", color="#AA4499", label="dp-accounting PLD")
-    axes.set_xlabel("number of different steps")
-    axes.set_ylabel("CPU time (seconds)")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(PICTURE, metadata={"Date": None})
+    """Time over kinds."""
+    found = {"tacit: both bounds": rows, "dp-accounting PLD": peers}
+    lines = {name: [(row.kinds, row.seconds) for row in each] for name, each in found.items()}
+    draw_growth(PICTURE, "number of different steps", "CPU time (seconds)", lines)
 
 
 def main() -> None:

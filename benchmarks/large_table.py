@@ -21,10 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from results import THREADS, deliver, environment, show_table
+from results import THREADS, deliver, draw_growth, environment, show_table
 
 SIZES = (100_000, 1_000_000, 10_000_000)
 EPSILON = 1.0
+PICTURE = Path(__file__).with_name("large_table.svg")
 _GROUP = 2**17
 _TARGET = "income"
 PACKAGES = ("tacit", "pyarrow", "numpy", "torch")
@@ -157,9 +158,19 @@ def write_section(found: Sequence[Trained], memory: str) -> str:
             "table to the score on rows held out. Memory is the largest resident size, with the pages of its files. "
             f"The load of the machine was {os.getloadavg()[0]:.0f}.",
             show_table(lines),
+            f"![Processor time and memory over the number of rows]({PICTURE.name})",
             "Up to 500,000 rows every step takes all rows; beyond, lots save most of the time.",
         ]
     )
+
+
+def draw(found: Sequence[Trained]) -> None:
+    """Time and memory over rows."""
+    lines = {
+        "processor time (seconds)": [(one.rows, one.processor) for one in found],
+        "largest memory (100 MB)": [(one.rows, one.memory / 1e8) for one in found],
+    }
+    draw_growth(PICTURE, "rows of the table", "seconds, or 100 MB", lines)
 
 
 def main() -> None:
@@ -180,6 +191,8 @@ def main() -> None:
         for rows in arguments.sizes:
             found.append(train(folder, rows, arguments.memory))
             print(f"{rows:,} rows: {found[-1].processor:.0f} s, {found[-1].memory / 1e9:.2f} GB", file=sys.stderr)
+            if not arguments.printed:
+                draw(found)
             deliver("large tables", write_section(found, arguments.memory), arguments.output, arguments.printed)
 
 

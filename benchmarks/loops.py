@@ -24,13 +24,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from results import THREADS, deliver, environment, show_table
+from results import THREADS, deliver, draw_growth, environment, show_table
 
 ROWS, FEATURES, LOT = (32_561, 1_000_000), 123, 256
 # Three epochs of the smaller table, on both.
 STEPS = 3 * (32_561 // 256)
 LEARNING_RATE, CLIP_NORM, EPSILON, DELTA = 0.1, 1.0, 3.0, 1e-7
 POPULATIONS = (10_000, 1_000_000, 100_000_000)
+PICTURE = Path(__file__).with_name("lots.svg")
 
 _ASKED = count()
 
@@ -154,7 +155,7 @@ def measure_draws(population: int) -> float:
     return statistics.median(times)
 
 
-def report(measured: dict[int, dict[str, list[float]]], names: list[str]) -> str:
+def report(measured: dict[int, dict[str, list[float]]], names: list[str], taken: list[tuple[int, float]]) -> str:
     """The section: loops, then draws."""
     header = ("rows", *names)
     lines = []
@@ -162,7 +163,7 @@ def report(measured: dict[int, dict[str, list[float]]], names: list[str]) -> str
         medians = {name: statistics.median(times[name]) for name in names}
         base = medians[names[0]]
         lines.append((f"{rows:,}", *(f"{medians[name]:.2f} s ({medians[name] / base:.2f}×)" for name in names)))
-    draws = [(f"{population:,}", f"{1000 * measure_draws(population):.3f} ms") for population in POPULATIONS]
+    draws = [(f"{population:,}", f"{each:.3f} ms") for population, each in taken]
     return "\n\n".join(
         [
             "## Loops: what a user waits for",
@@ -174,6 +175,7 @@ def report(measured: dict[int, dict[str, list[float]]], names: list[str]) -> str
             show_table([header, *lines]),
             f"### Drawing a Poisson lot of {LOT}",
             show_table([("population", "one draw"), *draws]),
+            f"![Time of one draw over the population]({PICTURE.name})",
         ]
     )
 
@@ -193,7 +195,10 @@ def main() -> None:
     names = [name for name in LOOPS if not (chosen.quick and name == "Opacus")]
     tables = ROWS[:1] if chosen.quick else ROWS
     measured = {rows: measure(rows, names, chosen.rounds) for rows in tables}
-    deliver("loops", report(measured, names), chosen.output, printed=chosen.quick)
+    taken = [(population, 1000 * measure_draws(population)) for population in POPULATIONS]
+    if not chosen.quick:
+        draw_growth(PICTURE, "population", "milliseconds", {f"one Poisson lot of {LOT}": taken})
+    deliver("loops", report(measured, names, taken), chosen.output, printed=chosen.quick)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib import metadata
 from pathlib import Path
@@ -50,6 +50,27 @@ def show_table(rows: Sequence[Sequence[str]]) -> str:
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in safe
     ]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def draw_growth(path: Path, across: str, up: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """A picture of lines on logarithmic axes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = path.stem
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 3.6))
+    styles = (("o-", "#0072B2"), ("s--", "#AA4499"), ("^:", "#117733"))
+    for (name, points), (style, colour) in zip(lines.items(), styles, strict=False):
+        axes.loglog(*zip(*points, strict=True), style, color=colour, label=name)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
 
 
 def write_section(path: Path, name: str, section: str) -> None:
