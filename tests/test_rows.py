@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pyarrow
 import pytest
+import torch
 from pyarrow import parquet
 from safetensors.numpy import load_file
 
@@ -68,6 +69,13 @@ def test_stored_rows_are_the_rows_that_were_written():
     assert np.array_equal(copied, rows)
     places = np.sort(np.random.default_rng(1).choice(10_000, 6_000, replace=False))
     assert np.array_equal(StoredRows(copied, places).read(slice(10, 5_000)), rows[places[10:5_000]])
+
+
+def test_an_array_that_was_a_tensor_is_still_known_to_be_stored():
+    stored = make_stored((300, 4))
+    assert is_stored(torch.from_numpy(stored).numpy())
+    assert is_stored(torch.from_numpy(stored)[3:, :2].numpy())
+    assert not is_stored(torch.zeros(3).numpy())
 
 
 def as_dataset(path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self, final
@@ -48,7 +49,7 @@ def make_stored(shape: tuple[int, ...], kind: Any = np.float32) -> NDArray[Any]:
     if 0 in shape:
         return np.zeros(shape, dtype=kind)
     with tempfile.TemporaryFile(prefix="tacit-") as file:
-        return np.memmap(file, dtype=kind, mode="w+", shape=shape)
+        return _remember(np.memmap(file, dtype=kind, mode="w+", shape=shape))
 
 
 def make_rows(shape: tuple[int, ...], like: Any) -> NDArray[np.float32]:
@@ -69,12 +70,30 @@ def drop_pages(*arrays: Any) -> None:
             found.madvise(mmap.MADV_DONTNEED)
 
 
+# By the address where they begin: an array that has been a tensor in between does not say whose memory it is.
+_MAPS: weakref.WeakValueDictionary[int, mmap.mmap] = weakref.WeakValueDictionary()
+
+
+def _remember(stored: NDArray[Any]) -> NDArray[Any]:
+    found = _find_map(stored)
+    assert found is not None
+    _MAPS[stored.ctypes.data] = found
+    return stored
+
+
 def _find_map(array: Any) -> mmap.mmap | None:
-    while isinstance(array, np.ndarray):
-        array = array.base
-        if isinstance(array, memoryview):
-            array = array.obj
-    return array if isinstance(array, mmap.mmap) else None
+    """The file's map that the array lies in; None if it lies in memory."""
+    if not isinstance(array, np.ndarray):
+        return None
+    place: Any = array
+    while isinstance(place, np.ndarray):
+        place = place.base
+        if isinstance(place, memoryview):
+            place = place.obj
+    if isinstance(place, mmap.mmap):
+        return place
+    address = array.ctypes.data
+    return next((found for start, found in _MAPS.items() if start <= address < start + len(found)), None)
 
 
 def count_rows_at_once(width: int, most: int | None = None) -> int:
@@ -118,7 +137,7 @@ class RowWriter:
         self._file.flush()
         if 0 in shape:
             return np.zeros(shape, dtype=np.float32)
-        return np.memmap(self._file, dtype=np.float32, mode="r+", shape=shape)
+        return _remember(np.memmap(self._file, dtype=np.float32, mode="r+", shape=shape))
 
 
 @dataclass(frozen=True, eq=False)
