@@ -1,5 +1,7 @@
 """Tables larger than memory: read in pieces, kept in files, and the same model comes out."""
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pyarrow
@@ -127,6 +129,31 @@ def test_memory_is_refused_where_it_would_not_be_kept(table, tmp_path):
     how = {"target": "outcome", "bounds": table.with_name("bounds.toml"), "epsilon": 1, "memory": "2GB"}
     with pytest.raises(InvalidArgument, match="--memory is for a table"):
         tacit.train(table, recipe="none", out=tmp_path / "run", **how)
+
+
+@pytest.mark.parametrize("read", [str, parquet.read_table, pytest.param(as_dataset, marks=pytest.mark.slow)])
+def test_a_table_with_too_many_rows_for_the_memory_is_refused(table, monkeypatch, read):
+    monkeypatch.setattr("tacit._rows._ROW_MEMORY", 10**6)
+    with pytest.raises(InvalidArgument, match=r"rows need .* GB of memory.*memory is 2 GB"):
+        load(read(table), table, memory="2GB")
+
+
+@pytest.mark.slow
+def test_memory_hardly_grows_with_the_rows_of_a_table(table, monkeypatch, tmp_path):
+    """What loading holds at its peak, beyond what a table of half the size holds: targets and places, not rows."""
+    monkeypatch.setattr("tacit.datasets._read._ROWS", 1_000)
+    rows = parquet.read_table(table)
+    peaks = []
+    for times in (1, 3):
+        path = tmp_path / f"{times}.parquet"
+        parquet.write_table(pyarrow.concat_tables([rows] * times), path, row_group_size=1_000)
+        how = {"memory": "1GB", "population": round(0.8 * times * len(rows))}
+        load(path, table, **how)
+        tracemalloc.start()
+        load(path, table, **how)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 100 * 2 * len(rows)
 
 
 def test_a_table_without_rows_or_columns_is_stored_too():

@@ -24,6 +24,8 @@ PIECE_BYTES = 2**24
 # A multiple of every length of a piece elsewhere, so that the same blocks of rows are multiplied at a time.
 _MULTIPLE = 256
 _LEAST_MEMORY = 10**9
+# What training takes whatever the number of rows, and for each row: rounded up from benchmarks/large_table.py.
+_FIXED_MEMORY, _ROW_MEMORY = 8 * 10**8, 100
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -42,6 +44,20 @@ def read_size(size: str | float) -> int:
     if found < _LEAST_MEMORY:
         raise InvalidArgument(f"memory must be at least 1GB, of which Python and torch take half. Got {size!r}.")
     return found
+
+
+def refuse_more_rows(rows: int, memory: int) -> None:
+    """Raise `InvalidArgument` if training on so many rows in pieces takes more than this memory.
+
+    >>> refuse_more_rows(10**7, read_size("2GB"))
+    """
+    needed = _FIXED_MEMORY + rows * _ROW_MEMORY
+    if needed > memory:
+        raise InvalidArgument(
+            f"{rows:,} rows need {needed / 1e9:.1f} GB of memory: {_FIXED_MEMORY / 1e9:g} GB for Python, torch and the "
+            f"pieces, and {_ROW_MEMORY} bytes for the target and the scores of each row. memory is {memory / 1e9:g} "
+            "GB. Raise it, or train on fewer rows."
+        )
 
 
 def make_stored(shape: tuple[int, ...], kind: Any = np.float32) -> NDArray[Any]:

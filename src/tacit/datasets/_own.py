@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tacit._files import name_of
-from tacit._rows import RowWriter, read_size
+from tacit._rows import RowWriter, read_size, refuse_more_rows
 from tacit.datasets._bounds import EXAMPLE, Bounds
 from tacit.datasets._columns import (
     MISSING,
@@ -47,7 +47,7 @@ from tacit.datasets._data import (
     hash_rows,
 )
 from tacit.datasets._files import explain_errors
-from tacit.datasets._read import RawTable, name_source, read_pieces, read_table
+from tacit.datasets._read import RawTable, measure_length, name_source, read_pieces, read_table
 from tacit.errors import InvalidArgument
 
 _SHOWN = 8
@@ -77,7 +77,8 @@ def load_table(
     from the declared number of rows. If it is far off, there is a `tacit.errors.Caution`.
 
     With `memory`, such as "2GB", a Parquet file or Arrow is read in pieces, and the scaled rows are kept in a file
-    without a name, which ends with the process. Its rows are not recognised in a ledger under another name.
+    without a name, which ends with the process. Its rows are not recognised in a ledger under another name. A table
+    with more rows than fit into that memory is refused.
     """
     file = name_source(table)
     declared = bounds if isinstance(bounds, Bounds) else Bounds.read(bounds)
@@ -101,9 +102,11 @@ def load_table(
         whole = train, train, None if ids is None else (ids, ids[:0])
         train, test, owners = whole if share is None else _hold_out(train, share, ids)
     else:
-        read_size(memory)
+        limit = read_size(memory)
         if declared.unit is not None:
             raise InvalidArgument("A table whose rows belong to people is read as a whole. Leave out --memory.")
+        with explain_errors(file, _FITTING, "Save it again."):
+            refuse_more_rows(measure_length(table), limit)
         train, test = _store_examples(table, target, declared, share or 0.0)
         shape = train[0].shape[1:]
     if declared.test_file is not None:

@@ -205,6 +205,17 @@ def read_pieces(source: Any, wanted: Collection[str] | None = None) -> Iterator[
         yield RawTable(names, {name: np.empty(0, dtype=object) for name in chosen})
 
 
+def measure_length(source: Any) -> int:
+    """The number of rows of a Parquet file, or of Arrow; 0 for what cannot be read in pieces."""
+    if is_arrow(source):
+        return int(source.count_rows()) if hasattr(source, "scanner") else len(source)
+    file = expand_home(source)
+    if file.suffix.lower() != ".parquet" or not file.is_file():
+        return 0
+    with _load_parquet(file).ParquetFile(file) as opened:
+        return int(opened.metadata.num_rows)
+
+
 def _open_batches(source: Any, wanted: Collection[str] | None) -> tuple[tuple[str, ...], Iterator[Any]]:
     """The names of all columns, and the wanted ones in pieces."""
     if is_arrow(source):
