@@ -41,6 +41,7 @@ from tacit.workflows.settings import (
     refuse_people,
     warn_about,
 )
+from tacit.workflows.text import ShownAsText
 from tacit.workflows.train import take_options
 from tacit.workflows.workers import count_cores, run_jobs
 
@@ -111,7 +112,7 @@ def _describe_call(data: Any, epsilons: tuple[float, ...], folder: Path | str) -
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(ShownAsText):
     """A finished comparison. `answer` says which method to use and what privacy costs."""
 
     folder: Path

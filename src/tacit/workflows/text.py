@@ -25,7 +25,14 @@ def join_paragraphs(paragraphs: Iterable[Paragraph]) -> str:
     return "\n\n".join("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in paragraphs)
 
 
-class Printable(ABC):
+class ShownAsText:
+    """A result that a notebook shows as the text that `print` would write."""
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
+class Printable(ShownAsText, ABC):
     """A result that is printed as titles with lines below them."""
 
     @abstractmethod
