@@ -63,6 +63,17 @@ def test_cells_from_before_are_not_counted(tmp_path, capsys):
     assert capsys.readouterr().err.startswith("2 of 4 cells, ")
 
 
+def test_a_log_promises_no_time_before_a_tenth_is_done(tmp_path, capsys):
+    display = ComparisonProgress(0, 20, tmp_path, multiprocessing.get_context("spawn").SimpleQueue())
+    display._lines._seconds = 0.0
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").touch()
+        display.update([])
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "1 of 20 cells"
+    assert second.startswith("2 of 20 cells, about ")
+
+
 def test_a_job_says_its_form():
     assert [str(job) for job in LONG[1:3]] == ["output_perturbation at 1", "output_perturbation (as published) at 0.5"]
     assert str(Job(NON_PRIVATE, "rigorous", None, (0,))) == "without privacy"

@@ -55,7 +55,7 @@ def describe_one(one: Entry) -> list[Paragraph]:
         width = max(len(option) for option in one.options) + 2
         lines = [f"{option:<{width}}{meaning}" for option, meaning in one.options.items()]
         paragraphs.append((_CHOICES[one.kind].format(name=one.name), lines))
-    return [*paragraphs, ("Use", [_USES[one.kind].format(name=one.name), f"The argument: {one.page}"])]
+    return [*paragraphs, ("Use", [_USES[one.kind].format(name=one.name), f"Claim and proof in full: {one.page}"])]
 
 
 def to_json(one: Entry) -> dict[str, Any]:

@@ -270,7 +270,7 @@ class NetworkTraining:
         if is_mid_step:
             return f"Stopped at once. Steps since the last save are charged when the run is resumed: {command}"
         settings, run = self.settings, self.run
-        of = "" if settings.epsilon is None else f" of {up(settings.epsilon)}"
+        of = "" if settings.epsilon is None else f" of {settings.epsilon:g}"
         return (
             f"Stopped after step {run.step:,} of {run.steps:,} and saved. Spent so far: epsilon "
             f"{self._describe_spent()}{of} at delta {settings.delta:g}; if intermediate results made you stop, count "

@@ -176,10 +176,14 @@ class _Bar:
         self._bar.stop()
 
     def _write_line(self, done: int, *texts: str) -> None:
-        """A line with the time left, if only a log is written and the last line is some seconds old."""
-        if not is_watched(self._console) and done > self._first and self._lines.is_due():
-            left = (time.monotonic() - self._began) / (done - self._first) * (self._total - done)
-            self._console.print(Text(", ".join([*texts, f"about {left:.0f} s left"])))
+        """A line for a log, if the last one is some seconds old; with the time left, once that is known."""
+        if is_watched(self._console) or done <= self._first or not self._lines.is_due():
+            return
+        made, open_still = done - self._first, self._total - done
+        left = (time.monotonic() - self._began) / made * open_still
+        # The first results come late, as processes start, and would promise far too long a time.
+        is_known = made >= 0.1 * (self._total - self._first)
+        self._console.print(Text(", ".join([*texts, *([f"about {left:.0f} s left"] if is_known else [])])))
 
 
 @final

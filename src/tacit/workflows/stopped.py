@@ -12,7 +12,6 @@ from safetensors import SafetensorError, safe_open
 
 from tacit.accounting.events import Event, from_json
 from tacit.errors import CannotResume, InvalidArgument
-from tacit.guarantee import round_up
 from tacit.ledger import Reservation
 from tacit.recipes.run import LOSS, RecipeRun, make_optimizer, restore_prepared
 from tacit.reports.scores import Score
@@ -94,7 +93,7 @@ def _resume_booking(booking: Reservation, task: RecipeTask, run: PrivateRun) -> 
 def stop_run(training: RecipeTraining) -> str:
     """Save a run that Ctrl-C stopped, if that is possible; say what was spent, and how to resume or start again."""
     booking, budget, run = training.booking, training.task.budget, training.run
-    total = f"of {round_up(budget.epsilon)} at delta {budget.delta:g}"
+    total = f"of {budget.epsilon:g} at delta {budget.delta:g}"
     resume = f"Resume with: {write_resume_command(training.folder.path)}"
     if run is not None and training.charged is not None and training.charged.is_between_steps:
         training.refuse_unless_reserved()
