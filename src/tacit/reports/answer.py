@@ -211,7 +211,8 @@ class Answer:
         """The references without privacy."""
         found: _Table = []
         if self.baseline is not None:
-            found.append(("Without privacy", self._score(self.baseline), _format_auc(self.baseline.auc)))
+            about = _format_auc(self.baseline.auc) if self.measure == "accuracy" else "RMSE"
+            found.append(("Without privacy", self._score(self.baseline), about))
         if self.constant is not None:
             about = _format_auc(0.5) if self.measure == "accuracy" else "standard deviation"
             found.append((self.constant_label, self.describe_score(self.constant), about))
@@ -225,12 +226,12 @@ class Answer:
     def _table(self, choices: tuple[Choice, ...]) -> _Table:
         is_share = self.measure == "accuracy"
         # Whatever does not fit is left out from the right.
-        head = ("epsilon", "use", "accuracy (interval)" if is_share else "error (interval)", "privacy costs")
+        head = ("epsilon", "use", "accuracy (interval)" if is_share else "RMSE (interval)", "privacy costs")
         rows: _Table = [(*head, *(["AUC"] if is_share else []))]
         for choice in choices:
             at = f"{choice.epsilon:g}"
             if choice.method is None:
-                rows.append((at, "none", f"no method beats {self.constant_label.lower()}", "", *([""] * is_share)))
+                rows.append((at, "none", f"none beats {'majority' if is_share else 'spread'}", "", *([""] * is_share)))
             else:
                 auc = [_format_auc(choice.auc).removeprefix("AUC ")] if is_share else []
                 rows.append((at, choice.method, self._score(choice), self.describe_cost(choice), *auc))

@@ -30,8 +30,8 @@ _ON_OWN = "The scores are those of models trained on private rows with fixed see
 _ADJACENCIES = {"add_remove": "one example added or removed", "replace_one": "one example replaced"}
 _CONSTANTS = {"accuracy": "the majority class", "rmse": "a constant prediction"}
 _BY_RECIPE = (
-    "The recipe's model is trained without privacy in the same way, on the recipe's features, without their private "
-    "preparation. The better of the two is what privacy is compared with."
+    "The recipe without privacy is trained in the same way, on the recipe's features, without their private "
+    "preparation. What privacy costs is the distance to the better of the two."
 )
 # The page names at most so many missing rows.
 _NAMED = 8
@@ -258,7 +258,7 @@ def _describe_settings(given: Facts) -> str:
     'Every method had these settings, if it takes them: steps 20, learning rate 0.1. All others are defaults, ...'
     """
     if not given:
-        return "Every method had its default settings, except those beside its name. None was tuned here."
+        return "Every method used its default settings, except those beside its name. None was tuned here."
     listed = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in given.items())
     return (
         f"Every method had these settings, if it takes them: {listed}. All others are defaults, except those beside "

@@ -34,10 +34,10 @@ from tacit.workflows.scoring import loss_for, score
 from tacit.workflows.settings import Settings
 
 HOW = (
-    "Without privacy: the same model, without clipping and without noise, trained by Adam until it is good, whatever "
-    "the number of private steps. It makes as many epochs as did best on fifths of the training examples that were "
-    "left out in turn (on one fifth, if there are 5,000 examples or more), then as many on all of them, and keeps the "
-    "running mean of its weights. Test examples had no say in it. It protects nobody."
+    "Without privacy: the same model, trained by Adam without clipping and without noise. Cross-validation over five "
+    "parts of the training examples chooses the number of epochs (of 5,000 examples or more, only one part is left "
+    "out). Then the model is trained on all training examples, and the running mean of its weights is kept. Test "
+    "examples play no part. This model protects nobody."
 )
 _TRAINING = "Training the same model without privacy"
 # For a linear model over rows of norm 1.
