@@ -195,4 +195,4 @@ def test_settings_that_were_given_are_not_passed_off_as_defaults():
     given = notes_of([row()], given={"learning_rate": 0.1, "steps": 20.0})
     assert "if it takes them: learning rate 0.1, steps 20." in given[-1]
     assert "its default settings" not in given[-1]
-    assert notes_of([row()])[-1].startswith("Every method had its default settings")
+    assert notes_of([row()])[-1].startswith("Every method used its default settings")

@@ -255,13 +255,13 @@ def _describe_settings(given: Facts) -> str:
     """Which settings the methods had.
 
     >>> _describe_settings({"steps": 20, "learning_rate": 0.1})
-    'Every method had these settings, if it takes them: steps 20, learning rate 0.1. All others are defaults, ...'
+    'Every method used these settings, if it takes them: steps 20, learning rate 0.1. All others are defaults, ...'
     """
     if not given:
         return "Every method used its default settings, except those beside its name. None was tuned here."
     listed = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in given.items())
     return (
-        f"Every method had these settings, if it takes them: {listed}. All others are defaults, except those beside "
+        f"Every method used these settings, if it takes them: {listed}. All others are defaults, except those beside "
         "its name. None was tuned, and the given settings may suit one method better than another."
     )
 
