@@ -33,6 +33,7 @@ _ROUNDING = 1e-11
 _NEGLIGIBLE = 1e-18
 # Beyond this epsilon fewer than one report in e^100 is a clone, and e^epsilon would soon overflow.
 _HOPELESS = 100.0
+_LARGEST = 600.0
 _SPLITS = 64
 _POINTS = 400
 _NOTHING = LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
@@ -138,13 +139,13 @@ def report_atoms(event: ShuffledReports, kind: Kind, tail: float, size: int) -> 
     if kind == "lower":
         spread = reports.mu / math.sqrt(event.population)
         return density_atoms(GaussianDensity(1 / spread), 1.0, "lower", tail, size) if spread > 0 else _NOTHING
-    most = float(reports.splits[-1])
+    # Of larger losses e^loss is no number; they count as infinite.
+    most = min(float(reports.splits[-1]), _LARGEST)
     rough = np.concatenate([[0.0], np.geomspace(1e-5 * most, most, 60)])
-    found = np.array([_upper_delta(event, float(epsilon)) for epsilon in rough])
+    found = reports.upper_deltas(rough)
     alive = int(np.searchsorted(-found, -max(1e-15, 4 * found.min())))
     losses = np.union1d(rough, np.linspace(0.0, rough[min(alive, rough.size - 1)], _POINTS))
-    deltas = np.array([_upper_delta(event, float(epsilon)) for epsilon in losses])
-    return _mirror_curve(losses, np.minimum.accumulate(deltas))
+    return _mirror_curve(losses, np.minimum.accumulate(reports.upper_deltas(losses)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,19 +165,41 @@ class _Reports:
         """An upper bound of the delta of one report: the Gaussian's delta at epsilon minus each other loss."""
         return _local_delta(self.mu, self.atoms, epsilon)
 
+    def upper_deltas(self, epsilons: Floats) -> Floats:
+        """An upper bound of the delta of all reports at each of these epsilons, which ascend."""
+        found, split = np.empty(epsilons.size), None
+        for place, epsilon in enumerate(epsilons.tolist()):
+            split = self._find_split(epsilon, split)
+            found[place] = min(1.0 if split is None else self._at(split, epsilon), self.delta(epsilon), 1.0)
+        return found
+
     def amplified(self, epsilon: float) -> float:
         """The clone bound at the best split of the report's guarantee that a search finds. Every split is valid."""
+        split = self._find_split(epsilon, None)
+        return 1.0 if split is None else self._at(split, epsilon)
+
+    def _find_split(self, epsilon: float, near: int | None) -> int | None:
+        """The split with the least bound, which falls and then rises with the split; None if there is no bound.
+
+        The best split for an epsilon close by, if known, is `near`: then few are tried.
+        """
         first, last = int(np.searchsorted(self.splits, epsilon, side="right")), self.splits.size - 1
         if first > last or epsilon > _HOPELESS:
-            return 1.0
-        # The bound falls and then rises with the split: compare neighbours and keep the half with the smaller one.
+            return None
+        if near is not None:
+            best = min(max(near, first), last)
+            least = self._at(best, epsilon)
+            for step in (1, -1):
+                while first <= best + step <= last and (tried := self._at(best + step, epsilon)) < least:
+                    best, least = best + step, tried
+            return best
         while first < last:
             middle = (first + last) // 2
             if self._at(middle, epsilon) <= self._at(middle + 1, epsilon):
                 last = middle
             else:
                 first = middle + 1
-        return self._at(first, epsilon)
+        return first
 
     def _at(self, index: int, epsilon: float) -> float:
         split, population = float(self.splits[index]), self.population
