@@ -36,6 +36,8 @@ _HOPELESS = 100.0
 _LARGEST = 600.0
 _SPLITS = 64
 _POINTS = 400
+# So many losses are taken together with all epsilons.
+_FEW = 200
 _NOTHING = LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
 
 
@@ -129,16 +131,18 @@ def _upper_delta(event: ShuffledReports, epsilon: float) -> float:
     return min(reports.amplified(epsilon), reports.delta(epsilon), 1.0)
 
 
-@lru_cache(maxsize=16)
 def report_atoms(event: ShuffledReports, kind: Kind, tail: float, size: int) -> LossAtoms:
-    """The losses of shuffled reports as atoms, for composition with other releases.
+    """The losses of shuffled reports as atoms, for composition with other releases."""
+    if kind != "lower":
+        return _upper_atoms(event)
+    spread = _reports(event).mu / math.sqrt(event.population)
+    return density_atoms(GaussianDensity(1 / spread), 1.0, "lower", tail, size) if spread > 0 else _NOTHING
 
-    The true delta is convex in e^epsilon, so chords between points above it stay above it.
-    """
+
+@lru_cache(maxsize=64)
+def _upper_atoms(event: ShuffledReports) -> LossAtoms:
+    """The true delta is convex in e^epsilon, so chords between points above it stay above it."""
     reports = _reports(event)
-    if kind == "lower":
-        spread = reports.mu / math.sqrt(event.population)
-        return density_atoms(GaussianDensity(1 / spread), 1.0, "lower", tail, size) if spread > 0 else _NOTHING
     # Of larger losses e^loss is no number; they count as infinite.
     most = min(float(reports.splits[-1]), _LARGEST)
     rough = np.concatenate([[0.0], np.geomspace(1e-5 * most, most, 60)])
@@ -170,8 +174,10 @@ class _Reports:
         found, split = np.empty(epsilons.size), None
         for place, epsilon in enumerate(epsilons.tolist()):
             split = self._find_split(epsilon, split)
-            found[place] = min(1.0 if split is None else self._at(split, epsilon), self.delta(epsilon), 1.0)
-        return found
+            found[place] = 1.0 if split is None else self._at(split, epsilon)
+        if self.mu > 0 and self.atoms.loss.size <= _FEW:
+            return np.minimum(found, np.minimum(_gaussian_deltas(self.mu, self.atoms, epsilons), 1.0))
+        return np.minimum(found, [min(self.delta(epsilon), 1.0) for epsilon in epsilons.tolist()])
 
     def amplified(self, epsilon: float) -> float:
         """The clone bound at the best split of the report's guarantee that a search finds. Every split is valid."""
@@ -255,8 +261,12 @@ def _splits(mu: float, ceiling: float, population: int) -> Floats:
 def _local_delta(mu: float, atoms: LossAtoms, epsilon: float) -> float:
     if mu == 0:
         return atoms.delta(epsilon) * (1 + _ROUNDING)
-    left = gdp.delta(epsilon - atoms.loss, mu)
-    return (float(atoms.p @ left) + atoms.only_p) * (1 + _ROUNDING)
+    return float(_gaussian_deltas(mu, atoms, np.array([epsilon]))[0])
+
+
+def _gaussian_deltas(mu: float, atoms: LossAtoms, epsilons: Floats) -> Floats:
+    found: Floats = (gdp.delta(epsilons[:, None] - atoms.loss, mu) @ atoms.p + atoms.only_p) * (1 + _ROUNDING)
+    return found
 
 
 def _clone_delta(epsilon: float, local_epsilon: float, population: int) -> float:
