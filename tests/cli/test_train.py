@@ -238,7 +238,7 @@ def test_the_bar_shows_the_loss_as_private_and_no_file_holds_it(run_cli, tmp_pat
         monkeypatch.setattr(progress, name, 0.0)
     run = run_cli("train iris --epsilon 3 --steps 40 --out first")
     plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", run.err)
-    assert re.search(r"40/40 .* left +test accuracy [\d.]+ % +epsilon [\d.]+ of 3", plain)
+    assert re.search(r"40/40 .* left +epsilon [\d.]+ of 3 +test accuracy [\d.]+ %", plain)
     assert "(private)" in plain
     written = "".join((tmp_path / "first" / name).read_text() for name in ("metrics.json", "guarantee.json"))
     assert "loss" not in written.replace("privacy loss", "")
@@ -249,7 +249,7 @@ def test_a_log_gets_a_line_now_and_then(run_cli, monkeypatch):
         monkeypatch.setattr(progress, name, 0.0)
     lines = run_cli("train iris --multiplier 4 --steps 3 --lot-size 40").err.splitlines()
     assert len(lines) == 1
-    assert re.fullmatch(r"epoch 1, test accuracy [\d.]+ %, epsilon [\d.]+ of [\d.]+, about \d+ s left", lines[0])
+    assert re.fullmatch(r"epoch 1, epsilon [\d.]+ of [\d.]+, test accuracy [\d.]+ %, about \d+ s left", lines[0])
 
 
 def test_the_model_says_what_it_is(run_cli, tmp_path):
