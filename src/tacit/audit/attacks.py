@@ -294,9 +294,11 @@ def audit(
     >>> str(report.verdict), report.finding.bound.epsilon > 2
     ('claim broken', True)
     """
-    inputs, targets = (
-        np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in _check_pair(data)
-    )
+    if not isinstance(data, (tuple, list)) or len(data) != 2 or len(data[0]) != len(data[1]):
+        raise InvalidArgument(
+            "data must be a pair (inputs, targets) of arrays or tensors with the same number of rows."
+        )
+    inputs, targets = (np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in data)
     delta, confidence = _validate.open_unit("delta", delta), _validate.open_unit("confidence", confidence)
     claimed, source = (claim.epsilon, claim.source) if isinstance(claim, Claim) else (claim, "")
     claimed = None if claimed is None else _validate.non_negative("claim", claimed)
@@ -318,11 +320,3 @@ def record_audit(guarantee: Guarantee, report: AuditReport) -> Guarantee:
     luck = f"{200 * (1 - report.finding.bound.confidence):.2g} %"
     doubt = f"Either the program does not do what is proven, or this is chance (at most {luck}). Audit again."
     return guarantee.with_finding(AUDIT, f"{said} {doubt}", is_error=True)
-
-
-def _check_pair(data: Any) -> tuple[Any, Any]:
-    if not isinstance(data, (tuple, list)) or len(data) != 2 or len(data[0]) != len(data[1]):
-        raise InvalidArgument(
-            "data must be a pair (inputs, targets) of arrays or tensors with the same number of rows."
-        )
-    return data[0], data[1]

@@ -7,7 +7,7 @@ calibrates each example by shadow models trained with and without it. Larger sco
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,21 +45,18 @@ def score_all(model: nn.Module, loss: Loss, data: Any, name: ScoreName = "loss",
     """
     if name not in SCORES:
         raise InvalidArgument(f"A score is one of {', '.join(map(repr, SCORES))}. Got {name!r}.")
-    found = [_score_piece(model, loss, inputs, targets, name) for inputs, targets in _iterate_pieces(model, data)]
+    first = next(model.parameters())
+    examples = examples_from(data, workers=0, dtype=first.dtype)
+    rows = np.arange(len(examples), dtype=np.int64)
+    fetched = examples.fetch(rows[start : start + _PIECE] for start in range(0, rows.size, _PIECE))
+    pieces = (on_device(piece, first.device) for piece in fetched)
+    found = [_score_piece(model, loss, inputs, targets, name) for inputs, targets in pieces]
     scores = np.concatenate(found) if found else np.zeros(0)
     if unit is None or not scores.size:
         return scores
     owners = Owners.of(unit, len(scores))
     means: Floats = np.bincount(owners.person, scores * owners.shares).astype(np.float64)
     return means
-
-
-def _iterate_pieces(model: nn.Module, data: Any) -> Iterator[tuple[Any, Any]]:
-    first = next(model.parameters())
-    examples = examples_from(data, workers=0, dtype=first.dtype)
-    rows = np.arange(len(examples), dtype=np.int64)
-    for piece in examples.fetch(rows[start : start + _PIECE] for start in range(0, rows.size, _PIECE)):
-        yield on_device(piece, first.device)
 
 
 def _score_piece(model: nn.Module, loss: Loss, inputs: Any, targets: Any, name: ScoreName) -> Floats:

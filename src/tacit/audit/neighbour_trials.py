@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from tacit.audit.runs import restore_generators, seed_generators
+from tacit.audit.runs import seed_generators
 from tacit.errors import InvalidArgument, MixesExamples, OutOfOrder
 from tacit.gradients.losses import Loss
 from tacit.methods import dpsgd
 from tacit.stages.sampling import FullBatch
-from tacit.training.lots import leaves, row_count
+from tacit.training.lots import change_leaves, leaves, restore_generators, row_count
 from tacit.training.run import GradientsOf, PrivateRun
 
 Make = Callable[[], tuple[nn.Module, Loss]]
@@ -55,10 +55,6 @@ class Released:
         first, second = self.sums[:1], other.sums[:1]
         noise = 4 * _MULTIPLIER * math.sqrt(2 * first.shape[1])
         return bool((_measure_distances(first, second) <= noise + 1e-5 * (1 + _measure_lengths(first))).all())
-
-    def drew_as_many(self, other: Released) -> bool:
-        """Whether both runs drew as many random numbers in every step."""
-        return torch.equal(self.drawn, other.drawn)
 
     def changes(self, other: Released) -> tuple[str, ...]:
         """The names of parameters, buffers and attributes that differ."""
@@ -178,7 +174,11 @@ def _is_same(one: Any, other: Any, depth: int = 0) -> bool:
     if isinstance(one, np.ndarray):
         return _is_same(torch.from_numpy(one), torch.from_numpy(other))
     if isinstance(one, Tensor):
-        return _is_same_tensor(one.detach(), other.detach())
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        if not one.is_floating_point():
+            return torch.equal(one, other)
+        return torch.allclose(one.detach(), other.detach(), rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True)
     if isinstance(one, float):
         return math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE) or (one != one and other != other)
     if isinstance(one, (bool, int, str, bytes, complex, set, frozenset)):
@@ -192,14 +192,6 @@ def _is_same(one: Any, other: Any, depth: int = 0) -> bool:
     if isinstance(one, nn.Module) or callable(one) or not hasattr(one, "__dict__"):
         return True
     return _is_same(vars(one), vars(other), depth + 1)
-
-
-def _is_same_tensor(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not one.is_floating_point():
-        return torch.equal(one, other)
-    return torch.allclose(one, other, rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True)
 
 
 def as_rows(data: Any, most: int) -> Any:
@@ -223,17 +215,14 @@ def draw_rows(rows: Any, size: int, seed: int) -> Any:
 
 def map_tree(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same tree of dicts, lists and tuples with every tensor changed; arrays become tensors."""
-    if isinstance(tree, np.ndarray):
+
+    def convert(leaf: Tensor | np.ndarray[Any, Any]) -> Tensor:
+        tensor = torch.from_numpy(np.array(leaf)) if isinstance(leaf, np.ndarray) else leaf
         # Single precision, like the weights of most models.
-        tensor = torch.from_numpy(np.array(tree))
-        return change(tensor.float() if tensor.is_floating_point() else tensor)
-    if isinstance(tree, Tensor):
-        return change(tree)
-    if isinstance(tree, dict):
-        return {key: map_tree(value, change) for key, value in tree.items()}
-    if isinstance(tree, (tuple, list)):
-        return type(tree)(map_tree(value, change) for value in tree)
-    raise InvalidArgument(f"Examples must be made of tensors or arrays. Got {type(tree).__name__}.")
+        is_wide = isinstance(leaf, np.ndarray) and tensor.is_floating_point()
+        return change(tensor.float() if is_wide else tensor)
+
+    return change_leaves(tree, convert)
 
 
 def select_rows(rows: Any, which: list[int]) -> Any:

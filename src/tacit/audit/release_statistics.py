@@ -103,24 +103,16 @@ def _find_repetition(whole: Floats, steps: int, alpha: float) -> list[str]:
     size = len(whole)
     # Laurent, Massart 2000, lemma 1, for symmetric matrices: of a shift, with norm at most 1 and square norm at most
     # n/2; of two steps, with norm 1/2 and square norm d/2.
-    lag, product = _find_largest_product(whole)
+    products = np.abs(signal.correlate(whole, whole, method="fft")[size:])
     nats = math.log(4 * size / alpha)
-    if product > math.sqrt(2 * size * nats) + 2 * nats:
-        return [f"the noise repeats: numbers that are {lag:,} draws apart agree"]
+    if len(products) and products.max() > math.sqrt(2 * size * nats) + 2 * nats:
+        return [f"the noise repeats: numbers that are {products.argmax() + 1:,} draws apart agree"]
     rows = whole.reshape(steps, -1)
     products, nats = np.abs(np.triu(rows @ rows.T, 1)), math.log(2 * steps**2 / alpha)
     if products.max() > math.sqrt(2 * rows.shape[1] * nats) + nats:
         first, second = np.unravel_index(products.argmax(), products.shape)
         return [f"the noise repeats: that of step {second} agrees with that of step {first}"]
     return []
-
-
-def _find_largest_product(values: Floats) -> tuple[int, float]:
-    """The shift at which the values agree most with themselves, and the sum of products there."""
-    products = np.abs(signal.correlate(values, values, method="fft")[len(values) :])
-    if not len(products):
-        return 0, 0.0
-    return int(products.argmax()) + 1, float(products.max())
 
 
 def check_grid(values: Floats, std: float) -> list[str]:

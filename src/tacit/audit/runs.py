@@ -53,7 +53,9 @@ class Runs:
         self.folder.mkdir(parents=True, exist_ok=True)
         paths = [self.folder / f"{name}-{index:06d}.npy" for index in range(count)]
         missing = [index for index, path in enumerate(paths) if not path.exists()]
-        tasks = [_Task(index, paths[index], _choose_seed(self.seed, name, index)) for index in missing]
+        seeds = [int.from_bytes(os.urandom(16), "big") if self.seed is None else self.seed for _ in missing]
+        words = ((seed, *name.encode(), index) for seed, index in zip(seeds, missing, strict=True))
+        tasks = [_Task(index, paths[index], each) for index, each in zip(missing, words, strict=True)]
         with show_progress(name, count, count - len(missing)) as advance:
             self._run_tasks(job, tasks, advance)
         return paths
@@ -64,7 +66,13 @@ class Runs:
                 task.run(job)
                 advance()
             return
-        _refuse_unless_picklable(job)
+        try:
+            pickle.dumps(job)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InvalidArgument(
+                f"workers above 1 run in separate processes, and this cannot be sent there: {error}. Define the "
+                "training function at the top level of a module, or use workers=1."
+            ) from error
         # Forked processes would inherit locks that torch's threads hold.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(self.workers, context, _prepare, (job,)) as pool:
@@ -153,33 +161,6 @@ def seed_generators(*words: int) -> None:
     torch.default_generator.manual_seed(third << 31 | fourth)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(third << 31 | fourth)
-
-
-@contextmanager
-def restore_generators() -> Iterator[None]:
-    """Restore the generators of Python, numpy and torch's processor at the end."""
-    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
-        torch.set_rng_state(before[2])
-
-
-def _choose_seed(seed: int | None, name: str, index: int) -> tuple[int, ...]:
-    start = (int.from_bytes(os.urandom(16), "big"),) if seed is None else (seed,)
-    return (*start, *name.encode(), index)
-
-
-def _refuse_unless_picklable(job: Job) -> None:
-    try:
-        pickle.dumps(job)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InvalidArgument(
-            f"workers above 1 run in separate processes, and this cannot be sent there: {error}. Define the training "
-            "function at the top level of a module, or use workers=1."
-        ) from error
 
 
 @contextmanager

@@ -127,17 +127,15 @@ def _choose(
     for sign in (1, -1):
         for swapped in (False, True):
             first, second = (others, members) if swapped else (members, others)
-            found, alarms = (_count_above(sign * side, sign * cuts) for side in (first, second))
+            # The number of scores above each cut.
+            found, alarms = (
+                side.size - np.searchsorted(np.sort(sign * side), sign * cuts, side="right") for side in (first, second)
+            )
             values = objective(least_share(found, first.size, each), most_share(alarms, second.size, each))
             place = int(np.argmax(values))
             if values[place] > best:
                 best, chosen = float(values[place]), Threshold(float(cuts[place]), sign, swapped, column)
     return best, chosen
-
-
-def _count_above(scores: Floats, cuts: Floats) -> NDArray[np.int64]:
-    """The number of scores above each cut."""
-    return np.asarray(scores.size - np.searchsorted(np.sort(scores), cuts, side="right"))
 
 
 def log_ratio(delta: float) -> Objective:
@@ -152,15 +150,6 @@ def log_ratio(delta: float) -> Objective:
 def gaussian_shift(found: Floats, alarms: Floats) -> Floats:
     """The objective for a large Gaussian estimate."""
     return np.asarray(special.ndtri(np.clip(found, 1e-300, 1)) - special.ndtri(np.clip(alarms, 0, 1 - 1e-16)))
-
-
-def below_curve(curve: PrivacyCurve) -> Objective:
-    """The distance of a point below a proven trade-off curve: above 0, the curve is contradicted."""
-
-    def objective(found: Floats, alarms: Floats) -> Floats:
-        return np.asarray(curve.tradeoff(np.asarray(alarms))) - (1 - found)
-
-    return objective
 
 
 @dataclass(frozen=True)
@@ -215,9 +204,13 @@ def distinguish(
 def _find_excess(
     choosing: tuple[Floats, Floats], judged: tuple[Floats, Floats], proven: PrivacyCurve | None, confidence: float
 ) -> float | None:
+    """How far the attack gets below a proven trade-off curve: above 0, the curve is contradicted."""
     if proven is None:
         return None
-    objective = below_curve(proven)
+
+    def objective(found: Floats, alarms: Floats) -> Floats:
+        return np.asarray(proven.tradeoff(np.asarray(alarms))) - (1 - found)
+
     found, alarms = choose(*choosing, objective, confidence).rates(*judged).bounds(confidence)
     return float(objective(np.array([found]), np.array([alarms]))[0])
 

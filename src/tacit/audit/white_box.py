@@ -25,7 +25,7 @@ from tacit._files import write_atomic
 from tacit.accounting.events import Event
 from tacit.audit.canaries import CanaryGame
 from tacit.audit.evidence import AuditReport, Finding, find_curve
-from tacit.audit.guessing import OneRun, one_run
+from tacit.audit.guessing import one_run
 from tacit.audit.runs import show_progress
 from tacit.audit.statistics import list_error_points
 from tacit.audit.watching import AnyWatch
@@ -94,11 +94,14 @@ def audit_training(
     """
     delta = _validate.open_unit("delta", delta)
     kept = _AuditFolder(folder, canaries, training.steps, seed)
+    like = {name: value.detach() for name, value in training.model.named_parameters() if value.requires_grad}
+    state = training.mechanism.init(like, training.sampling.lot_size)
+    bounded = training.mechanism.sum(NoGradients(like), state)
     game = CanaryGame.draw(
         training.model,
         training.data,
         count=canaries,
-        length=_choose_length(training),
+        length=_LENGTH * (bounded.sensitivity if math.isfinite(bounded.sensitivity) else 1.0),
         seed=kept.game_seed,
         unit=training.unit,
     )
@@ -109,7 +112,7 @@ def audit_training(
     proven = find_curve(event if training.before is None else training.before + event)
     settings: dict[str, Any] = {"delta": delta, "confidence": confidence, "share": share, "proven": proven}
     result = one_run(watch.scores, game.included, log_odds=True, **settings)
-    scores = watch.scores
+    scores, guesses = watch.scores, result.guesses
     finding = Finding(
         f"one run, {canaries:,} gradient canaries{'' if training.unit is None else ', each of them a person'}",
         result.bound,
@@ -117,22 +120,14 @@ def audit_training(
         result.contradicts,
         list_error_points(scores[game.included], scores[~game.included]),
         (
-            *_describe_counts(result),
+            f"{guesses.right} of the {guesses.made} most certain guesses were right. By the theorem of Mahloujifar, "
+            f"Melis and Chaudhuri: {result.counted}.",
+            f"By the theorem of Steinke, Nasr and Jagielski: {result.steinke}.",
             *_warn_if_crowded(run, canaries),
             *(() if training.before is None else (_NOT_ATTACKED,)),
         ),
     )
     return AuditReport(finding, None, math.inf if proven is None else proven.epsilon(delta), proven)
-
-
-def _describe_counts(result: OneRun) -> tuple[str, ...]:
-    """The bounds from counted guesses, by either theorem."""
-    guesses = result.guesses
-    return (
-        f"{guesses.right} of the {guesses.made} most certain guesses were right. By the theorem of Mahloujifar, Melis "
-        f"and Chaudhuri: {result.counted}.",
-        f"By the theorem of Steinke, Nasr and Jagielski: {result.steinke}.",
-    )
 
 
 def _warn_if_crowded(run: PrivateRun, canaries: int) -> tuple[str, ...]:
@@ -143,13 +138,6 @@ def _warn_if_crowded(run: PrivateRun, canaries: int) -> tuple[str, ...]:
         return ()
     best = max(2, int(size * run.multiplier**2 / (2 * rate)))
     return (f"{canaries:,} canaries hide each other in a model of {size:,} parameters: {best:,} or fewer show more.",)
-
-
-def _choose_length(training: Training) -> float:
-    like = {name: value.detach() for name, value in training.model.named_parameters() if value.requires_grad}
-    mechanism = training.mechanism
-    bounded = mechanism.sum(NoGradients(like), mechanism.init(like, training.sampling.lot_size))
-    return _LENGTH * (bounded.sensitivity if math.isfinite(bounded.sensitivity) else 1.0)
 
 
 def _make_steps(

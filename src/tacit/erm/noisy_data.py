@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -161,14 +161,12 @@ def add_noise(rows: Array, std: float, noise: Noise, rng: Stream) -> Array:
 
 def check_noise(noise: str) -> Noise:
     """`noise`, if it is valid."""
-    if noise == "shared":
-        return "shared"
-    if noise == "per_example":
-        return "per_example"
-    raise InvalidArgument(
-        "noise must be 'per_example' (which protects the features of each example by itself) or 'shared' (which the "
-        f"proofs in the papers are about). Got {noise!r}."
-    )
+    if noise not in get_args(Noise):
+        raise InvalidArgument(
+            "noise must be 'per_example' (which protects the features of each example by itself) or 'shared' (which "
+            f"the proofs in the papers are about). Got {noise!r}."
+        )
+    return cast(Noise, noise)
 
 
 def with_rows(problem: Problem, x: Array, *, intercept: bool, length: float | None = None) -> Problem:

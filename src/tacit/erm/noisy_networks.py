@@ -139,7 +139,7 @@ class NetworkModel:
             for start in range(0, n, _PIECE):
                 piece = slice(start, min(start + _PIECE, n))
                 taken: slice | Indices = piece if some is None else some[piece]
-                total += (piece.stop - start) / n * _hessian_times(self._mean_loss(taken), where, along)
+                total += (piece.stop - start) / n * self._hessian_times(taken, where, along)
             return _to_numpy(total) + damped * vector.ravel()
 
         if directions is None or directions >= theta.size:
@@ -165,20 +165,16 @@ class NetworkModel:
         target = torch.from_numpy(self.problem.targets[index : index + 1])
         return lambda theta, x: self._mean(theta, x[None], target)
 
-    def _mean_loss(self, piece: slice | Indices) -> Callable[[Tensor], Tensor]:
+    def _hessian_times(self, piece: slice | Indices, where: Tensor, vector: Tensor) -> Tensor:
+        """The gradient of (gradient of the mean loss times vector)."""
         x, y = torch.from_numpy(self.problem.rows[piece]), torch.from_numpy(self.problem.targets[piece])
-        return lambda theta: self._mean(theta, x, y)
+        product: Tensor = grad(lambda theta: torch.dot(grad(self._mean)(theta, x, y), vector))(where)
+        return product
 
     def _mean(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         scores = _to_columns(functional_call(self.module, _unflatten(theta, self.module), (x,)))
         fitted = example_losses(self.problem.loss, scores, y).mean()
         return fitted + 0.5 * self.problem.regularisation * torch.dot(theta, theta)
-
-
-def _hessian_times(value: Callable[[Tensor], Tensor], where: Tensor, vector: Tensor) -> Tensor:
-    """The gradient of (gradient times vector)."""
-    product: Tensor = grad(lambda theta: torch.dot(grad(value)(theta), vector))(where)
-    return product
 
 
 def flat_parameters(module: torch.nn.Module) -> Array:

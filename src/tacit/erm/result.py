@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, Literal, cast, final
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from tacit.randomness import Source, source_for
 
 if TYPE_CHECKING:
     import torch
+
+    from tacit.erm.noisy_networks import NetworkResult
 
 Mode = Literal["rigorous", "paper"]
 
@@ -77,17 +79,7 @@ class ErmResult:
         return np.asarray(x, dtype=np.float64) @ self.coef.T + self.intercept
 
 
-class _WithData(Protocol):
-    """A result of a method that may return its perturbed data."""
-
-    @property
-    def data(self) -> PerturbedData | None: ...
-
-    @property
-    def guarantee(self) -> Guarantee: ...
-
-
-def save_data(result: _WithData, path: str | Path) -> None:
+def save_data(result: ErmResult | NetworkResult, path: str | Path) -> None:
     """Write the perturbed data of a result with their guarantee: an .npz file of `x`, `y` and `guarantee` (JSON).
 
     Data of which nothing is proven, or whose labels have no noise, get a file that only its owner may read.

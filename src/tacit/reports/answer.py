@@ -29,14 +29,14 @@ HIDES = {
 _Table = list[tuple[str, ...]]
 
 
-def keeps_target(row: Facts) -> bool:
-    """Whether the certified epsilon is at most the target: that of a published form may be larger."""
-    return is_proven(row) and bool(row["certified"] <= row["epsilon"] * (1 + _ROUNDING))
-
-
 def competes(row: Facts) -> bool:
-    """Whether a row can be chosen: it keeps its target and has a score, which a row that diverged has not."""
-    return row["epsilon"] is not None and row["mean"] is not None and keeps_target(row)
+    """Whether a row can be chosen: its certified epsilon is at most its target, and it has a score.
+
+    The certified epsilon of a published form may be larger, and a row that diverged has no score.
+    """
+    if row["epsilon"] is None or row["mean"] is None or not is_proven(row):
+        return False
+    return bool(row["certified"] <= row["epsilon"] * (1 + _ROUNDING))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,11 @@ def draw_audit(report: AuditReport) -> Figure:
     if report.curve is not None:
         draw_tradeoff(report.curve, delta=delta, axes=axes)
     else:
-        _draw_plain(axes)
+        axes.plot([0, 1], [1, 0], label="random guessing", **_GUESSING)
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false alarms α", ylabel="members missed β")
+        axes.set_box_aspect(1)
+        add_grid(axes)
+        show_percent(axes.xaxis, axes.yaxis)
     # A claim above the proven epsilon is implied by the proof.
     if report.claimed is not None and report.claimed < report.proven:
         alphas = np.linspace(0, 1, 501)
@@ -59,14 +63,6 @@ def draw_audit(report: AuditReport) -> Figure:
     add_legend(axes)
     figure.suptitle(_write_headline(report), fontsize=12)
     return figure
-
-
-def _draw_plain(axes: Axes) -> None:
-    axes.plot([0, 1], [1, 0], label="random guessing", **_GUESSING)
-    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false alarms α", ylabel="members missed β")
-    axes.set_box_aspect(1)
-    add_grid(axes)
-    show_percent(axes.xaxis, axes.yaxis)
 
 
 def _write_headline(report: AuditReport) -> str:
@@ -116,7 +112,10 @@ def _draw_panel(axes: Axes, report: AuditReport) -> None:
     axes.minorticks_off()
     axes.tick_params(labelsize=6.5, length=2)
     axes.set_box_aspect(1)
-    axes.text(0.97, 0.03, _write_panel_text(report), ha="right", va="bottom", fontsize=7, transform=axes.transAxes)
+    lines = [] if report.claimed is None else [f"claimed {report.claimed:.3g}"]
+    lines.append(f"proven {report.proven:.3g}" if math.isfinite(report.proven) else "nothing proven")
+    text = "\n".join([*lines, f"shown {_format_bound(bound)}"])
+    axes.text(0.97, 0.03, text, ha="right", va="bottom", fontsize=7, transform=axes.transAxes)
 
 
 def _drop_zeros(points: Floats) -> Floats:
@@ -132,12 +131,6 @@ def _find_members_found(bound: LowerBound, alarms: Floats) -> Floats:
     if bound.kind is Kind.GAUSSIAN_SHIFT:
         return np.asarray(special.ndtr(special.ndtri(alarms) + gdp.mu(bound.epsilon, bound.delta)))
     return np.minimum(bound.delta + np.exp(np.minimum(bound.epsilon + np.log(alarms), 0.0)), 1.0)
-
-
-def _write_panel_text(report: AuditReport) -> str:
-    claimed = [] if report.claimed is None else [f"claimed {report.claimed:.3g}"]
-    proven = [f"proven {report.proven:.3g}" if math.isfinite(report.proven) else "nothing proven"]
-    return "\n".join([*claimed, *proven, f"shown {_format_bound(report.finding.bound)}"])
 
 
 def _format_bound(bound: LowerBound) -> str:

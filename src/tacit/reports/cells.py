@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -51,8 +51,10 @@ def _is_count(value: Any) -> bool:
 
 
 # Earlier versions wrote an infinite error, or NaN, where training diverged, and an interval of such numbers.
-def _is_error(value: Any) -> bool:
-    return isinstance(value, float) and not value < 0
+_SCORES: dict[str, Callable[[Any], bool]] = {
+    "accuracy": _is_share,
+    "rmse": lambda value: isinstance(value, float) and not value < 0,
+}
 
 
 def _is_interval(value: Any) -> bool:
@@ -62,8 +64,6 @@ def _is_interval(value: Any) -> bool:
 def _are_amounts(value: Any) -> bool:
     return isinstance(value, dict) and all(each is None or _is_amount(each) for each in value.values())
 
-
-_SCORES = {"accuracy": _is_share, "rmse": _is_error}
 
 # Forms that `_check` compares with what a file holds. A form is a type, a condition, a list of items of one form, or a
 # dict of parts; (form, None) allows None, and a part with a question mark may be missing.

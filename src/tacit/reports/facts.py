@@ -24,11 +24,10 @@ from tacit.accounting import (
     Sampled,
     ShuffledReports,
     Truncated,
-    curve,
 )
 from tacit.accounting.events import Event
 from tacit.accounting.lots import LotEvent
-from tacit.errors import NotProven
+from tacit.audit.evidence import find_curve
 from tacit.guarantee import FIXED_SEED, VIOLATIONS, Guarantee, finite
 from tacit.reports.curves import FALSE_ALARMS, Spending
 from tacit.reports.wording import about_units, neighbours, up
@@ -143,13 +142,7 @@ def write_statement(guarantee: Guarantee) -> str:
 
 
 # Used several times for each report, and for every row of a comparison with the same noise.
-@lru_cache(maxsize=16)
-def find_certified_curve(event: Event) -> PrivacyCurve | None:
-    """The certified privacy curve; None if nothing is proven."""
-    try:
-        return curve(event)
-    except NotProven:
-        return None
+find_certified_curve = lru_cache(maxsize=16)(find_curve)
 
 
 def describe_attacker(certified: PrivacyCurve) -> Facts:

@@ -83,9 +83,13 @@ def render_comparison(facts: Facts) -> str:
     """The page of a comparison. Its source holds the facts without the guarantees of the rows, which are long."""
     figures = []
     for panel in list_panels(facts):
-        title, words = f"{facts['measure'].capitalize()} over ε: {TITLES[panel]}", _describe_panel(facts, panel)
+        title = f"{facts['measure'].capitalize()} over ε: {TITLES[panel]}"
+        words = (
+            f"Test {facts['measure']} over the certified ε, for {TITLES[panel]}. The best methods have their names "
+            "beside their lines, with bars for 95 % confidence intervals. All others are grey, and in the table."
+        )
         # The names of the best methods are at the right of the axes.
-        figures.append(_draw(panel, 3.7, title, words, partial(_draw_panel, facts=facts, panel=panel), wide=4.9))
+        figures.append(_draw(panel, 3.7, title, words, partial(draw_lines, facts=facts, panel=panel), wide=4.9))
     brief = {**facts, "rows": [{name: row[name] for name in row if name != "details"} for row in facts["rows"]]}
     groups: dict[str, list[Facts]] = {}
     for row in facts["rows"]:
@@ -96,10 +100,6 @@ def render_comparison(facts: Facts) -> str:
     values = {"figures": figures, "answer": answer, "groups": groups, "titles": TITLES, "claims": claims}
     values["has_others"] = any(f'id="{one["key"]}-{OTHERS}-' in one["svg"] for one in figures)
     return _render("comparison.html", facts, brief, **values)
-
-
-def _draw_panel(axes: Axes, *, facts: Facts, panel: str) -> None:
-    draw_lines(axes, facts, panel)
 
 
 def _render(template: str, facts: Facts, embedded: Facts, **values: Any) -> str:
@@ -192,14 +192,6 @@ def _count_steps(facts: Facts) -> str:
         return f"{steps:,} steps"
     count = before["releases"]
     return f"{count} preparing {'release' if count == 1 else 'releases'} and {steps - count:,} steps"
-
-
-def _describe_panel(facts: Facts, panel: str) -> str:
-    """A description of what the panel shows, and of nothing else."""
-    return (
-        f"Test {facts['measure']} over the certified ε, for {TITLES[panel]}. The best methods have their names beside "
-        "their lines, with bars for 95 % confidence intervals. All others are grey, and in the table."
-    )
 
 
 def _allow(show: Callable[[float, int], str]) -> Callable[..., str]:

@@ -122,7 +122,12 @@ def draw_spending(spent: Spending, axes: Axes, budget: float | None = None) -> A
     axes.fill_between(steps, lower, upper, color=_BLUE, alpha=0.3, linewidth=0)
     last = "no finite ε" if math.isnan(upper[-1]) else up(upper[-1])
     axes.plot(steps, upper, label=f"certified: {last}", marker=_choose_marker(steps), **CERTIFIED)
-    _draw_others(axes, steps, spent.others)
+    for other in other_accountants():
+        values = spent.others.get(other.name)
+        # One that refuses the event is left out.
+        if values is not None and values[-1] is not None:
+            last, marker = (near if other.is_asymptotic else up)(values[-1]), _choose_marker(steps)
+            axes.plot(steps, _replace_none(values), label=f"{other.full_label}: {last}", marker=marker, **other.line)
     if budget is not None:
         axes.axhline(budget, color="black", linewidth=1.2, linestyle=(0, (1, 1)))
         axes.annotate(f"budget {budget:g}", (0.02 * steps[-1], budget), xytext=(0, 4), textcoords="offset points")
@@ -135,15 +140,6 @@ def draw_spending(spent: Spending, axes: Axes, budget: float | None = None) -> A
     add_grid(axes)
     add_legend(axes)
     return axes
-
-
-def _draw_others(axes: Axes, steps: Floats, others: dict[str, Numbers | None]) -> None:
-    """Draw the other accountants; one that refuses the event is left out."""
-    for other in other_accountants():
-        values = others.get(other.name)
-        if values is not None and values[-1] is not None:
-            last, marker = (near if other.is_asymptotic else up)(values[-1]), _choose_marker(steps)
-            axes.plot(steps, _replace_none(values), label=f"{other.full_label}: {last}", marker=marker, **other.line)
 
 
 def _replace_none(values: Numbers) -> Floats:

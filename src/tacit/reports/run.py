@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,10 @@ _PREPARATIONS = {
 
 def read_run(folder: Path) -> Facts:
     """The facts of the report of the run in this folder."""
-    run, tree = RunFolder(folder), _read_tree(folder)
+    run, tree = RunFolder(folder), dict[str, Any]()
+    # Nothing may be saved, or stages of the user's own.
+    with suppress(TacitError):
+        tree = read_checkpoint(folder)
     if "plan" in tree and run.guarantee.is_file() and not run.settings.exists():
         return _read_own_program(folder, tree, run.read_guarantee())
     settings, guarantee, metrics = _read_files(run)
@@ -127,14 +131,6 @@ def _describe_preparation(settings: Facts, metrics: Facts) -> Facts | None:
         return None
     words, count = _PREPARATIONS[recipe["preparation"]]
     return {"words": words, "multiplier": multiplier, "releases": count}
-
-
-def _read_tree(folder: Path) -> Facts:
-    """What is saved of the run; nothing of it with stages of the user's own, or if nothing is saved."""
-    try:
-        return read_checkpoint(folder)
-    except TacitError:
-        return {}
 
 
 def _describe_backend(tree: Facts) -> list[list[str]]:

@@ -29,7 +29,7 @@ def collect_settings(settings: Facts, multiplier: float | None, *, is_tuned: boo
     The momentum of a run by recipe is the recipe's. With `is_tuned` a search found the noise together with other
     settings, and the budget is that of the whole search.
     """
-    recipe, population = settings.get("recipe"), settings["population"]
+    recipe, population, bounds = settings.get("recipe"), settings["population"], read_bounds(settings)
     return {
         "data": settings["data"],
         "target": (settings.get("table") or {}).get("target"),
@@ -56,14 +56,9 @@ def collect_settings(settings: Facts, multiplier: float | None, *, is_tuned: boo
         "micro_batch": settings.get("micro_batch"),
         "seed": settings.get("seed"),
         "is_in_ledger": settings.get("ledger") is not None,
-        "units": _name_units(settings),
+        # What lots hold and the population counts.
+        "units": "examples" if bounds is None or bounds.unit is None else "people",
     }
-
-
-def _name_units(settings: Facts) -> str:
-    """What lots hold and the population counts."""
-    bounds = read_bounds(settings)
-    return "examples" if bounds is None or bounds.unit is None else "people"
 
 
 def _describe_origin(settings: Facts, is_tuned: bool) -> str:

@@ -237,7 +237,10 @@ class _ByLot(Dataset[Any]):
         indices, seed = lot
         if seed is None:
             return self._examples(indices)
-        with _seeded(seed):
+        with restore_generators():
+            random.seed(seed)
+            np.random.seed([seed >> 32, seed % 2**32])  # noqa: NPY002
+            torch.default_generator.manual_seed(seed)
             return self._examples(indices)
 
     def _examples(self, indices: list[int]) -> list[Any]:
@@ -248,13 +251,10 @@ class _ByLot(Dataset[Any]):
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """What torch (on the CPU), numpy and Python draw in here depends on the seed only, and changes nothing outside."""
-    # The old generator, because it is the one that transforms share.
+def restore_generators() -> Iterator[None]:
+    """Restore the generators of Python, numpy and torch's processor at the end."""
+    # The old generator of numpy, because it is the one that transforms share.
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    random.seed(seed)
-    np.random.seed([seed >> 32, seed % 2**32])  # noqa: NPY002
-    torch.default_generator.manual_seed(seed)
     try:
         yield
     finally:
@@ -315,7 +315,7 @@ def _stack(name: str, rows: list[Any]) -> Tensor:
         return torch.stack([torch.as_tensor(row) for row in rows])
     except (TypeError, ValueError) as error:
         raise InvalidArgument(
-            f"Column {name!r} holds {_described(rows[0])}, not numbers. Remove the column, or turn it into numbers."
+            f"Column {name!r} holds {_name_type(rows[0])}, not numbers. Remove the column, or turn it into numbers."
         ) from error
     except RuntimeError as error:
         raise InvalidArgument(
@@ -327,7 +327,7 @@ def _stack(name: str, rows: list[Any]) -> Tensor:
 def _refuse_unless_pair(value: Any, what: str) -> None:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise InvalidArgument(
-            f"{what} must be a pair (input, target); several inputs go into one tuple or dict. Got {_described(value)}."
+            f"{what} must be a pair (input, target); several inputs go into one tuple or dict. Got {_name_type(value)}."
         )
 
 
@@ -370,7 +370,7 @@ def examples_from(data: Any, *, workers: int, dtype: torch.dtype) -> Examples:
     raise InvalidArgument(
         "data must be a pair (inputs, targets) of tensors or arrays, a dictionary of them with 'labels', a data set "
         "with a length, or a DataLoader. Got "
-        f"{_described(data)}. Lots are drawn by index, so a stream of examples will not do."
+        f"{_name_type(data)}. Lots are drawn by index, so a stream of examples will not do."
     )
 
 
@@ -396,7 +396,7 @@ def _examples_of_loader(loader: DataLoader[Any], workers: int, dtype: torch.dtyp
     return DatasetExamples(loader.dataset, workers or loader.num_workers, loader.collate_fn, how)
 
 
-def _described(value: Any) -> str:
+def _name_type(value: Any) -> str:
     kind = type(value).__name__
     return f"a {kind} of {len(value)}" if isinstance(value, (tuple, list)) else f"a {kind}"
 
@@ -471,7 +471,7 @@ def on_device(tree: Any, device: torch.device) -> Any:
         return tree
     if isinstance(tree, StoredRows):
         tree = _rows(tree, slice(None))
-    return _each(tree, lambda tensor: tensor if tensor.device == device else tensor.to(device))
+    return change_leaves(tree, lambda tensor: tensor if tensor.device == device else tensor.to(device))
 
 
 def row_count(tree: Any) -> int:
@@ -479,22 +479,23 @@ def row_count(tree: Any) -> int:
     return len(tree if isinstance(tree, Tensor) else leaves(tree)[0])
 
 
-def _each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(tree, Tensor):
+def change_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """The same tree of dicts, lists and tuples with every tensor or array changed; anything else in it is refused."""
+    if isinstance(tree, (Tensor, np.ndarray)):
         return change(tree)
     if isinstance(tree, dict):
-        return {key: _each(value, change) for key, value in tree.items()}
+        return {key: change_leaves(value, change) for key, value in tree.items()}
     if isinstance(tree, (tuple, list)):
-        return type(tree)(_each(value, change) for value in tree)
-    raise InvalidArgument(f"Examples must be made of tensors. Got {_described(tree)}.")
+        return type(tree)(change_leaves(value, change) for value in tree)
+    raise InvalidArgument(f"Examples must be made of tensors or arrays. Got {_name_type(tree)}.")
 
 
 def _rows(tree: Any, rows: Tensor | slice) -> Any:
     if isinstance(tree, StoredRows) and isinstance(rows, slice):
         return torch.from_numpy(tree.read(rows))
     if isinstance(rows, slice):
-        return _each(tree, lambda tensor: tensor[rows])
-    return _each(tree, lambda tensor: tensor.index_select(0, rows))
+        return change_leaves(tree, lambda tensor: tensor[rows])
+    return change_leaves(tree, lambda tensor: tensor.index_select(0, rows))
 
 
 def leaves(tree: Any) -> list[Tensor]:
@@ -504,7 +505,7 @@ def leaves(tree: Any) -> list[Tensor]:
     if isinstance(tree, dict):
         tree = list(tree.values())
     if not isinstance(tree, (tuple, list)):
-        raise InvalidArgument(f"Examples must be made of tensors or arrays. Got {_described(tree)}.")
+        raise InvalidArgument(f"Examples must be made of tensors or arrays. Got {_name_type(tree)}.")
     return [leaf for part in tree for leaf in leaves(part)]
 
 

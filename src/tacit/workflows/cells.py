@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any
 
 from tacit._files import write_atomic
 from tacit.budget import Budget
@@ -34,6 +34,8 @@ from tacit.workflows.scoring import score
 from tacit.workflows.settings import ModeName, Settings, TrainOptions
 
 CELLS = "cells"
+# Trains a cell with a seed: its score, and what is known of its guarantee.
+Trainer = Callable[[int], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,10 @@ def run_job(job: Job, data: Data, options: TrainOptions, folder: Path) -> int:
 
 def train_cells(job: Job, data: Data, options: TrainOptions) -> Iterator[bytes]:
     """The content of each cell's file, seed by seed. It depends on the arguments only, wherever it is made."""
-    cells = _make_cells(job, data, options)
+    train = _make_trainer(job, data, options)
     for asked in job.cells():
         try:
-            found = cells.train(asked["seed"])
+            found = train(asked["seed"])
         except TacitError as error:
             found = {"refused": " ".join(str(error).split())}
         if job.choices:
@@ -106,111 +108,89 @@ def write_cell(path: Path, content: bytes, options: TrainOptions) -> None:
     write_atomic(path, content, is_private=options.bounds is not None)
 
 
-def _make_cells(job: Job, data: Data, options: TrainOptions) -> _Cells:
+def _make_trainer(job: Job, data: Data, options: TrainOptions) -> Trainer:
     if job.method == RECIPE:
-        return _Recipe(data, options, job.epsilon)
+        return _train_recipe(data, options, job.epsilon)
     is_gradient = job.method != NON_PRIVATE and find_method(job.method).kind == "gradient"
     method, epsilon = (job.method, job.epsilon) if is_gradient else ("dpsgd", 1.0)
     settings = resolve_settings(data, replace(options, method=method, mode=job.mode, epsilon=epsilon, set=job.choices))
     if job.method == NON_PRIVATE:
-        return _Plain(data, settings)
-    return _Gradient(data, settings) if is_gradient else _Linear(data, settings, job)
+        return lambda seed: _describe_baseline(baseline(data, settings.model, seed))
+    return _train_gradient(data, settings) if is_gradient else _train_linear(data, job, settings.delta)
 
 
-class _Cells(Protocol):
-    """Trains a cell: its score, and what is known of its guarantee."""
-
-    def train(self, seed: int) -> dict[str, Any]: ...
-
-
-@final
-class _Plain:
-    """Without privacy."""
-
-    def __init__(self, data: Data, settings: Settings) -> None:
-        self._data, self._settings = data, settings
-
-    def train(self, seed: int) -> dict[str, Any]:
-        return _describe_baseline(baseline(self._data, self._settings.model, seed))
-
-
-@final
-class _Gradient:
+def _train_gradient(data: Data, settings: Settings) -> Trainer:
     """Noisy gradients of any model. What one seed has found about the noise serves the others."""
+    assert settings.epsilon is not None
+    budget, describe_guarantee = Budget(settings.epsilon, settings.delta), _describe_once(data)
+    multiplier: float | None = None
 
-    def __init__(self, data: Data, settings: Settings) -> None:
-        self._data, self._settings = data, settings
-        self._multiplier: float | None = None
-        self._guarantee: dict[str, Any] = {}
-
-    def train(self, seed: int) -> dict[str, Any]:
-        data, settings = self._data, replace(self._settings, multiplier=self._multiplier)
-        assert settings.epsilon is not None
+    def train(seed: int) -> dict[str, Any]:
+        nonlocal multiplier
+        chosen = replace(settings, multiplier=multiplier)
         set_torch_seed(seed)
-        model = network_for(settings.model, data)
-        run = make_run(data, settings, model, seed=seed, budget=Budget(settings.epsilon, settings.delta))
-        descent = Descent(model, settings)
+        model = network_for(chosen.model, data)
+        run = make_run(data, chosen, model, seed=seed, budget=budget)
+        descent = Descent(model, chosen)
         began = time.process_time()
         fit(run, descent)
         seconds = time.process_time() - began
         # A paper's rule may want other noise in every step, or a budget to find it from.
-        self._multiplier = run.multiplier if settings.mode == "rigorous" else None
-        self._guarantee = self._guarantee or _describe_guarantee(run.guarantee(), run.sampling, data)
-        found = score(descent.averaged_model, data)
-        return {
-            **_describe_score(found),
-            "learning_rate": settings.learning_rate,
-            "multiplier": run.multiplier,
-            "seconds": seconds,
-            **self._guarantee,
-        }
+        multiplier = run.multiplier if settings.mode == "rigorous" else None
+        found = _describe_score(score(descent.averaged_model, data))
+        about = {"learning_rate": settings.learning_rate, "multiplier": run.multiplier, "seconds": seconds}
+        return {**found, **about, **describe_guarantee(run.guarantee, run.sampling)}
+
+    return train
 
 
-@final
-class _Linear:
+def _train_linear(data: Data, job: Job, delta: float) -> Trainer:
     """A linear model with noise on its data, objective, output or gradients, as `tacit train` trains it."""
+    describe_guarantee = _describe_once(data)
 
-    def __init__(self, data: Data, settings: Settings, job: Job) -> None:
-        self._data, self._job, self._delta = data, job, settings.delta
-        self._guarantee: dict[str, Any] = {}
-
-    def train(self, seed: int) -> dict[str, Any]:
-        data, job = self._data, self._job
+    def train(seed: int) -> dict[str, Any]:
         began = time.process_time()
-        fitted = fit_linear(data, method=job.method, mode=job.mode, epsilon=job.epsilon, delta=self._delta, seed=seed)
-        seconds, guarantee = time.process_time() - began, fitted.guarantee_
-        self._guarantee = self._guarantee or _describe_guarantee(guarantee, None, data)
-        return {**_describe_score(score(make_module(fitted), data)), "seconds": seconds, **self._guarantee}
+        fitted = fit_linear(data, method=job.method, mode=job.mode, epsilon=job.epsilon, delta=delta, seed=seed)
+        seconds = time.process_time() - began
+        found = _describe_score(score(make_module(fitted), data))
+        return {**found, "seconds": seconds, **describe_guarantee(lambda: fitted.guarantee_, None)}
+
+    return train
 
 
-@final
-class _Recipe:
+def _train_recipe(data: Data, options: TrainOptions, epsilon: float | None) -> Trainer:
     """The automatic recipe, as `tacit train` trains it; without an epsilon, the same model without privacy."""
+    task = make_task(data, resolve_recipe(data, replace(options, epsilon=epsilon or 1.0), None), options.data_path)
+    rows, test_rows = task.compute_features(is_shown=False)
+    describe_guarantee = _describe_once(data)
 
-    def __init__(self, data: Data, options: TrainOptions, epsilon: float | None) -> None:
-        settings = resolve_recipe(data, replace(options, epsilon=epsilon or 1.0), None)
-        self._task, self._is_private = make_task(data, settings, options.data_path), epsilon is not None
-        self._rows, self._test_rows = self._task.compute_features(is_shown=False)
-        self._guarantee: dict[str, Any] = {}
-
-    def train(self, seed: int) -> dict[str, Any]:
-        task = self._task
-        if not self._is_private:
-            return _describe_baseline(baseline_by_recipe(task, self._rows, self._test_rows, seed))
+    def train(seed: int) -> dict[str, Any]:
+        if epsilon is None:
+            return _describe_baseline(baseline_by_recipe(task, rows, test_rows, seed))
         began = time.process_time()
-        begun = task.begin(self._rows, seed)
+        begun = task.begin(rows, seed)
         model = begun.finish().model
         seconds = time.process_time() - began
-        run = begun.run
-        self._guarantee = self._guarantee or _describe_guarantee(begun.guarantee(), run.sampling, task.data)
-        test = begun.prepared.of_features(self._test_rows)
-        return {
-            **_describe_score(accuracy_of(model, test.numpy(), task.test[1])),
-            "learning_rate": task.recipe.learning_rate,
-            "multiplier": run.multiplier,
-            "seconds": seconds,
-            **self._guarantee,
-        }
+        test = begun.prepared.of_features(test_rows)
+        found = _describe_score(accuracy_of(model, test.numpy(), task.test[1]))
+        about = {"learning_rate": task.recipe.learning_rate, "multiplier": begun.run.multiplier, "seconds": seconds}
+        return {**found, **about, **describe_guarantee(begun.guarantee, begun.run.sampling)}
+
+    return train
+
+
+def _describe_once(data: Data) -> Callable[[Callable[[], Guarantee], Any], dict[str, Any]]:
+    """What is proven, and all that a report says of it: found once for all seeds, by the process that trains them."""
+    known: dict[str, Any] = {}
+
+    def describe(guarantee: Callable[[], Guarantee], sampling: Any | None) -> dict[str, Any]:
+        if not known:
+            proven = guarantee()
+            details = details_of(proven, sampling=sampling, is_held_out=data.is_test_private)
+            known.update(guarantee=json.loads(proven.to_json()), details=details)
+        return known
+
+    return describe
 
 
 def _describe_baseline(found: dict[str, Any]) -> dict[str, Any]:
@@ -223,9 +203,3 @@ def _describe_score(found: Score) -> dict[str, Any]:
     is_known = found.interval is not None and all(map(math.isfinite, found.interval))
     score = {"score": {found.name: finite(found.value)}, "interval": found.interval if is_known else None}
     return score if found.auc is None else {**score, "auc": found.auc}
-
-
-def _describe_guarantee(guarantee: Guarantee, sampling: Any | None, data: Data) -> dict[str, Any]:
-    """What is proven, and all that a report says of it: found once for all seeds, by the process that trains them."""
-    details = details_of(guarantee, sampling=sampling, is_held_out=data.is_test_private)
-    return {"guarantee": json.loads(guarantee.to_json()), "details": details}
