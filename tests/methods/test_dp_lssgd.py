@@ -12,7 +12,7 @@ from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee, Status
 from tacit.methods.dp_lssgd import VarianceRule, conditions_hold, dp_lssgd
 from tacit.stages.post import LaplacianSmoothing
-from tacit.training.plan import Plan, Spent, make_guarantee
+from tacit.training.plan import Plan, ReleasedSteps, make_guarantee
 
 POISSON = Poisson(lot_size=128, population=50_000)
 STEPS = 2000
@@ -99,7 +99,7 @@ def test_a_share_lies_between_zero_and_one(wrong):
 
 def test_a_claim_outside_the_theorems_conditions_is_not_called_proven():
     made = Plan(dp_lssgd(multiplier=0.2), Poisson(lot_size=1, population=100), 1, 10, None)
-    guarantee = replace(make_guarantee(made, Spent([made.event_at(0)], [], Counter())), delta=1e-5)
+    guarantee = replace(make_guarantee(made, ReleasedSteps([made.event_at(0)], [], Counter())), delta=1e-5)
     assert guarantee.claim.epsilon < 2 < 10 < guarantee.bounds(1e-5)[0]
     assert guarantee.status is Status.UNPROVEN
     assert "which do not hold here" in guarantee.because

@@ -20,7 +20,7 @@ from tacit.stages.bounds import DrawnVectors, Encode, GivenVectors, Profile
 from tacit.stages.noise import BoxNoise, Normal, StudentT, list_families
 from tacit.stages.noise.product import product_event
 from tacit.stages.post import KSDenoise
-from tacit.training.plan import Plan, Spent, make_guarantee
+from tacit.training.plan import Plan, ReleasedSteps, make_guarantee
 
 POISSON = Poisson(lot_size=256, population=60_000)
 PAIR = GivenVectors(((0.6, 0.8),))
@@ -142,7 +142,7 @@ def test_a_box_around_several_vectors_can_cost_more_than_the_paper_proves():
     mechanism = encoded(multiplier=0.8, mode="paper", vectors=DrawnVectors(20))
     plan = planned(mechanism, steps=500, dimension=30, budget=Budget(9.0, 1e-5))
     claim = RenyiOverVectors().claim(plan.settings(), Gaussian(1.0))
-    guarantee = make_guarantee(plan, Spent([plan.event_at(step) for step in range(500)], [], Counter()))
+    guarantee = make_guarantee(plan, ReleasedSteps([plan.event_at(step) for step in range(500)], [], Counter()))
     assert claim.epsilon < guarantee.epsilon(1e-5)
     assert guarantee.bounds(1e-5)[0] == 0
     assert "here it is valid and smaller than the certified bound" in str(guarantee)

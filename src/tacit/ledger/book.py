@@ -136,7 +136,15 @@ class Book:
         if self._meta.keys() != {"identity", "secret"}:
             raise BadLedger(f"{place} is damaged: its identity is missing. Restore it from a copy.")
         self.entries = tables.entries()
-        _check_chain(place, self.origin, self.entries, tables.last_number())
+        previous, last = self.origin, tables.last_number()
+        for number, entry in enumerate(self.entries, start=1):
+            if entry.number != number:
+                raise BadLedger(_describe_damage(place, number, "is missing"))
+            if entry.previous != previous or entry.seal() != entry.hash:
+                raise BadLedger(_describe_damage(place, number, "was changed"))
+            previous = entry.hash
+        if last > len(self.entries):
+            raise BadLedger(_describe_damage(place, len(self.entries) + 1, "is missing"))
         # Seals from this row on depend on an unkeyed fingerprint.
         self.keyed_from = next((entry.number for entry in self.entries if entry.is_unkeyed), None)
 
@@ -176,9 +184,14 @@ class Book:
 
     def append(self, kind: Kind, dataset: str, run: str, content: dict[str, Any]) -> Entry:
         """Add a row."""
-        at, who, text = datetime.now(UTC).isoformat(timespec="seconds"), _user_name(), json.dumps(content)
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):
+            # A user without a name, as in some containers.
+            user = f"user {os.getuid()}"
+        at, who = datetime.now(UTC).isoformat(timespec="seconds"), f"{user}@{socket.gethostname()}"
         number = self.entries[-1].number + 1 if self.entries else 1
-        columns = (number, at, who, kind, dataset, run, text, self._seal(len(self.entries)))
+        columns = (number, at, who, kind, dataset, run, json.dumps(content), self._seal(len(self.entries)))
         entry = Entry(*columns, hash=_hash(*columns))
         self.tables.add(entry)
         self.entries.append(entry)
@@ -209,18 +222,6 @@ def new_meta() -> dict[str, str]:
     return {"identity": secrets.token_hex(16), "secret": secrets.token_hex(32)}
 
 
-def _check_chain(place: str, origin: str, entries: list[Entry], last: int) -> None:
-    previous = origin
-    for number, entry in enumerate(entries, start=1):
-        if entry.number != number:
-            raise BadLedger(_describe_damage(place, number, "is missing"))
-        if entry.previous != previous or entry.seal() != entry.hash:
-            raise BadLedger(_describe_damage(place, number, "was changed"))
-        previous = entry.hash
-    if last > len(entries):
-        raise BadLedger(_describe_damage(place, len(entries) + 1, "is missing"))
-
-
 def _describe_damage(place: str, number: int, what: str) -> str:
     return (
         f"Entry {number} of {place} {what}, so the ledger may state less than was released. Restore it from a copy "
@@ -230,12 +231,3 @@ def _describe_damage(place: str, number: int, what: str) -> str:
 
 def _hash(*values: object) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-def _user_name() -> str:
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        # A user without a name, as in some containers.
-        name = f"user {os.getuid()}"
-    return f"{name}@{socket.gethostname()}"

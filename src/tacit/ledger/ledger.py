@@ -213,7 +213,12 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
             before, forgiven = _drawn_ranges(book, run, last, start if nothing_left else None)
             ranges = merge_ranges(before, drawn)
             account = Account.of(dataset, book.entries).without(run)
-            stop = _last_step(account, course, ranges, (start, planned), own)
+
+            def fits(stop: int) -> bool:
+                cost = course.cost(add_range(ranges, (start, stop)))
+                return account.allows(cost) and (own is None or not ranges or own.allows(cost))
+
+            stop = planned if start < planned and fits(planned) else find_largest(fits, start, planned)
             is_allowed = stop == planned or bool(ranges)
             if is_allowed:
                 event, attempt = course.cost(add_range(ranges, (start, stop))), new_token()
@@ -255,7 +260,15 @@ is 1, of which 0.7255 is spent or reserved. Raise the multiplier to 5.6033.
         self.storage.check()
         with self.storage.read() as book:
             for entry in book.entries:
-                _check_content(self.path, entry)
+                # A correct seal and unreadable content: other software wrote the row.
+                try:
+                    if entry.kind in ("reserve", "settle"):
+                        Course.from_data(entry.content["course"])
+                    Account.of(entry.dataset, [entry])
+                except (InvalidArgument, BadLedger, KeyError, TypeError, ValueError) as error:
+                    raise BadLedger(
+                        f"Entry {entry.number} of {self.path} cannot be read by this version of tacit: {error}"
+                    ) from error
             is_known = head is None or any(book.holds(number, head) for number in range(len(book.entries) + 1))
             if not is_known:
                 raise BadLedger(
@@ -347,17 +360,6 @@ def takeover_error(run: str, last: Entry) -> OutOfOrder:
     )
 
 
-def _last_step(account: Account, course: Course, drawn: list[Range], planned: Range, own: Budget | None) -> int:
-    """The last step that the run may reach: its planned end if that fits, else the last that fits."""
-    start, end = planned
-
-    def fits(stop: int) -> bool:
-        cost = course.cost(add_range(drawn, (start, stop)))
-        return account.allows(cost) and (own is None or not drawn or own.allows(cost))
-
-    return end if start < end and fits(end) else find_largest(fits, start, end)
-
-
 def _drawn_ranges(book: Book, run: str, last: Entry | None, forgiven_from: int | None) -> tuple[list[Range], int]:
     """The steps that all processes drew so far, and how many lost steps of the last one are not charged."""
     if last is None:
@@ -396,16 +398,6 @@ def _check_about(about: Mapping[str, Any]) -> dict[str, Any]:
             "can find the last one. Pass it as fingerprint=..., which the ledger stores keyed with its secret."
         )
     return plain
-
-
-def _check_content(path: Path | str, entry: Entry) -> None:
-    """Refuse a row with a correct seal and unreadable content: other software wrote it."""
-    try:
-        if entry.kind in ("reserve", "settle"):
-            Course.from_data(entry.content["course"])
-        Account.of(entry.dataset, [entry])
-    except (InvalidArgument, BadLedger, KeyError, TypeError, ValueError) as error:
-        raise BadLedger(f"Entry {entry.number} of {path} cannot be read by this version of tacit: {error}") from error
 
 
 def _check_name(dataset: object) -> str:

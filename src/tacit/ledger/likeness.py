@@ -60,21 +60,13 @@ def find_similar(book: Book, dataset: str, found: dict[str, Any]) -> list[Simila
     """Other data sets with charges that share rows or bounds with these keyed traits."""
     charged = {entry.dataset for entry in book.entries if entry.kind in ("reserve", "settle")}
     known = {entry.dataset: entry.content for entry in book.entries if entry.kind == "table"}
-    alike = [
-        Similar(
-            name,
-            traits["columns"] == found["columns"],
-            traits["bounds"] == found["bounds"],
-            _estimate_share(traits["rows"], found["rows"]),
-        )
-        for name, traits in known.items()
-        if name != dataset and name in charged
-    ]
+    alike = []
+    for name, traits in known.items():
+        if name != dataset and name in charged:
+            ours, theirs = set(found["rows"]), set(traits["rows"])
+            sample = set(sorted(ours | theirs)[:_SAMPLE])
+            common = sample & ours & theirs
+            share = len(common) / len(sample) if len(common) >= _FEW else 0.0
+            same = traits["columns"] == found["columns"], traits["bounds"] == found["bounds"]
+            alike.append(Similar(name, *same, share))
     return [one for one in alike if one.share or one.has_same_bounds or one.has_same_columns]
-
-
-def _estimate_share(one: list[str], other: list[str]) -> float:
-    """The share of rows that two tables have in common, of all rows of both; 0 if hardly any."""
-    sample = set(sorted({*one, *other})[:_SAMPLE])
-    common = sample & set(one) & set(other)
-    return len(common) / len(sample) if len(common) >= _FEW else 0.0

@@ -91,8 +91,7 @@ class Method:
     """What is published about a mechanism, and how far that is true.
 
     `claims` is the paper's formula, `status` rates it in this `mode`, and `because` says in one sentence why it is not
-    proven (docs/guarantees.md has the argument). What is proven does not depend on the method: it
-    follows from the
+    proven (docs/guarantees.md has the argument). What is proven does not depend on the method: it follows from the
     events that the noise emits, and a noise without a proof emits `Unproven` ones. In paper mode a budget is what the
     paper claims to keep, and the noise is the paper's. `attained` says whether some example really moves a sum as far
     as its events say.
@@ -144,18 +143,14 @@ class Mechanism:
         for stage, kind in [*stages, *((post, Post) for post in self.post)]:
             if not isinstance(stage, kind):
                 raise InvalidArgument(f"A mechanism needs a {kind.__name__} in place of {stage!r}.")
-        self._refuse_unless_boxed()
-        posts = (post.following(self.noise) if isinstance(post, Following) else post for post in self.post)
-        object.__setattr__(self, "post", tuple(posts))
-
-    def _refuse_unless_boxed(self) -> None:
-        if not isinstance(self.noise, Boxed):
-            return
-        if not isinstance(self.bound, Boxed) or self.bound.box != self.noise.box:
+        is_boxed = isinstance(self.bound, Boxed) and isinstance(self.noise, Boxed) and self.bound.box == self.noise.box
+        if isinstance(self.noise, Boxed) and not is_boxed:
             raise InvalidArgument(
                 f"{type(self.noise).__name__} is accounted for on {self.noise.box!r}, but {self.bound!r} does not keep "
                 "examples within it. Use the box of the bound, as in BoxNoise(StudentT(), bound.box)."
             )
+        posts = (post.following(self.noise) if isinstance(post, Following) else post for post in self.post)
+        object.__setattr__(self, "post", tuple(posts))
 
     def init(self, like: Tensors, lot_size: float) -> MechanismState:
         return MechanismState(self.bound.init(like, lot_size), tuple(post.init(like) for post in self.post))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,16 +19,6 @@ from tacit.guarantee import Assumption
 from tacit.randomness import Indices, Stream
 
 
-def check_sizes(sampling: Any) -> None:
-    """Refuse sizes that give no sampling rate; store plain numbers. For frozen dataclasses."""
-    _validate.check_fields(sampling, count="population", positive="lot_size")
-    if sampling.lot_size > sampling.population:
-        raise InvalidArgument(
-            f"lot_size must be at most the population. Got lot_size {sampling.lot_size:g} and population "
-            f"{sampling.population}. lot_size is the expected number of examples in a lot."
-        )
-
-
 @dataclass(frozen=True)
 class DeclaredSizes:
     """A lot size and a population, both declared and public."""
@@ -38,7 +27,12 @@ class DeclaredSizes:
     population: int
 
     def __post_init__(self) -> None:
-        check_sizes(self)
+        _validate.check_fields(self, count="population", positive="lot_size")
+        if self.lot_size > self.population:
+            raise InvalidArgument(
+                f"lot_size must be at most the population. Got lot_size {self.lot_size:g} and population "
+                f"{self.population}. lot_size is the expected number of examples in a lot."
+            )
 
     @property
     def rate(self) -> float:

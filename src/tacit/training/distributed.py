@@ -254,7 +254,10 @@ class Peers:
             release, state = make()
             realised = None if release.realised is None else release.realised.to_json()
             about: dict[str, Any] = {"event": release.event.to_json(), "realised": realised, "posts": len(state.post)}
-            self._tell(about | {"layout": _list_shapes(release.values)}, _name_states(state))
+            states = {f"bound/{name}": value for name, value in state.bound.items()}
+            for i, post in enumerate(state.post):
+                states |= {f"post/{i}/{name}": value for name, value in post.items()}
+            self._tell(about | {"layout": _list_shapes(release.values)}, states)
             self._share(_flatten(list(release.values.values())))
             return release, state
         about, tensors = self._receive()
@@ -427,11 +430,6 @@ def _unflatten(flat: Tensor, like: Any) -> dict[str, Tensor]:
     sizes = [value.numel() for value in like.values()]
     pieces = zip(like.items(), flat.split_with_sizes(sizes), strict=True)
     return {name: piece.view(value.shape).to(value.device, value.dtype) for (name, value), piece in pieces}
-
-
-def _name_states(state: MechanismState) -> dict[str, Tensor]:
-    posts = {f"post/{i}/{name}": value for i, post in enumerate(state.post) for name, value in post.items()}
-    return {f"bound/{name}": value for name, value in state.bound.items()} | posts
 
 
 def _pick_states(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -124,12 +124,6 @@ def refuse_lot(lot: object, step: int, steps: int) -> NoReturn:
     raise OutOfOrder("run.backward needs the lot that `for lot in run` just gave. Got another one.")
 
 
-def refuse_taken(pending: Lot | None, step: int) -> None:
-    """Raise `OutOfOrder` if the lot of this step is no longer waiting: another thread has released from it."""
-    if pending is None:
-        raise OutOfOrder(f"Another thread used the lot of step {step}. Use each lot in one thread only.")
-
-
 class Examples(Protocol):
     """Where examples are fetched from. With `seeds`, one a lot, transforms that draw at random draw the same again."""
 
@@ -359,8 +353,11 @@ def examples_from(data: Any, *, workers: int, dtype: torch.dtype) -> Examples:
         inputs, targets = (_each_array(part, dtype) for part in data)
         return TensorExamples(inputs, targets)
     if isinstance(data, Mapping):
-        inputs, targets = split_columns({name: _as_rows(name, value, dtype) for name, value in data.items()})
-        return TensorExamples(inputs, targets)
+        columns = {
+            name: value if isinstance(value, (Tensor, np.ndarray)) else _stack(name, list(value))
+            for name, value in data.items()
+        }
+        return TensorExamples(*_each_array(split_columns(columns), dtype))
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         return TensorExamples(*data.tensors)
     # An iterable data set may have a length, but no example by its index.
@@ -507,10 +504,6 @@ def leaves(tree: Any) -> list[Tensor]:
     if not isinstance(tree, (tuple, list)):
         raise InvalidArgument(f"Examples must be made of tensors or arrays. Got {_name_type(tree)}.")
     return [leaf for part in tree for leaf in leaves(part)]
-
-
-def _as_rows(name: str, column: Any, dtype: torch.dtype) -> Any:
-    return _each_array(column if isinstance(column, (Tensor, np.ndarray)) else _stack(name, list(column)), dtype)
 
 
 def _each_array(tree: Any, dtype: torch.dtype) -> Any:

@@ -50,20 +50,13 @@ _LARGE_DELTA = (
     "Delta {delta:g} is not below 1/{population:,}, one over the population: publishing a random example would satisfy "
     "it. Choose a delta far below."
 )
+_PEOPLE = (
+    "What is protected is one person with all their rows, which are those with the same id. In every step at most "
+    "{rows:,} rows of a person are used, drawn at random, and their gradients are averaged before they are bounded. "
+    "Population and lots count people, and 'example' in these sentences means a person."
+)
 _NO_NOISE = "some coordinate had no noise at all"
-
-
 EXAMPLE, PERSON = "example", "person"
-
-
-def assume_people(rows_per_unit: int) -> Assumption:
-    """What a guarantee about people takes for granted."""
-    return Assumption(
-        "unit_is_person",
-        "What is protected is one person with all their rows, which are those with the same id. In every step at most "
-        f"{rows_per_unit:,} rows of a person are used, drawn at random, and their gradients are averaged before they "
-        "are bounded. Population and lots count people, and 'example' in these sentences means a person.",
-    )
 
 
 @dataclass(frozen=True)
@@ -325,25 +318,24 @@ class ReleasedSteps:
     forgiven: int = 0
 
 
-Spent = ReleasedSteps
-
-
 def make_guarantee(
     plan: Plan, spent: ReleasedSteps, *, assumptions: tuple[Assumption, ...] = (), violations: tuple[str, ...] = ()
 ) -> Guarantee:
     """The guarantee of everything released so far, with the method's claim beside it."""
     method = plan.mechanism.method
-    event = total_event(plan, spent)
+    lost = list(spent.lost.elements())
+    event = total(plan.sampling, spent.events, [plan.event_at(step) for step in lost], plan.restarts)
     divided = () if "random_denominator" in method.violations else (_PUBLIC_SIZE,)
     claims = method.claims if spent.events else None
-    settings = plan.settings(len(spent.events), list(spent.lost.elements()))
+    settings = plan.settings(len(spent.events), lost)
     claim = None if claims is None else claims.claim(settings, event)
     # As for most schedules.
     is_silent = claims is not None and claim is None
     doubt = "" if claim is None or method.status is not Status.PROVEN else claim.doubt
     left = f"{spent.forgiven} lost steps were not charged: the user declared that nothing of them left the process."
     forgiven = (Assumption("lost_steps_not_charged", left),) if spent.forgiven else ()
-    people = () if plan.rows_per_unit is None else (assume_people(plan.rows_per_unit),)
+    of_people = plan.rows_per_unit is not None
+    people = (Assumption("unit_is_person", _PEOPLE.format(rows=plan.rows_per_unit)),) if of_people else ()
     return Guarantee(
         event,
         plan.delta,
@@ -364,12 +356,6 @@ def make_guarantee(
         ),
         attained=method.attained,
     )
-
-
-def total_event(plan: Plan, spent: ReleasedSteps) -> Event:
-    """The event of everything released, lost steps included."""
-    lost = [plan.event_at(step) for step in spent.lost.elements()]
-    return total(plan.sampling, spent.events, lost, plan.restarts)
 
 
 def _list_notes(plan: Plan, spent: ReleasedSteps) -> list[str]:

@@ -65,12 +65,11 @@ from tacit.training.lots import (
     mean_gradient,
     on_device,
     refuse_lot,
-    refuse_taken,
     row_count,
     use_model_loss,
 )
 from tacit.training.people import people_of
-from tacit.training.plan import Plan, Schedule, Spent, make_guarantee
+from tacit.training.plan import Plan, ReleasedSteps, Schedule, make_guarantee
 from tacit.training.weights import LOTS_STAY_INSIDE, Weights
 from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, needs_wide_sums, sum_pieces
 
@@ -427,18 +426,15 @@ class PrivateRun:
     def _gradients_of(
         self, inputs: Any, targets: Any, like: Tensors, layout: Layout | None = None, counts: Tensor | None = None
     ) -> PerExampleGradients:
-        found = self._gradients_of_rows(inputs, targets, like, layout)
-        return found if counts is None else average_rows(found, counts.to(next(iter(like.values())).device), dict(like))
-
-    def _gradients_of_rows(
-        self, inputs: Any, targets: Any, like: Tensors, layout: Layout | None
-    ) -> PerExampleGradients:
+        found: PerExampleGradients
         if self._gradients is per_example_gradients:
-            found = per_example_gradients(self._whole, self.loss, inputs, targets, parameters=dict(like), layout=layout)
-            if found.backend is not self._backend:
-                self._use_backend(found.backend)
-            return found
-        return self._gradients(self._whole, self.loss, inputs, targets)
+            ours = per_example_gradients(self._whole, self.loss, inputs, targets, parameters=dict(like), layout=layout)
+            if ours.backend is not self._backend:
+                self._use_backend(ours.backend)
+            found = ours
+        else:
+            found = self._gradients(self._whole, self.loss, inputs, targets)
+        return found if counts is None else average_rows(found, counts.to(next(iter(like.values())).device), dict(like))
 
     def _use_backend(self, backend: BackendUsed) -> None:
         if backend.name == "loop" and (self._backend is None or self._backend.name != "loop"):
@@ -458,7 +454,8 @@ class PrivateRun:
     def _charge(self, step: int) -> None:
         """Charge the step before its noise is drawn: after a crash it has been paid for."""
         with self._charging:
-            refuse_taken(self._pending, step)
+            if self._pending is None:
+                raise OutOfOrder(f"Another thread used the lot of step {step}. Use each lot in one thread only.")
             if self.booking is not None:
                 self.booking.begin(step)
             if self._journal is not None:
@@ -471,7 +468,7 @@ class PrivateRun:
         is_ours = self._gradients is per_example_gradients
         return make_guarantee(
             self._plan,
-            Spent(self._events, self._realised, self._lost, self._forgiven),
+            ReleasedSteps(self._events, self._realised, self._lost, self._forgiven),
             assumptions=(
                 LOTS_STAY_INSIDE,
                 *(() if is_ours else (GRADIENTS_GIVEN,)),

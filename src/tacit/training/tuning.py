@@ -54,7 +54,7 @@ class Choices:
         if not self.values:
             raise InvalidArgument("Choices must hold at least one value.")
 
-    def drawn(self, uniform: float) -> Any:
+    def choose(self, uniform: float) -> Any:
         """The value that belongs to a number from [0, 1)."""
         return self.values[int(uniform * len(self.values))]
 
@@ -63,7 +63,7 @@ class Choices:
 class LogUniform:
     """A number between two others, every power of ten as likely as the next.
 
-    >>> LogUniform(0.01, 1.0).drawn(0.5)
+    >>> LogUniform(0.01, 1.0).choose(0.5)
     0.1
     """
 
@@ -75,7 +75,7 @@ class LogUniform:
         if self.high < self.low:
             raise InvalidArgument(f"A range goes from low to high. Got {self.low:g} to {self.high:g}.")
 
-    def drawn(self, uniform: float) -> float:
+    def choose(self, uniform: float) -> float:
         """The number that belongs to one from [0, 1)."""
         return float(f"{self.low * (self.high / self.low) ** uniform:.6g}")
 
@@ -132,9 +132,9 @@ class Search:
         """The whole search, as one release."""
         return _price(best_of(self.costs(), self.repetitions), delta)
 
-    def drawn(self, stream: Stream) -> Settings:
+    def draw(self, stream: Stream) -> Settings:
         """Settings for one trial."""
-        return {name: one.drawn(_uniform(stream)) for name, one in self.space.items()}
+        return {name: one.choose(_draw_uniform(stream)) for name, one in self.space.items()}
 
 
 def combinations(space: Space) -> list[Settings]:
@@ -218,9 +218,9 @@ def tune(
     # One key for all draws of the search, and none of the trials': each of those has its own.
     source = SecureSource() if seed is None else SeededSource(seed)
     stream = source.stream(Purpose.SHUFFLE, 0)
-    times = draw(search.repetitions, _uniform(stream))
+    times = draw(search.repetitions, _draw_uniform(stream))
     best: tuple[Settings, Trial[T]] | None = None
-    drawn = [search.drawn(stream) for _ in range(times)]
+    drawn = [search.draw(stream) for _ in range(times)]
     for settings, made in zip(drawn, each(trial, [dict(one) for one in drawn]), strict=True):
         if made.guarantee.event not in expected or made.guarantee.event != search.cost(settings):
             raise OutOfOrder(
@@ -261,7 +261,7 @@ def _score(trial: Trial[Any]) -> float:
     return -math.inf if math.isnan(trial.score) else trial.score
 
 
-def _uniform(stream: Stream) -> float:
+def _draw_uniform(stream: Stream) -> float:
     """A number from [0, 1), of 53 random bits."""
     bits = np.empty(1, dtype=np.uint64)
     stream.fill(bits)

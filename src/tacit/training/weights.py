@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -133,7 +133,7 @@ class Weights:
         """Raise `OutOfOrder` if the last released gradients were not used."""
         if self._has_stepped or self._at_release is None:
             return
-        if self._at_release == (self._marks()):
+        if self._at_release == self._marks():
             raise OutOfOrder(_NO_STEP)
 
     def grant(self, gradients: list[tuple[Tensor, Tensor]], *, is_last: bool) -> None:
@@ -155,10 +155,6 @@ class Weights:
         self._at_release = self._at_hand_out = None
         self.granted = {}
 
-    def refuse_foreign(self) -> NoReturn:
-        """Raise `OutOfOrder`: an optimizer is about to use a gradient that was not released."""
-        raise OutOfOrder(_ACCUMULATED if self.is_mixed_up else _FOREIGN)
-
     def step(self) -> None:
         """Note that an optimizer uses the released gradients."""
         self._has_stepped = self._has_optimizer = True
@@ -174,7 +170,9 @@ class Weights:
         """The state of all weights and buffers; writing to `.data` changes numbers, but no version."""
         tensors = self._tensors() if self._buffers else self._parameters
         if self._is_sharded:
-            tensors = [_take_local(tensor) for tensor in tensors]
+            # The shards of this process.
+            with torch.no_grad():
+                tensors = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
         pointers = [tensor.data_ptr() for tensor in tensors]
         if pointers != self._pointers:
             views = map(_view_some, tensors)
@@ -191,12 +189,6 @@ class Weights:
 
 # Versions, addresses and a sample of the numbers of each tensor; a digest of all of them now and then.
 _Snapshot = tuple[list[int], list[int], list[bytes], list[int] | None]
-
-
-def _take_local(tensor: Tensor) -> Tensor:
-    """The shard of this process."""
-    with torch.no_grad():
-        return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _view_some(tensor: Tensor) -> np.ndarray[Any, Any] | None:
@@ -255,7 +247,7 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 # Looked up here, as a call for each parameter takes as long as a small sum.
                 ours = weights.granted.get(id(parameter))
                 if ours is None or ours() is not gradient or weights.is_mixed_up:
-                    weights.refuse_foreign()
+                    raise OutOfOrder(_ACCUMULATED if weights.is_mixed_up else _FOREIGN)
     if used is None:
         return
     # The first of the arguments is the optimizer itself; lists, as a generator would take longer.

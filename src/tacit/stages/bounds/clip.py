@@ -55,7 +55,10 @@ class Clip(_Stateless):
         if not self.per_layer:
             return BoundedSum(gradients.weighted_sum(clip_weights(gradients.norms(), self.norm)), self.norm)
         norms = gradients.layer_norms()
-        roots = _module_norms(norms)
+        squares: dict[str, Tensor] = {}
+        for name, norm in norms.items():
+            squares[_module(name)] = squares.get(_module(name), 0.0) + norm**2
+        roots = {module: square.sqrt() for module, square in squares.items()}
         each = self.norm / math.sqrt(len(roots))
         # An example that is not finite in one layer counts zero in all.
         whole = torch.stack(list(roots.values())).sum(dim=0)
@@ -181,11 +184,3 @@ def finite_only(norms: Tensor, weights: Tensor) -> Tensor:
 
 def _module(name: str) -> str:
     return name.rpartition(".")[0]
-
-
-def _module_norms(norms: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The norm over all parameters of a module, by module."""
-    squares: dict[str, Tensor] = {}
-    for name, norm in norms.items():
-        squares[_module(name)] = squares.get(_module(name), 0.0) + norm**2
-    return {module: square.sqrt() for module, square in squares.items()}

@@ -259,16 +259,12 @@ def _clamp(rows: Tensor, table: NDArray[Any], starts: NDArray[np.intp], norm: fl
         limits = _stepwise(sizes, table[0], starts, norm) if is_long else _by_order(sizes, table[0], starts)
     else:
         order = sizes.argsort(dim=1, stable=True)
-        nearest = _nearest(sizes.gather(1, order), table)
-        limits = torch.empty_like(sizes).scatter_(1, order, torch.from_numpy(table).to(rows)[nearest])
+        vectors = torch.from_numpy(table).to(sizes)
+        cosines = sizes.gather(1, order) @ vectors.T / torch.linalg.vector_norm(vectors, dim=1)
+        # The vector with the smallest angle to each row; the first for a row of zeros.
+        nearest = cosines.argmax(dim=1)
+        limits = torch.empty_like(sizes).scatter_(1, order, vectors[nearest])
     return torch.minimum(sizes, limits.mul_(norm)).copysign_(rows)
-
-
-def _nearest(ascending: Tensor, table: NDArray[Any]) -> Tensor:
-    """The index of the vector with the smallest angle to each row; the first for a row of zeros."""
-    vectors = torch.from_numpy(table).to(ascending)
-    cosines: Tensor = ascending @ vectors.T / torch.linalg.vector_norm(vectors, dim=1)
-    return cosines.argmax(dim=1)
 
 
 def _by_order(sizes: Tensor, row: NDArray[Any], starts: NDArray[np.intp]) -> Tensor:
@@ -347,11 +343,8 @@ def dense_rows(dense: Mapping[str, Tensor], examples: int) -> Iterator[Tensor]:
     for start in range(0, max(count, 1), examples):
         parts = [rows[start : start + examples] for rows in dense.values()]
         whole = torch.cat([part.reshape(len(part), math.prod(part.shape[1:])) for part in parts], dim=1)
-        yield _zero_unless_finite(at_least_single(whole))
-
-
-def _zero_unless_finite(rows: Tensor) -> Tensor:
-    # A sum of finite numbers can overflow, so an infinite sum is checked row by row.
-    if bool(torch.isfinite(rows.sum())):
-        return rows
-    return rows.masked_fill(~torch.isfinite(rows).all(dim=1, keepdim=True), 0.0)
+        whole = at_least_single(whole)
+        # A sum of finite numbers can overflow, so an infinite sum is checked row by row.
+        if not bool(torch.isfinite(whole.sum())):
+            whole = whole.masked_fill(~torch.isfinite(whole).all(dim=1, keepdim=True), 0.0)
+        yield whole
