@@ -1,4 +1,4 @@
-"""The smallest number that is enough: by doubling, then by bisection."""
+"""The smallest number that is enough, by doubling, then by bisection; and the largest that fits."""
 
 import math
 from collections.abc import Callable
@@ -28,3 +28,11 @@ def find_least(
         middle = math.sqrt(low * high) if is_geometric else (low + high) / 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high
+
+
+def find_most(fits: Callable[[float], bool], low: float, high: float, *, within: float) -> float:
+    """The largest x that fits, at most `within` too small: `low` does, and `high` is taken not to."""
+    while high - low > within:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

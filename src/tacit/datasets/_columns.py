@@ -145,11 +145,10 @@ class Category:
         unknown = [label for label in labels if label not in MISSING] if self.strict else []
         problems = []
         if unknown:
-            shown = sorted(set(unknown))
-            more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+            shown = shorten([repr(each) for each in sorted(set(unknown))], _SHOWN)
             problems.append(
-                f"{count_rows(len(unknown))} a value that was not declared: {', '.join(map(repr, shown[:_SHOWN]))}"
-                f"{more}. Declared are {', '.join(map(repr, self.values))}."
+                f"{count_rows(len(unknown))} a value that was not declared: {shown}. Declared are "
+                f"{', '.join(map(repr, self.values))}."
             )
         if self.missing == "refuse" and len(labels) > len(unknown):
             absent = count_missing(values, self.values)
@@ -263,6 +262,11 @@ def suggest(name: str, known: Collection[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
+def shorten(names: Sequence[str], most: int) -> str:
+    """The first of these names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
 def count_rows(count: int) -> str:
     """The subject of a sentence about rows."""
     return "1 row has" if count == 1 else f"{count:,} rows have"
@@ -304,8 +308,12 @@ def to_numbers(values: Array) -> Array:
     try:
         return np.array(known, dtype=np.float64)
     except (ValueError, TypeError):
-        row, value = next((i, value) for i, value in enumerate(known) if not _is_readable(value))
-        raise InvalidArgument(f"row {row + 1} holds {value!r}, which is not a number.") from None
+        for row, value in enumerate(known):
+            try:
+                float(value)
+            except (ValueError, TypeError):
+                raise InvalidArgument(f"row {row + 1} holds {value!r}, which is not a number.") from None
+        raise
 
 
 def to_days(values: Array, form: str | None = None) -> Array:
@@ -365,12 +373,3 @@ def _to_label(value: Any) -> str:
 def is_real(value: Any) -> bool:
     """Whether this is a number, and not True or False."""
     return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _is_readable(value: Any) -> bool:
-    """Whether this can be turned into a number."""
-    try:
-        float(value)
-    except (ValueError, TypeError):
-        return False
-    return True

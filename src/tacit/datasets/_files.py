@@ -347,7 +347,7 @@ def _list_members(file: BinaryIO, name: str, names: Collection[str] | None, deep
         return is_sought and not _is_shadow(path)
 
     unread: list[str] = []
-    for path, data in (_list_zip if name.lower().endswith(".zip") else _list_tar)(file, is_wanted):
+    for path, data in _unpack_members(file, name, is_wanted):
         if deep and is_archive(path):
             try:
                 yield from _list_members(io.BytesIO(data), path, names, deep - 1)
@@ -368,14 +368,11 @@ def _is_shadow(path: str) -> bool:
     return path.startswith("__MACOSX/") or Path(path).name.startswith("._")
 
 
-def _list_zip(file: BinaryIO, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    with zipfile.ZipFile(file) as packed:
-        for path in packed.namelist():
-            if not path.endswith("/") and is_wanted(path):
-                yield path, packed.read(path)
-
-
-def _list_tar(file: BinaryIO, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def _unpack_members(file: BinaryIO, name: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    if name.lower().endswith(".zip"):
+        with zipfile.ZipFile(file) as zipped:
+            yield from ((path, zipped.read(path)) for path in zipped.namelist() if path[-1] != "/" and is_wanted(path))
+        return
     with tarfile.open(fileobj=file) as packed:
         for member in packed:
             inside = packed.extractfile(member) if is_wanted(member.name) else None

@@ -43,7 +43,11 @@ def read_rows(estimator: Any, x: Any, y: Any, *, y_numeric: bool = False) -> tup
         return scale_by_bounds(widen_small(x), estimator.bounds_), y
     validate_data(estimator, x, skip_check_array=True)
     rows, y = check_X_y(encode_columns(x, columns), y, dtype=np.float64, y_numeric=y_numeric, estimator=estimator)
-    estimator.bounds_, estimator.encoded_names_ = columns, name_encoded(columns)
+    # In the order of `coef_`: "age", then "smoker=no" and "smoker=yes".
+    numbers = [str(name) for name, column in columns.items() if not isinstance(column, Category)]
+    categories = [(name, column) for name, column in columns.items() if isinstance(column, Category)]
+    values = [f"{name}={value}" for name, column in categories for value in column.values]
+    estimator.bounds_, estimator.encoded_names_ = columns, numbers + values
     return rows, y
 
 
@@ -144,13 +148,6 @@ def _find_problem(values: NDArray[Any], column: Column, name: Any) -> str:
         return f"Column {name!r}: {error}"
     remedy = "Leave them out, or fill them with a constant that does not depend on the rows."
     return f"Column {name!r}: {wrong:,} rows have {told}. {remedy}" if wrong else ""
-
-
-def name_encoded(columns: Columns) -> list[str]:
-    """The names of the encoded columns, in the order of `coef_`: "age", then "smoker=no" and "smoker=yes"."""
-    numbers = [str(name) for name, column in columns.items() if not isinstance(column, Category)]
-    categories = [(name, column) for name, column in columns.items() if isinstance(column, Category)]
-    return numbers + [f"{name}={value}" for name, column in categories for value in column.values]
 
 
 def find_largest_norm(bounds: Bounds | Columns | None) -> float | None:

@@ -28,7 +28,7 @@ from tacit.accounting.events import (
     from_json,
 )
 from tacit.accounting.lots import LotEvent
-from tacit.accounting.search import find_least
+from tacit.accounting.search import find_least, find_most
 from tacit.budget import Budget, Terms
 from tacit.errors import (
     AdjacencyMismatch,
@@ -274,10 +274,11 @@ class Account:
         """The epsilon that would make it fit, for an event of which only (epsilon, delta) is known."""
         if not isinstance(event, EpsilonDelta) or not terms.allows(self.after(replace(event, epsilon=0.0))):
             return ""
-        low, high = 0.0, event.epsilon
-        while high - low > 1e-4 * event.epsilon:
-            middle = (low + high) / 2
-            low, high = (middle, high) if terms.allows(self.after(replace(event, epsilon=middle))) else (low, middle)
+
+        def fits(epsilon: float) -> bool:
+            return terms.allows(self.after(replace(event, epsilon=epsilon)))
+
+        low = find_most(fits, 0.0, event.epsilon, within=1e-4 * event.epsilon)
         # Rounded down, so that the printed number fits.
         return f"lower epsilon to {math.floor(low * 1e4) / 1e4:g}" if low >= 1e-4 else ""
 

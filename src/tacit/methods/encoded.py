@@ -83,7 +83,13 @@ def encoded(
     >>> encoded(multiplier=1.1, noise="laplace").noise.family
     Laplace()
     """
-    _refuse_chunks(examples_per_encoding)
+    if _validate.count("examples_per_encoding", examples_per_encoding) > 1:
+        raise InvalidArgument(
+            f"examples_per_encoding must be 1. Got {examples_per_encoding}. If a lot is cut into micro-batches, one "
+            "example more or less moves all later ones to another micro-batch, and the sum of their encodings can move "
+            "by any multiple of a vector: nine times, for nine examples in pairs. Give buckets=K, to deal examples "
+            "into K buckets."
+        )
     chosen = vectors or (DrawnVectors() if mode == "paper" else Profile())
     bound = Encode(chosen, _validate.positive("clip_norm", clip_norm), buckets)
     family = find_family(noise)
@@ -96,15 +102,6 @@ def encoded(
     elif isinstance(chosen, DrawnVectors) and chosen.count > 1 and not isinstance(family, Normal):
         method = replace(method, notes=(_SEVERAL,), attained=False)
     return Mechanism(bound, BoxNoise(family, bound.box, multiplier), post, method)
-
-
-def _refuse_chunks(examples: int) -> None:
-    if _validate.count("examples_per_encoding", examples) > 1:
-        raise InvalidArgument(
-            f"examples_per_encoding must be 1. Got {examples}. If a lot is cut into micro-batches, one example more or "
-            "less moves all later ones to another micro-batch, and the sum of their encodings can move by any multiple "
-            "of a vector: nine times, for nine examples in pairs. Give buckets=K, to deal examples into K buckets."
-        )
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,13 @@ from tacit.erm.influence import Influenceable, InfluenceRule, LinearModel, Selec
 from tacit.erm.losses import Loss
 from tacit.erm.noisy_data import Descent
 from tacit.erm.noisy_training import Result, published_guarantee, set_up
-from tacit.erm.result import ErmResult, Mode, Setup, check_mode, make_result
+from tacit.erm.result import Mode, Setup, check_mode, make_result
 from tacit.errors import InvalidArgument
 from tacit.guarantee import Guarantee
 from tacit.methods.registry import Entry
 
 if TYPE_CHECKING:
     import torch
-
-    from tacit.erm.noisy_networks import NetworkResult
 
 ENTRY = Entry(
     name="influence_perturbation",
@@ -115,8 +113,16 @@ def influence_perturbation(
     setup = set_up(x, y, mode, epsilon=epsilon, delta=delta, module=module, **given)
     if module is None:
         _refuse_unused("paper, for a linear model,", pretraining=pretraining)
-        return _select_linear(setup, rule or InfluenceRule())
-    return _select_network(setup, module, rule or InfluenceRule(), pretraining or _PRETRAINING)
+        run, guarantee = _descend(LinearModel(setup.problem, setup.intercept), setup, rule or InfluenceRule())
+        theta = run.theta.reshape(-1, loss.outputs)
+        return make_result(theta, loss, guarantee, intercept=setup.intercept, data=run.data, curator=run.unnoised)
+    # It needs torch.
+    from tacit.erm.noisy_networks import NetworkModel, NetworkResult
+
+    model = NetworkModel(module, setup.problem, pretraining or _PRETRAINING, setup.source)
+    run, guarantee = _descend(model, setup, rule or InfluenceRule())
+    trained = model.with_parameters(run.theta).to(next(module.parameters()).dtype)
+    return NetworkResult(trained, loss, guarantee, run.data, run.unnoised)
 
 
 def _refuse_unused(mode: str, **given: object) -> None:
@@ -129,41 +135,12 @@ def _refuse_unused(mode: str, **given: object) -> None:
         )
 
 
-def _select_linear(setup: Setup, rule: InfluenceRule) -> ErmResult:
-    run = _descend(LinearModel(setup.problem, setup.intercept), setup, rule)
-    loss, guarantee = setup.problem.loss, _make_guarantee(setup, rule)
-    theta = run.theta.reshape(-1, loss.outputs)
-    return make_result(theta, loss, guarantee, intercept=setup.intercept, data=run.data, curator=run.unnoised)
-
-
-def _select_network(setup: Setup, module: torch.nn.Module, rule: InfluenceRule, pretraining: Descent) -> NetworkResult:
-    from tacit.erm.noisy_networks import NetworkModel, NetworkResult
-
-    model = NetworkModel(module, setup.problem, pretraining, setup.source)
-    run = _descend(model, setup, rule)
-    trained = model.with_parameters(run.theta).to(next(module.parameters()).dtype)
-    return NetworkResult(trained, setup.problem.loss, _make_guarantee(setup, rule), run.data, run.unnoised)
-
-
-def _descend(model: Influenceable, setup: Setup, rule: InfluenceRule) -> SelectiveRun:
-    return selective_descent(
-        model,
-        rule,
-        epsilon=setup.budget.epsilon,
-        delta=setup.budget.stated_delta,
-        lipschitz=setup.longest_gradient(rule.lipschitz),
-        source=setup.source,
-    )
-
-
-def _make_guarantee(setup: Setup, rule: InfluenceRule) -> Guarantee:
-    claim = setup.budget.claim(f"Kang et al. 2021, theorem 2 with c = {rule.constant:g}")
+def _descend(model: Influenceable, setup: Setup, rule: InfluenceRule) -> tuple[SelectiveRun, Guarantee]:
+    """The steps of the rule, and the guarantee that nothing is proven about them."""
+    budget, lipschitz = setup.budget, setup.longest_gradient(rule.lipschitz)
+    about: dict[str, Any] = {"epsilon": budget.epsilon, "delta": budget.stated_delta, "lipschitz": lipschitz}
+    claim = budget.claim(f"Kang et al. 2021, theorem 2 with c = {rule.constant:g}")
     event = Unproven(f"({claim.epsilon:g}, {claim.delta:g})-DP", _REASON, Adjacency.REPLACE_ONE)
-    return published_guarantee(
-        setup,
-        event,
-        claim,
-        method=f"{_NAME} (Kang et al. 2021)",
-        because=_BECAUSE,
-        returns_data=True,
-    )
+    words: dict[str, Any] = {"method": f"{_NAME} (Kang et al. 2021)", "because": _BECAUSE, "returns_data": True}
+    guarantee = published_guarantee(setup, event, claim, **words)
+    return selective_descent(model, rule, source=setup.source, **about), guarantee

@@ -83,13 +83,9 @@ def pruned(
 
 
 def _describe_published(mode: Mode) -> Method:
+    about = "pruned", ENTRY.paper, mode, Status.REFUTED, TauRule(), ENTRY.verdict
     return Method(
-        "pruned",
-        ENTRY.paper,
-        mode,
-        Status.REFUTED,
-        TauRule(),
-        ENTRY.verdict,
+        *about,
         unprotected=("support", "residual"),
         violations=("private_support", "private_residual"),
     )

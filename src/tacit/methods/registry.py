@@ -92,7 +92,9 @@ def list_methods() -> tuple[Entry, ...]:
     for one in (*_read_folder(), *_read_packages()):
         if found.setdefault(one.name, one).module != one.module:
             raise _taken_name(one.name, found[one.name].module)
-    return tuple(sorted(found.values(), key=lambda one: (one.kind, _year(one.paper), one.name)))
+    years = {one.name: re.search(r"\b(19|20)\d\d\b", one.paper) for one in found.values()}
+    year_of = {name: 9999 if year is None else int(year[0]) for name, year in years.items()}
+    return tuple(sorted(found.values(), key=lambda one: (one.kind, year_of[one.name], one.name)))
 
 
 def list_gradient_names() -> tuple[str, ...]:
@@ -160,9 +162,3 @@ def _taken_name(name: str, module: str) -> InvalidArgument:
         f"There is already a method {name!r}, in {module}. Runs are stored under the name of their method, so a name "
         "cannot be reused: choose another."
     )
-
-
-def _year(paper: str) -> int:
-    """The first year in the text."""
-    found = re.search(r"\b(19|20)\d\d\b", paper)
-    return int(found[0]) if found else 9999

@@ -215,18 +215,14 @@ def load_target(folder: Path, data_path: Path | None) -> AuditTarget:
         settings,
         _load_model(run_folder.model, settings, trained(), tree),
         loss_for(data),
-        _to_tensors(data.train),
-        _to_tensors(data.test),
+        (torch.from_numpy(data.train[0]), torch.from_numpy(data.train[1])),
+        (torch.from_numpy(data.test[0]), torch.from_numpy(data.test[1])),
         lambda: _repeat_training(settings, data, plan, (*data.train, data.people.get("unit"))),
         lambda: _make_shadows(settings, data, plan),
         check_charges(run_folder, settings, tree),
         trained if is_own_model(settings.model) else None,
-        _find_units(data),
+        data.owners or (None, None),
     )
-
-
-def _find_units(data: Data) -> tuple[Any, Any]:
-    return (None, None) if data.owners is None else data.owners
 
 
 def _load_network(name: str, data: Data, weights: dict[str, Tensor]) -> nn.Module:
@@ -246,10 +242,6 @@ def _load_model(file: Path, settings: Settings, model: nn.Module, tree: dict[str
         except (SafetensorError, OSError) as error:
             raise CannotResume(f"{file} cannot be read as a model: {error}.") from error
     return handed_out
-
-
-def _to_tensors(part: Pair) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(part[0]), torch.from_numpy(part[1])
 
 
 def _repeat_training(settings: Settings, data: Data, plan: Plan, examples: Any) -> Training:
@@ -314,6 +306,13 @@ def _load_recipe(folder: Path, task: RecipeTask, tree: dict[str, Any]) -> AuditT
     anew = partial(prepared.model, rows[0].shape[1], task.data.classes or 2)
     model = anew()
     model.load_state_dict(tree["model"])
+
+    def repeat() -> Training:
+        """The steps again, on rows that are prepared by what was released; that is not released again."""
+        plan: Plan = tree["plan"]
+        stages, optimizer = (plan.mechanism, plan.sampling, plan.steps), partial(make_optimizer, task.recipe)
+        return Training(anew(), LOSS, members, *stages, optimizer, before=prepared.event, **task.data.people)
+
     return AuditTarget(
         RunFolder(folder),
         task.settings,
@@ -321,10 +320,10 @@ def _load_recipe(folder: Path, task: RecipeTask, tree: dict[str, Any]) -> AuditT
         LOSS,
         members,
         others,
-        lambda: _repeat_recipe(task, prepared, anew(), members, tree["plan"]),
+        repeat,
         lambda: _make_recipe_shadows(task, rows),
         check_charges(RunFolder(folder), task.settings, tree),
-        units=_find_units(task.data),
+        units=task.data.owners or (None, None),
     )
 
 
@@ -346,13 +345,6 @@ def check_charges(folder: RunFolder, settings: Settings, tree: dict[str, Any]) -
     if not any(covers(charge.event, guarantee.event) for charge in charges):
         found.append("the ledger was charged less than the guarantee counts")
     return ReleaseTest(tuple(found), ("ledger",))
-
-
-def _repeat_recipe(task: RecipeTask, prepared: PreparedInputs, model: nn.Module, members: Pair, plan: Plan) -> Training:
-    """The steps again, on rows that are prepared by what was released; that is not released again."""
-    optimizer, before = partial(make_optimizer, task.recipe), prepared.event
-    stages = plan.mechanism, plan.sampling, plan.steps
-    return Training(model, LOSS, members, *stages, optimizer, before=before, **task.data.people)
 
 
 @contextmanager

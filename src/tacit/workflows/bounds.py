@@ -9,7 +9,7 @@ from typing import Any
 from tacit._files import expand_home, name_of, write_atomic
 from tacit.datasets import Bounds, is_table
 from tacit.datasets._bounds import TODO, write_template
-from tacit.datasets._columns import suggest
+from tacit.datasets._columns import shorten, suggest
 from tacit.datasets._read import name_source, read_header
 from tacit.errors import InvalidArgument
 from tacit.workflows.text import Paragraph, join_paragraphs
@@ -50,10 +50,9 @@ def bounds(table: Any, *, target: str, out: str | Path | None = None) -> BoundsT
     """
     names = read_header(table)
     if target not in names:
-        more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-        listed = ", ".join(names[:_SHOWN]) + more
         raise InvalidArgument(
-            f"{name_source(table)} has no column {target!r}.{suggest(target, names)} Its columns are {listed}."
+            f"{name_source(table)} has no column {target!r}.{suggest(target, names)} Its columns are "
+            f"{shorten(names, _SHOWN)}."
         )
     source = name_source(table)
     text = write_template("the table" if isinstance(source, str) else name_of(source), names, target)

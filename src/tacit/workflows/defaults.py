@@ -11,12 +11,11 @@ from tacit import _validate
 from tacit._files import expand_home
 from tacit.datasets import Data, TrainingDefaults
 from tacit.errors import InvalidArgument
-from tacit.methods.choices import Value, read_choices
+from tacit.methods.choices import read_choices
 from tacit.methods.registry import find_method, list_gradient_names
 from tacit.models import Ratings, Reviews, is_own_model, make_own_model, tempered_cnn
 from tacit.workflows.numbers import RunNumbers
 from tacit.workflows.settings import (
-    ModeName,
     Settings,
     Table,
     TrainOptions,
@@ -73,7 +72,13 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
     epochs = options.epochs if options.epochs is not None or options.steps is not None else defaults.epochs
     numbers = RunNumbers(options.multiplier, None, lot_size, population, options.steps, epochs)
     numbers.sampling_rate()
-    views = _resolve_views(options, defaults, data)
+    choices = read_choices(method, options.set) if options.set else {}
+    if choices:
+        # Made once, so that options that do not fit are refused now.
+        find_method(method).load()(mode=mode, **choices)
+    views = _validate.count("views", or_default(options.views, defaults.views))
+    if views > 1 and len(data.shape) != _IMAGE_DIMENSIONS:
+        raise InvalidArgument(f"--views shifts images, and {data.name} has no images. Leave it out.")
     micro_batch = or_default(options.micro_batch, _VIEWED_AT_ONCE) if views > 1 else options.micro_batch
     default_rate = defaults.adam_rate if method == "noisy_adam" else defaults.learning_rate
     return Settings.of(
@@ -91,20 +96,11 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
             "learning_rate", or_default(options.learning_rate, default_rate), below=_NO_STEP
         ),
         micro_batch=None if micro_batch is None else _validate.count("micro_batch", micro_batch),
-        choices=_resolve_choices(method, mode, options.set or ()),
+        choices=choices,
         momentum=_resolve_momentum(options.momentum, defaults, method),
         views=views,
         averaging=check_share("averaging", or_default(options.averaging, defaults.averaging)),
     )
-
-
-def _resolve_choices(method: str, mode: ModeName, texts: tuple[str, ...]) -> dict[str, Value]:
-    """Parse the options of the method; make the method once, so that options that do not fit are refused now."""
-    if not texts:
-        return {}
-    chosen = read_choices(method, texts)
-    find_method(method).load()(mode=mode, **chosen)
-    return chosen
 
 
 def _resolve_model(name: str | None) -> str | None:
@@ -135,13 +131,6 @@ def _resolve_epsilon(options: TrainOptions) -> float | None:
     if options.multiplier is not None:
         _validate.positive("multiplier", options.multiplier)
     return None if options.epsilon is None else _validate.positive("epsilon", options.epsilon)
-
-
-def _resolve_views(options: TrainOptions, defaults: TrainingDefaults, data: Data) -> int:
-    views = _validate.count("views", or_default(options.views, defaults.views))
-    if views > 1 and len(data.shape) != _IMAGE_DIMENSIONS:
-        raise InvalidArgument(f"--views shifts images, and {data.name} has no images. Leave it out.")
-    return views
 
 
 def _resolve_momentum(momentum: float | None, defaults: TrainingDefaults, method: str) -> float:

@@ -162,8 +162,7 @@ def _find_epsilon(event: Event, delta: float) -> float:
 
 def paragraphs(balance: Balance) -> list[Paragraph]:
     """A data set as a headline, a table and what is left."""
-    account, terms = balance.account, balance.account.terms
-    runs = len(account.charges)
+    account, terms, runs = balance.account, balance.account.terms, len(balance.account.charges)
     of = "" if terms is None else f" of {terms.budget.epsilon:g}"
     compared = f"{neighbours(account.adjacency, unit=account.unit)}, PLD, {runs:,} {'run' if runs == 1 else 'runs'}"
     spent = "no finite epsilon" if math.isinf(balance.epsilon) else f"epsilon {up(balance.epsilon)}"
@@ -201,17 +200,15 @@ def describe_standing(ledger: Ledger, dataset: str, run: str) -> str:
 
 def _list_runs(rows: tuple[Row, ...]) -> list[str]:
     """Two lines for each run: its state and epsilon, then whose it is and what it releases."""
-    lines = [_HEAD, *(_describe_row(row) for row in rows)]
+    lines = [_HEAD]
+    for row in rows:
+        state = "settled" if row.charge.is_settled else "reserved"
+        since = row.charge.since[:16].replace("T", " ")
+        lines.append((row.charge.run, since, state, up(row.alone), up(row.so_far)))
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
     numbers = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
     abouts = [f"{'':<{widths[0]}}  {row.charge.who}: {_describe_charge(row.charge)}" for row in rows]
     return [numbers[0], *(line for pair in zip(numbers[1:], abouts, strict=True) for line in pair)]
-
-
-def _describe_row(row: Row) -> tuple[str, ...]:
-    charge = row.charge
-    state = "settled" if charge.is_settled else "reserved"
-    return charge.run, charge.since[:16].replace("T", " "), state, up(row.alone), up(row.so_far)
 
 
 def _describe_charge(charge: Charge) -> str:
@@ -228,7 +225,8 @@ def _describe_left(balance: Balance) -> list[str]:
     elif balance.remaining is None:
         lines.append("Left: nothing.")
     else:
-        more = "" if balance.more is None else f"; or {_count_runs(balance.more)} like the last"
+        runs = "run" if balance.more == 1 else "runs"
+        more = "" if balance.more is None else f"; or {balance.more:,} more {runs} like the last"
         lines.append(
             f"Left: epsilon {down(balance.remaining.epsilon, 4)} at delta {terms.budget.delta:g}, as one more Gaussian "
             f"release{more}."
@@ -242,10 +240,6 @@ def _describe_left(balance: Balance) -> list[str]:
     if any(FIXED_SEED in charge.about.get("violations", ()) for charge in account.charges):
         lines.append("NOT FOR RELEASE: runs with a fixed seed. Whoever knows the seed can remove the noise.")
     return lines
-
-
-def _count_runs(more: int) -> str:
-    return f"{more:,} more {'run' if more == 1 else 'runs'}"
 
 
 def name_event(event: Event) -> str:

@@ -208,7 +208,10 @@ def _load_network(
             if settings is None:
                 raise InvalidArgument(f"{file} holds the weights of {name}. Give the folder of its run instead.")
             name = settings.model
-        model = network_for(name, _make_blank(about.get("data", ""), facts))
+        # Data without examples, for which a network can be made.
+        nothing = np.zeros((0, *facts["shape"]), dtype=np.float32), np.zeros(0)
+        public: dict[str, Any] = {"population": 1, "scaling": "", "vocabulary": tuple(facts["vocabulary"])}
+        model = network_for(name, Data(about.get("data", ""), nothing, nothing, facts["classes"], **public))
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -238,13 +241,6 @@ def _name_classes(form: Form, count: int | None) -> Array | None:
     if count is None:
         return None
     return np.arange(count) if form.classes is None else np.array(form.classes)
-
-
-def _make_blank(name: str, facts: Mapping[str, Any]) -> Data:
-    """Data without examples, for which a network can be made."""
-    nothing = np.zeros((0, *facts["shape"]), dtype=np.float32), np.zeros(0)
-    vocabulary = tuple(facts["vocabulary"])
-    return Data(name, nothing, nothing, facts["classes"], population=1, scaling="", vocabulary=vocabulary)
 
 
 def _describe_again(file: Path, settings: Settings | None) -> dict[str, str]:

@@ -193,16 +193,15 @@ def make_task(data: Data, settings: Settings, data_path: Path | None = None) -> 
     recipe = Recipe(**settings.recipe)
     if recipe.kind == "text":
         features = choose_features(recipe, None, 0)
-        texts = _pair_words(data) or datasets.load_words(data.name, data_path or settings.data_path)
+        if data.words is None:
+            texts = datasets.load_words(data.name, data_path or settings.data_path)
+        else:
+            # The user's own texts.
+            texts = (data.words[0], data.train[1]), (data.words[1], data.test[1])
         train, test = ((features.of_words(words), labels) for words, labels in texts)
         return RecipeTask(data, settings, recipe, None, train, test)
     features = choose_features(recipe, _image_shape(data), data.numbers)
     return RecipeTask(data, settings, recipe, features, _flatten(data.train), _flatten(data.test))
-
-
-def _pair_words(data: Data) -> list[Pair] | None:
-    """The user's own texts as words, with their labels; None for other data."""
-    return None if data.words is None else [(data.words[0], data.train[1]), (data.words[1], data.test[1])]
 
 
 def _image_shape(data: Data) -> tuple[int, ...]:

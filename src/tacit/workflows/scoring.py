@@ -136,7 +136,12 @@ def read_score(release: Release, data: Data, plan: Plan) -> Score:
     variance = plan.steps * (multiplier * _bound_terms(data)) ** 2
     sampled = plan.steps, plan.sampling.lot_size / plan.sampling.population
     if data.classes is None:
-        return _make_error(NoisyShare(first, second, (variance, 0.0, variance), *sampled), data.unit, release.event)
+        # The root of a mean squared error that lies in [0, 1], in the target's own unit.
+        mean = NoisyShare(first, second, (variance, 0.0, variance), *sampled)
+        root, std, unit = math.sqrt(mean.value), mean.noise_std, data.unit
+        # Of a root, the noise is that of the mean over twice the root; at 0 it has no such scale.
+        scale = None if std is None or root == 0 else unit * std / (2 * root)
+        return Score("rmse", unit * root, [unit * math.sqrt(end) for end in mean.interval], scale, release.event)
     found = NoisyShare(first, first + second, (variance, -2 * variance, 2 * variance), *sampled)
     return Score("accuracy", found.value, found.interval, found.noise_std, release.event)
 
@@ -166,14 +171,6 @@ def _refuse_unless_covered(whole: Event, event: Event, what: str) -> None:
             f"The score of the rows held out cost them {event}, and {what} {whole}, which does not cover that. The "
             "score was not released. Train with Poisson lots and Gaussian noise, or declare held_out = 0."
         )
-
-
-def _make_error(mean: NoisyShare, unit: float, event: Event) -> Score:
-    """The root of a mean squared error that lies in [0, 1], in the target's own unit."""
-    root, std = math.sqrt(mean.value), mean.noise_std
-    # Of a root, the noise is that of the mean over twice the root; at 0 it has no such scale.
-    scale = None if std is None or root == 0 else unit * std / (2 * root)
-    return Score("rmse", unit * root, [unit * math.sqrt(end) for end in mean.interval], scale, event)
 
 
 def _bound_terms(data: Data) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, repeat
+from itertools import accumulate, count, repeat
 from pathlib import Path
 from typing import Any, final
 
@@ -25,7 +25,7 @@ from tacit.reports.wording import neighbours, up
 from tacit.stages.noise import GaussianNoise
 from tacit.training.fit import fit
 from tacit.training.folder import RunFolder, find_free_folder, refuse_unless_free
-from tacit.training.tuning import Choices, LogUniform, Search, Space, Trial, Tuned, combinations, scaled_to
+from tacit.training.tuning import Choices, LogUniform, Search, Trial, Tuned, combinations, scaled_to
 from tacit.training.tuning import tune as search_privately
 from tacit.workflows.cluster import map_on_cluster
 from tacit.workflows.defaults import network_for, resolve_settings
@@ -182,7 +182,12 @@ class Trials:
     ) -> Trials:
         """Compute the cost of every trial; find the noise with which the whole search stays within the budget."""
         base = resolve_settings(data, options, table)
-        space = _make_space(varied, base)
+        if "epochs" in varied and "steps" in varied:
+            raise InvalidArgument(
+                "Both --epochs and --steps were given. Give exactly one: it sets the length of a trial."
+            )
+        usual = LogUniform(base.learning_rate / 4, base.learning_rate * 4)
+        space = {"learning_rate": usual} | {name: _parse_values(name, text) for name, text in varied.items()}
         repetitions = TruncatedNegativeBinomial.with_mean(often[0], often[1])
         # A ledger adds deltas up: a search that took all of it would leave none for any other release.
         delta = base.delta if base.ledger is None else base.delta / _SEARCHES
@@ -293,13 +298,6 @@ def _train_trial(
     return Trial(better, TrialResult(settings, weights, found), with_score(run.guarantee(), found))
 
 
-def _make_space(varied: dict[str, str], base: Settings) -> Space:
-    if "epochs" in varied and "steps" in varied:
-        raise InvalidArgument("Both --epochs and --steps were given. Give exactly one: it sets the length of a trial.")
-    usual = LogUniform(base.learning_rate / 4, base.learning_rate * 4)
-    return {"learning_rate": usual} | {name: _parse_values(name, text) for name, text in varied.items()}
-
-
 def _parse_values(name: str, text: str) -> Choices | LogUniform:
     option = f"--{name.replace('_', '-')}"
     try:
@@ -362,12 +360,8 @@ def _refuse_unless_scored(data: Data, settings: Settings) -> None:
 
 def _find_quantile(repetitions: TruncatedNegativeBinomial) -> int:
     """The number of trials that 99 % of searches do not exceed."""
-    times, left = 0, 0.01
-    total = 0.0
-    while total < 1 - left:
-        times += 1
-        total += repetitions.probability(times)
-    return times
+    shares = accumulate(map(repetitions.probability, count(1)))
+    return next(times for times, share in enumerate(shares, start=1) if share >= 0.99)
 
 
 def _describe_values(one: Choices | LogUniform) -> str:

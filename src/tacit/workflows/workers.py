@@ -61,11 +61,19 @@ def run_jobs(
     # Spawned, not forked: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     started: SimpleQueue[tuple[int, Job]] = context.SimpleQueue()
-    if cluster is not None:
-        with stop_on_interrupt() as is_asked, ComparisonProgress(done, total, folder / CELLS, started) as progress:
-            return _run_on_cluster(cluster, left, (data, options), folder, progress, is_asked, save)
     arguments = (data, options, folder, started)
     with stop_on_interrupt() as is_asked, ComparisonProgress(done, total, folder / CELLS, started) as progress:
+        if cluster is not None:
+            # One result per task; each is written here when it comes. Ctrl-C waits for the next one.
+            with closing(map_on_cluster(cluster, _train_on_worker, (data, options), left)) as results:
+                for job, contents in results:
+                    for path, content in zip(job.paths(folder), contents, strict=True):
+                        write_cell(path, content, options)
+                    save()
+                    progress.update(())
+                    if is_asked():
+                        return False
+            return True
         pool = ProcessPoolExecutor(min(workers, len(left)), context, _start_worker, arguments)
         with _block_interrupts():
             running = {pool.submit(_run_in_worker, job): job for job in left}
@@ -90,27 +98,6 @@ def _block_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _run_on_cluster(
-    address: str,
-    jobs: list[Job],
-    shared: tuple[Data, TrainOptions],
-    folder: Path,
-    progress: ComparisonProgress[Job],
-    is_asked: Callable[[], bool],
-    save: Callable[[], object],
-) -> bool:
-    """Train one result per task; each is written here when it comes. Ctrl-C waits for the next one."""
-    with closing(map_on_cluster(address, _train_on_worker, shared, jobs)) as results:
-        for job, contents in results:
-            for path, content in zip(job.paths(folder), contents, strict=True):
-                write_cell(path, content, shared[1])
-            save()
-            progress.update(())
-            if is_asked():
-                return False
-    return True
 
 
 def _train_on_worker(shared: tuple[Data, TrainOptions], job: Job) -> tuple[Job, list[bytes]]:
@@ -150,16 +137,16 @@ _STATE: dict[str, Any] = {}
 def _start_worker(data: Data, options: TrainOptions, folder: Path, started: SimpleQueue[tuple[int, Job]]) -> None:
     """Prepare a worker: one thread, ignores SIGINT, exits with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+    def exit_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     _STATE.update(data=data, options=options, folder=folder, started=started)
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _run_in_worker(job: Job) -> int:
