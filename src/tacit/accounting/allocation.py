@@ -181,7 +181,10 @@ def _make_model(multiplier: float, steps: int, tail: float) -> _Model:
     end = -float(special.ndtri(tail)) + shift
     start = min(-float(special.ndtri(min(_FEW_LARGE / steps, 0.4))), end)
     largest = math.exp(shift * start - shift**2 / 2)
-    width = max(_WIDTH * math.sqrt(_small_variance(shift, start)), largest / _MOST_CELLS)
+    # The variance of Y, given that it is small.
+    whole, once, twice = (float(special.ndtr(start - power * shift)) for power in range(3))
+    variance = max(math.exp(shift**2) * twice / whole - (once / whole) ** 2, 1e-6 * shift**2)
+    width = max(_WIDTH * math.sqrt(variance), largest / _MOST_CELLS)
     cells = max(math.ceil(largest / width), 8)
     width = largest / cells
     with np.errstate(divide="ignore"):
@@ -206,12 +209,6 @@ def _make_model(multiplier: float, steps: int, tail: float) -> _Model:
 
 def _losses(x: Floats, shift: float) -> Floats:
     return np.append(shift * x - shift**2 / 2, math.inf)
-
-
-def _small_variance(shift: float, start: float) -> float:
-    """The variance of Y, given that it is small."""
-    mass, first, second = (float(special.ndtr(start - power * shift)) for power in range(3))
-    return max(math.exp(shift**2) * second / mass - (first / mass) ** 2, 1e-6 * shift**2)
 
 
 def _count_large(steps: int, chance: float, tail: float) -> int:

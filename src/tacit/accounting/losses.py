@@ -291,17 +291,15 @@ def density_atoms(density: Density, shift: float, kind: Kind, tail: float, size:
     if shift == 0:
         return LossAtoms(np.zeros(1), np.ones(1), np.ones(1))
     if kind == "estimate":
-        return _quadrature(density, shift, tail, size)
-    cells = density_cells(density, shift, tail, size)
-    return merge(cells) if kind == "lower" else split(cells)
-
-
-def density_cells(density: Density, shift: float, tail: float, size: int) -> Cells:
-    """Cells on the line for z(x - shift) against z(x); the loss is monotone within each."""
-    x = _grid(density, shift, tail, size)
-    limit = density.loss_limit(shift)
+        # Gauss-Legendre panels between the cell ends: not a bound, but accurate to about 1e-13.
+        x, weight = _panels(_grid(density, shift, tail, max(size // 8, 40)))
+        p, q = density.log_density(x - shift), density.log_density(x)
+        return LossAtoms(density.loss(x, shift), weight * np.exp(p), weight * np.exp(q))
+    # Cells on the line for z(x - shift) against z(x); the loss is monotone within each.
+    x, limit = _grid(density, shift, tail, size), density.loss_limit(shift)
     ends = np.concatenate([[-limit], density.loss(x, shift), [limit]])
-    return Cells(_masses(density, x - shift), _masses(density, x), ends)
+    cells = Cells(_masses(density, x - shift), _masses(density, x), ends)
+    return merge(cells) if kind == "lower" else split(cells)
 
 
 def _masses(density: Density, x: Floats) -> Floats:
@@ -392,13 +390,6 @@ def mixture_atoms(mixture: GaussianMixture, kind: Kind, tail: float, size: int, 
     cells = Cells(np.asarray(p), _masses(noise, x), ends)
     atoms = merge(cells) if kind == "lower" else split(cells)
     return atoms.reverse() if mixture.added else atoms
-
-
-def _quadrature(density: Density, shift: float, tail: float, size: int) -> LossAtoms:
-    """Gauss-Legendre panels between the cell ends: not a bound, but accurate to about 1e-13."""
-    x, weight = _panels(_grid(density, shift, tail, max(size // 8, 40)))
-    p, q = density.log_density(x - shift), density.log_density(x)
-    return LossAtoms(density.loss(x, shift), weight * np.exp(p), weight * np.exp(q))
 
 
 def _panels(ends: Floats) -> tuple[Floats, Floats]:

@@ -77,17 +77,14 @@ def audit(
 
 
 def _audit_run(run: Path, given: dict[str, Any], workers: float | None, plot: Path | None, json: bool) -> None:
-    from tacit.cli.output import say, say_json
+    from tacit.cli.output import say_result
     from tacit.workflows.audit import audit_run
 
     with _explain_stop(run / "audit"):
         audit = audit_run(run, workers=workers, plot=plot, **given)
-    if json:
-        say_json(audit.to_json())
-    else:
-        if audit.report is not None:
-            _print_table(("method", *_COLUMNS), [(audit.target.name, *audit.describe())])
-        say(audit.paragraphs())
+    if not json and audit.report is not None:
+        _print_table(("method", *_COLUMNS), [(audit.target.name, *audit.describe())])
+    say_result(audit, json)
     if audit.is_refuted:
         raise typer.Exit(1)
 
@@ -134,16 +131,10 @@ def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     elif console.measure(table).maximum <= console.width:
         console.print(table)
     else:
-        _print_stacked(columns, rows)
-
-
-def _print_stacked(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Each row as a paragraph: its first cell, and the others below it with their columns."""
-    from rich.console import Console
-
-    console, width = Console(highlight=False), max(map(len, columns)) + 2
-    for first, *others in rows:
-        console.print(first, style="bold")
-        for column, cell in zip(columns[1:], others, strict=True):
-            console.print(f"  {column:<{width}}{cell}", soft_wrap=True)
-        console.print()
+        # Too wide: each row as a paragraph, its first cell and the others below it with their columns.
+        width = max(map(len, columns)) + 2
+        for first, *others in rows:
+            console.print(first, style="bold", highlight=False)
+            for column, cell in zip(columns[1:], others, strict=True):
+                console.print(f"  {column:<{width}}{cell}", soft_wrap=True, highlight=False)
+            console.print()

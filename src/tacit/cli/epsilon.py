@@ -1,15 +1,11 @@
 """`tacit epsilon`: what a planned run costs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tacit.cli import options
-
-if TYPE_CHECKING:
-    from tacit.accounting import Event
-    from tacit.workflows.numbers import RunNumbers
 
 
 def epsilon(
@@ -40,14 +36,19 @@ def epsilon(
                   --steps 14062 --delta 1e-5
     """
     from tacit.cli.output import say, say_json
+    from tacit.errors import InvalidArgument
     from tacit.workflows.epsilon import find, paragraphs
-    from tacit.workflows.numbers import RunNumbers
+    from tacit.workflows.numbers import RunNumbers, read_event
     from tacit.workflows.progress import show_status
     from tacit.workflows.text import refuse_unless_drawable, save_picture
 
     refuse_unless_drawable(plot)
     plan = RunNumbers(multiplier, rate, lot_size, population, steps, epochs, adjacency)
-    planned = _resolve_event(plan, event)
+    if event is not None and plan.given():
+        raise InvalidArgument(
+            f"--event describes the whole run. Leave out {', '.join(plan.given())}, or leave out --event."
+        )
+    planned = plan.event() if event is None else read_event(event)
     with show_status("Accounting"):
         findings = find(planned, delta=delta, by=by, group=group)
     if plot is not None:
@@ -57,16 +58,3 @@ def epsilon(
         say_json(findings.as_json())
     else:
         say(paragraphs(findings, population=None if population is None else int(population)))
-
-
-def _resolve_event(plan: "RunNumbers", file: Path | None) -> "Event":
-    from tacit.errors import InvalidArgument
-    from tacit.workflows.numbers import read_event
-
-    if file is None:
-        return plan.event()
-    if plan.given():
-        raise InvalidArgument(
-            f"--event describes the whole run. Leave out {', '.join(plan.given())}, or leave out --event."
-        )
-    return read_event(file)

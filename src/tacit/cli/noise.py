@@ -47,7 +47,9 @@ def noise(
                 --steps 14062
     tacit noise --families --dimension 1000 --epsilon 1 --delta 1e-5
     """
+    from tacit.accounting import accountant_named
     from tacit.cli.output import say, say_json
+    from tacit.errors import Asymptotic, InvalidArgument
     from tacit.workflows.arguments import check_numbers, warn_about_delta
 
     check_numbers(epsilon=epsilon, delta=delta, multiplier=multiplier, lot_size=lot_size, population=population)
@@ -57,7 +59,11 @@ def noise(
     from tacit.workflows.text import refuse_unless_drawable, save_picture
 
     refuse_unless_drawable(plot)
-    _refuse_asymptotic(by, allow_asymptotic)
+    if accountant_named(by).is_asymptotic and not allow_asymptotic:
+        raise Asymptotic(
+            f"A budget kept by the accountant {by!r} can be exceeded: it is an approximation that may report too small "
+            "an epsilon. Use --by pld, or add --allow-asymptotic if the budget is not a promise."
+        )
     plan = RunNumbers(multiplier, rate, lot_size, population, steps, epochs, adjacency)
     found: Allowance | NoiseComparison
     if families:
@@ -65,7 +71,9 @@ def noise(
             setting = setting_for(plan, by, dimension=dimension, encoding=encoding or "profile")
             found = NoiseComparison.of(setting, encoding or "profile", epsilon=epsilon, delta=delta)
     else:
-        _refuse_without_families(dimension, encoding)
+        only = [name for name, value in (("--dimension", dimension), ("--encoding", encoding)) if value is not None]
+        if only:
+            raise InvalidArgument(f"{' and '.join(only)} needs --families. Add it, or leave this out.")
         search = search_for(plan, epsilon=epsilon, delta=delta)
         with show_status("Searching"):
             found = Allowance.of(search, by)
@@ -78,22 +86,3 @@ def noise(
         say_json(found.as_json())
     else:
         say(found.paragraphs())
-
-
-def _refuse_without_families(dimension: float | None, encoding: Encoding | None) -> None:
-    from tacit.errors import InvalidArgument
-
-    given = [name for name, value in (("--dimension", dimension), ("--encoding", encoding)) if value is not None]
-    if given:
-        raise InvalidArgument(f"{' and '.join(given)} needs --families. Add it, or leave this out.")
-
-
-def _refuse_asymptotic(by: str, allowed: bool) -> None:
-    from tacit.accounting import accountant_named
-    from tacit.errors import Asymptotic
-
-    if accountant_named(by).is_asymptotic and not allowed:
-        raise Asymptotic(
-            f"A budget kept by the accountant {by!r} can be exceeded: it is an approximation that may report too small "
-            "an epsilon. Use --by pld, or add --allow-asymptotic if the budget is not a promise."
-        )

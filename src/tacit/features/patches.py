@@ -110,7 +110,13 @@ def make_filters(count: int, colours: int, size: int, seed: int) -> PatchFilters
     rng = np.random.default_rng([seed, 1])
     pictures = draw_leaves(_PICTURES, seed)
     pictures = pictures if colours == 3 else pictures.mean(axis=1, keepdims=True)
-    patches = normalise_patches(_cut_patches(rng, pictures, size))
+    # From random places of random pictures, a row each; less their mean, divided by their contrast.
+    which = rng.integers(len(pictures), size=_SAMPLED)
+    down, right = rng.integers(pictures.shape[-1] - size + 1, size=(2, _SAMPLED))
+    views = np.lib.stride_tricks.sliding_window_view(pictures, (size, size), axis=(2, 3))
+    cut = views[which, :, down, right].reshape(_SAMPLED, -1).astype(np.float64)
+    cut -= cut.mean(axis=1, keepdims=True)
+    patches = np.asarray(cut / np.sqrt(np.square(cut).mean(axis=1, keepdims=True) + _CONTRAST))
     mirrored = patches.reshape(-1, colours, size, size)[..., ::-1].reshape(patches.shape)
     moment = (patches.T @ patches + mirrored.T @ mirrored) / (2 * len(patches))
     values, vectors = np.linalg.eigh(moment)
@@ -123,20 +129,6 @@ def make_filters(count: int, colours: int, size: int, seed: int) -> PatchFilters
     maps = [torch.from_numpy((basis.T @ whitening).astype(np.float32)) for basis in bases]
     parts = [torch.from_numpy((filters @ basis).astype(np.float32)) for basis in bases]
     return PatchFilters(size, *maps, *parts)
-
-
-def _cut_patches(rng: np.random.Generator, pictures: NDArray[np.float32], size: int) -> Matrix:
-    """Patches from random places of random pictures, a row each."""
-    which = rng.integers(len(pictures), size=_SAMPLED)
-    down, right = rng.integers(pictures.shape[-1] - size + 1, size=(2, _SAMPLED))
-    views = np.lib.stride_tricks.sliding_window_view(pictures, (size, size), axis=(2, 3))
-    return views[which, :, down, right].reshape(_SAMPLED, -1).astype(np.float64)
-
-
-def normalise_patches(patches: Matrix) -> Matrix:
-    """Rows less their mean, divided by their contrast."""
-    centred = patches - patches.mean(axis=1, keepdims=True)
-    return np.asarray(centred / np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + _CONTRAST))
 
 
 def _split_by_mirror(colours: int, size: int) -> tuple[Matrix, Matrix]:

@@ -250,7 +250,8 @@ class PrivateWhitening(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for start in range(0, len(rows), _PIECE):
             tensor = self._to_tensor(centre_rows(rows[start : start + _PIECE], self.mean_))
             for axis, matrix in zip(self._along(), self.roots_, strict=True):
-                tensor = _multiply_along(matrix, tensor, axis + 1)
+                folded = tensor.reshape(math.prod(tensor.shape[: axis + 1]), tensor.shape[axis + 1], -1)
+                tensor = (matrix @ folded).reshape(tensor.shape)
             found[start : start + _PIECE] = tensor.reshape(len(tensor), -1)[:, places]
         norms = np.sqrt(np.einsum("ij,ij->i", found, found))
         found /= np.where(norms > 0, norms, 1)[:, None]
@@ -397,10 +398,3 @@ def take_power(moment: Matrix, exponent: float, noise: float) -> Row:
     values, vectors = np.linalg.eigh(moment)
     raised = np.maximum(values, max(noise * math.sqrt(2 * size), _LEAST / size))
     return np.asarray((vectors * (size * raised) ** exponent) @ vectors.T, dtype=np.float32)
-
-
-def _multiply_along(matrix: Row, tensor: Row, axis: int) -> Row:
-    """Multiply a tensor by a symmetric matrix along an axis."""
-    size = tensor.shape[axis]
-    product: Row = matrix @ tensor.reshape(math.prod(tensor.shape[:axis]), size, -1)
-    return product.reshape(tensor.shape)

@@ -70,28 +70,19 @@ def read_run(folder: Path) -> Facts:
     if "plan" in tree and run.guarantee.is_file() and not run.settings.exists():
         return _read_own_program(folder, tree, run.read_guarantee())
     settings, guarantee, metrics = _read_files(run)
-    certified, plan, bounds = find_certified_curve(guarantee.event), tree.get("plan"), read_bounds(settings)
-    spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta)
+    plan, bounds = tree.get("plan"), read_bounds(settings)
     is_held_out = _is_held_out(metrics, bounds)
-    implemented = None if plan is None else describe_sampling(plan.sampling)
     preparation = _describe_preparation(settings, metrics)
     whole = collect_settings(settings, metrics.get("multiplier"), is_tuned=bool(metrics.get("tuning")))
     return {
-        "schema": SCHEMA,
-        "kind": "run",
         "title": f"{guarantee.method}{' by recipe' if settings.get('recipe') else ''} on {settings['data']}",
-        "made": describe_versions(),
+        **_describe_proof(guarantee, tree, is_test_public=not is_held_out),
         "release": describe_release(
             guarantee, is_held_out=is_held_out, is_prepared=preparation, is_scored=bool(metrics.get("test"))
         ),
-        "guarantee": list_guarantee(guarantee, spent, implemented=implemented, is_test_public=not is_held_out),
-        "tradeoff": None if certified is None else asdict(Tradeoff.of(certified, guarantee.delta)),
-        "epsilon_over_steps": None if spent is None else asdict(spent),
         "tuning": metrics.get("tuning") or _TUNING,
         "preparation": preparation,
-        "mechanism": None if plan is None else _describe_mechanism(plan),
         "settings": whole,
-        "backend": tree.get("backend"),
         "settings_in_words": [*describe_settings(whole), *_describe_backend(tree)],
         "progress": _describe_progress(guarantee, whole, metrics, plan),
         "data": _describe_data(settings, metrics, bounds, is_held_out),
@@ -140,9 +131,7 @@ def _describe_backend(tree: Facts) -> list[list[str]]:
 
 def _read_own_program(folder: Path, tree: Facts, guarantee: Guarantee) -> Facts:
     """The facts of a `PrivateRun` of the user's own program, which saved it into this folder: its plan and its cost."""
-    plan, steps = tree["plan"], sum(times for _, times in tree["events"])
-    certified, seed = find_certified_curve(guarantee.event), tree["seed"]
-    spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta)
+    plan, steps, seed = tree["plan"], sum(times for _, times in tree["events"]), tree["seed"]
     units = "people" if guarantee.unit == "person" else "examples"
     about, sampling = plan.mechanism.method, plan.sampling
     budget = None if plan.budget is None else plan.budget.epsilon
@@ -154,19 +143,12 @@ def _read_own_program(folder: Path, tree: Facts, guarantee: Guarantee) -> Facts:
     }  # fmt: skip
     metrics = {"steps": steps, "is_finished": steps >= plan.steps}
     return {
-        "schema": SCHEMA,
-        "kind": "run",
         "title": f"{about.name}, a run of your own program",
-        "made": describe_versions(),
+        **_describe_proof(guarantee, tree, is_test_public=False),
         "release": describe_release(guarantee, is_held_out=False, is_prepared=None, is_scored=False),
-        "guarantee": list_guarantee(guarantee, spent, implemented=describe_sampling(sampling), is_test_public=False),
-        "tradeoff": None if certified is None else asdict(Tradeoff.of(certified, guarantee.delta)),
-        "epsilon_over_steps": None if spent is None else asdict(spent),
         "tuning": _TUNING,
         "preparation": None,
-        "mechanism": _describe_mechanism(plan),
         "settings": settings,
-        "backend": tree.get("backend"),
         "settings_in_words": [*describe_plan_settings(settings), *_describe_backend(tree)],
         "progress": _describe_progress(guarantee, settings, metrics, plan),
         "data": {
@@ -181,6 +163,23 @@ def _read_own_program(folder: Path, tree: Facts, guarantee: Guarantee) -> Facts:
         "command": None,
         "command_in_words": [_OWN_PROGRAM],
     }  # fmt: skip
+
+
+def _describe_proof(guarantee: Guarantee, tree: Facts, *, is_test_public: bool) -> Facts:
+    """What follows from the guarantee and from the saved plan, of any run."""
+    certified, plan = find_certified_curve(guarantee.event), tree.get("plan")
+    spent = None if certified is None else Spending.of(guarantee.event, guarantee.delta)
+    implemented = None if plan is None else describe_sampling(plan.sampling)
+    return {
+        "schema": SCHEMA,
+        "kind": "run",
+        "made": describe_versions(),
+        "guarantee": list_guarantee(guarantee, spent, implemented=implemented, is_test_public=is_test_public),
+        "tradeoff": None if certified is None else asdict(Tradeoff.of(certified, guarantee.delta)),
+        "epsilon_over_steps": None if spent is None else asdict(spent),
+        "mechanism": None if plan is None else _describe_mechanism(plan),
+        "backend": tree.get("backend"),
+    }
 
 
 def _describe_progress(guarantee: Guarantee, settings: Facts, metrics: Facts, plan: Any) -> Facts:

@@ -207,14 +207,12 @@ def _list_runs(rows: tuple[Row, ...]) -> list[str]:
         lines.append((row.charge.run, since, state, up(row.alone), up(row.so_far)))
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
     numbers = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    abouts = [f"{'':<{widths[0]}}  {row.charge.who}: {_describe_charge(row.charge)}" for row in rows]
+    abouts = []
+    for charge in (row.charge for row in rows):
+        what = charge.about.get("method") or charge.about.get("note") or "release"
+        seeded = ", fixed seed" if FIXED_SEED in charge.about.get("violations", ()) else ""
+        abouts.append(f"{'':<{widths[0]}}  {charge.who}: {what}, {name_event(charge.event)}{seeded}")
     return [numbers[0], *(line for pair in zip(numbers[1:], abouts, strict=True) for line in pair)]
-
-
-def _describe_charge(charge: Charge) -> str:
-    what = charge.about.get("method") or charge.about.get("note") or "release"
-    seeded = ", fixed seed" if FIXED_SEED in charge.about.get("violations", ()) else ""
-    return f"{what}, {name_event(charge.event)}{seeded}"
 
 
 def _describe_left(balance: Balance) -> list[str]:

@@ -8,7 +8,7 @@ of rows is public and every row is trained on: holding rows out by their hash wo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self, final
@@ -66,13 +66,6 @@ class NormalisedLinear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
         self.weight, self.bias = nn.Parameter(weight.double()), nn.Parameter(bias.double())
-
-    @staticmethod
-    def of_weights(weights: Mapping[str, Tensor]) -> NormalisedLinear:
-        """The model with these saved weights; `InvalidArgument` for others."""
-        if weights.keys() != {"weight", "bias"}:
-            raise InvalidArgument("The saved weights are not those of a linear model.")
-        return NormalisedLinear(weights["weight"], weights["bias"])
 
     def forward(self, inputs: Tensor) -> Tensor:
         """One row of outputs per input."""

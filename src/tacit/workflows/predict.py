@@ -201,7 +201,9 @@ def _load_network(
 ) -> Predictor:
     facts = json.loads(about[NETWORK])
     if facts.get("is_linear"):
-        model: torch.nn.Module = NormalisedLinear.of_weights(weights)
+        if weights.keys() != {"weight", "bias"}:
+            raise InvalidArgument("The saved weights are not those of a linear model.")
+        model: torch.nn.Module = NormalisedLinear(weights["weight"], weights["bias"])
     else:
         name = about.get("model", "")
         if is_own_model(name):
@@ -221,19 +223,14 @@ def _load_network(
     def score(inputs: Any) -> Array:
         return predict_outputs(model, np.ascontiguousarray(inputs)).double().numpy()
 
-    guarantee = _read_guarantee(folder, about)
-    return Predictor(form, _name_classes(form, facts["classes"]), guarantee, score)
-
-
-def _read_guarantee(folder: Path, about: Mapping[str, str]) -> Guarantee:
-    if "guarantee" in about:
-        return Guarantee.from_json(about["guarantee"])
     try:
-        return RunFolder(folder).read_guarantee()
+        written = about.get("guarantee")
+        guarantee = RunFolder(folder).read_guarantee() if written is None else Guarantee.from_json(written)
     except OSError as error:
         raise InvalidArgument(
             f"The guarantee of the model is missing: {error.strerror}. Give the run's folder."
         ) from None
+    return Predictor(form, _name_classes(form, facts["classes"]), guarantee, score)
 
 
 def _name_classes(form: Form, count: int | None) -> Array | None:

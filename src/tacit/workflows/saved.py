@@ -62,15 +62,12 @@ def _check_settings(settings: Settings) -> Settings:
     if read_choices(find_method(settings.method).name, as_texts(settings.choices)) != settings.choices:
         raise InvalidArgument(f"{settings.method} does not have the options in `choices`")
     if settings.recipe is not None:
-        _check_recipe(Recipe(**settings.recipe), settings)
+        recipe = Recipe(**settings.recipe)
+        for name in ("steps", "lot_size", "population", "clip_norm", "learning_rate"):
+            if getattr(recipe, name) != getattr(settings, name):
+                raise InvalidArgument(f"recipe and settings differ in {name}")
+        if recipe.kind not in get_args(Kind) or recipe.preparation not in get_args(Preparation):
+            raise InvalidArgument("the recipe is of no known kind")
+        _validate.open_unit("share", recipe.share)
+        _validate.open_unit("momentum", recipe.momentum)
     return settings
-
-
-def _check_recipe(recipe: Recipe, settings: Settings) -> None:
-    for name in ("steps", "lot_size", "population", "clip_norm", "learning_rate"):
-        if getattr(recipe, name) != getattr(settings, name):
-            raise InvalidArgument(f"recipe and settings differ in {name}")
-    if recipe.kind not in get_args(Kind) or recipe.preparation not in get_args(Preparation):
-        raise InvalidArgument("the recipe is of no known kind")
-    _validate.open_unit("share", recipe.share)
-    _validate.open_unit("momentum", recipe.momentum)
