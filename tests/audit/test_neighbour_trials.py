@@ -76,7 +76,7 @@ def test_an_example_is_made_nan_only_where_the_model_refuses_or_ignores_it(error
     ("make", "words"),
     [
         (lambda: as_rows(iter([1]), 3), "a data set with a length"),
-        (lambda: as_rows(("words", torch.zeros(2)), 3), "made of tensors or arrays. Got str"),
+        (lambda: as_rows(("words", torch.zeros(2)), 3), "made of tensors or arrays. Got a str"),
         (lambda: draw_rows((torch.zeros(2), torch.zeros(2)), 3, 0), "Got 3, and 2 examples"),
     ],
 )

@@ -31,5 +31,5 @@ def test_a_worker_leaves_ctrl_c_and_the_bar_to_its_parent_and_draws_the_same_num
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     assert runs._HAS_BAR.get()
     assert torch.get_num_threads() == 1
-    runs._run(runs._Task(0, tmp_path / "0.npy", runs._choose_seed(3, "run", 0)))
+    runs._run(runs._Task(0, tmp_path / "0.npy", (3, *b"run", 0)))
     assert np.array_equal(np.load(tmp_path / "0.npy"), np.load(alone))

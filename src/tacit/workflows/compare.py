@@ -80,7 +80,10 @@ def compare(
     """
     mirror = Mirror(options["out"], Path("comparisons")) if is_remote(options.get("out")) else None
     given = take_options(options if mirror is None else {**options, "out": mirror.local})
-    epsilons = _check_epsilons([epsilon] if isinstance(epsilon, (int, float)) else epsilon)
+    levels = [epsilon] if isinstance(epsilon, (int, float)) else epsilon
+    epsilons = tuple(sorted({_validate.positive("epsilon", value) for value in levels}))
+    if not epsilons:
+        raise InvalidArgument("Which budgets? Give --epsilon 0.5,1,3.")
     chosen = None if methods is None else _check_methods(methods)
     modes: tuple[ModeName, ...] = ("rigorous", "paper") if mode == "both" else (mode,)
     with show_status("Reading data"):
@@ -89,7 +92,9 @@ def compare(
     plan = _plan(loaded, given, table, epsilons, chosen, modes, _validate.count("seeds", seeds), choices)
     folder = given.out or Path("comparisons") / loaded.name
     count = count_cores() if workers is None else _validate.count("workers", workers)
-    again = command or _describe_call(data, epsilons, folder if mirror is None else mirror.address)
+    name, place = data if isinstance(data, str) else "DATA", str(folder if mirror is None else mirror.address)
+    shown = ",".join(f"{value:g}" for value in epsilons)
+    again = command or shlex.join(["tacit", "compare", name, "--epsilon", shown, "--out", place])
     if mirror is not None:
         mirror.pull()
     plan.write(loaded, folder, again)
@@ -102,13 +107,6 @@ def compare(
     compared = read_comparison_folder(folder)
     save()
     return compared
-
-
-def _describe_call(data: Any, epsilons: tuple[float, ...], folder: Path | str) -> str:
-    name = data if isinstance(data, str) else "DATA"
-    return shlex.join(
-        ["tacit", "compare", name, "--epsilon", ",".join(f"{e:g}" for e in epsilons), "--out", str(folder)]
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,13 +179,6 @@ def read_comparison_folder(folder: str | Path) -> Comparison:
     with show_status("Drawing"):
         facts, written = write_comparison(Path(folder), Path(folder))
     return Comparison(Path(folder), facts, written[0], written[2])
-
-
-def _check_epsilons(values: Iterable[float]) -> tuple[float, ...]:
-    epsilons = tuple(sorted({_validate.positive("epsilon", value) for value in values}))
-    if not epsilons:
-        raise InvalidArgument("Which budgets? Give --epsilon 0.5,1,3.")
-    return epsilons
 
 
 def _check_methods(names: Sequence[str]) -> tuple[str, ...]:
@@ -299,7 +290,8 @@ class ComparisonPlan:
             "same": {"data": rows, "model": self._identify_model(), "tacit": tacit.__version__},
             "data": {**self._describe(data, salt), "is_own": self.options.bounds is not None},
             "salt": salt,
-            "given": self._list_given(),
+            # The given options for which methods have defaults.
+            "given": {name: given for name in _DEFAULTED if (given := getattr(self.options, name)) is not None},
             "plans": self._plans([] if before is None else before["plans"], command),
         }
         if before is not None:
@@ -321,11 +313,6 @@ class ComparisonPlan:
             "test_examples": len(data.test[1]),
             "constant": _score_constant(data),
         }
-
-    def _list_given(self) -> dict[str, float]:
-        """The given options for which methods have defaults."""
-        given = {name: getattr(self.options, name) for name in _DEFAULTED}
-        return {name: value for name, value in given.items() if value is not None}
 
     def _plans(self, before: list[dict[str, Any]], command: str) -> list[dict[str, Any]]:
         """What this command asks for, and what earlier commands asked for beyond it."""

@@ -357,7 +357,7 @@ def describe_data(data: Data, salt: str | None) -> dict[str, Any]:
     }
 
 
-def describe_model(data: Data, settings: Settings, *, is_linear: bool = False) -> dict[str, str]:
+def describe_model(data: Data, settings: Settings) -> dict[str, str]:
     """What is stored beside the weights, so that they predict from raw rows. It is public: nothing depends on rows."""
     form = form_of(data)
     if settings.recipe is not None and settings.recipe["kind"] == "text":
@@ -368,7 +368,7 @@ def describe_model(data: Data, settings: Settings, *, is_linear: bool = False) -
         "model": Path(settings.model).name,
         "method": settings.method,
         FORM: json.dumps(form.to_json()),
-        NETWORK: json.dumps({**shape, "is_linear": is_linear}),
+        NETWORK: json.dumps({**shape, "is_linear": is_linear_method(settings.method)}),
     }
 
 
@@ -376,9 +376,7 @@ def write_model(
     folder: RunFolder, data: Data, settings: Settings, weights: Mapping[str, Tensor], guarantee: Guarantee
 ) -> None:
     """Write the weights that are handed out, with all that is needed to predict with them, and their guarantee."""
-    is_linear = is_linear_method(settings.method)
-    about = {**describe_model(data, settings, is_linear=is_linear), "guarantee": guarantee.to_json()}
-    folder.write_model(weights, about)
+    folder.write_model(weights, {**describe_model(data, settings), "guarantee": guarantee.to_json()})
 
 
 def describe_run(
