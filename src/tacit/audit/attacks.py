@@ -115,13 +115,21 @@ class ManyRuns:
             scored = load_results(runs.results("judge", Alternating(train, worlds, Scored(vector, score)), 2 * judged))
         members, others = scored[::2], scored[1::2]
         result = distinguish(members, others, delta=delta, confidence=confidence, proven=proven)
+        tested = judged - judged // 3
+        most = math.log(tested / -math.log((1 - confidence) / 2))
+        notes = [f"{tested:,} judged runs per data set can show no epsilon above {most:.2f} without assuming a shape."]
+        if any(not np.ptp(side, axis=0).any() for side in (members, others)):
+            notes.append(
+                "All runs on one of the data sets gave the same result: there is no noise, or its seed is fixed. "
+                "Neither protects a release."
+            )
         return Finding(
             f"{count:,} runs on each of two neighbours",
             result.bound,
             result.gaussian,
             None if proven is None else result.contradicts,
             list_error_points(members[:, result.column], others[:, result.column]),
-            _describe_runs((members, others), judged - judged // 3, confidence),
+            tuple(notes),
         )
 
     def _make_worlds(self, data: Data) -> tuple[Data, Data]:
@@ -179,17 +187,6 @@ def _keep_settings(folder: Path, settings: Mapping[str, Any], worlds: tuple[Data
         write_atomic(path, json.dumps(about).encode(), is_private=True)
     elif known != about:
         raise InvalidArgument(f"{folder} holds the runs of another audit. Choose another folder, or empty this one.")
-
-
-def _describe_runs(scores: tuple[NDArray[np.float64], ...], judged: int, confidence: float) -> tuple[str, ...]:
-    most = math.log(judged / -math.log((1 - confidence) / 2))
-    notes = [f"{judged:,} judged runs per data set can show no epsilon above {most:.2f} without assuming a shape."]
-    if any(not np.ptp(side, axis=0).any() for side in scores):
-        notes.append(
-            "All runs on one of the data sets gave the same result: there is no noise, or its seed is fixed. Neither "
-            "protects a release."
-        )
-    return tuple(notes)
 
 
 def _pick_unusual_example(data: Data) -> tuple[Any, Any]:

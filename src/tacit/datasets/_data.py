@@ -91,9 +91,11 @@ class ArrayForm:
     def encode(self, arrays: Array) -> Array:
         """One input per array. Colours may be the last axis, and pixels may come in one row."""
         given = arrays.shape[1:]
+        # One row of numbers, or an image without the axis of its single colour, is as good.
+        is_like = len(given) == 1 or self.shape in (given, (1, *given))
         if len(self.shape) == _COLOUR and given == (*self.shape[1:], self.shape[0]):
             arrays = np.moveaxis(arrays, -1, 1)
-        elif math.prod(given) != math.prod(self.shape) or (given != self.shape and self._is_other(given)):
+        elif not is_like or math.prod(given) != math.prod(self.shape):
             raise InvalidArgument(f"The model takes inputs of shape {self.shape}. Got {given}.")
         numbers = to_numbers(arrays).reshape(len(arrays), *self.shape)
         if np.isnan(numbers).any():
@@ -102,10 +104,6 @@ class ArrayForm:
             return numbers.astype(np.float32)
         shares = np.clip((numbers - self.low) / (self.high - self.low), 0, 1)
         return np.asarray(self.start + (1 - self.start) * shares, dtype=np.float32)
-
-    def _is_other(self, given: tuple[int, ...]) -> bool:
-        """Whether this is neither one row of numbers nor an image without the axis of its single colour."""
-        return len(given) != 1 and (1, *given) != self.shape
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,11 @@ class PublishedTable:
             missing = [column for column in (*self.book, self.target) if column not in columns]
             if missing:
                 raise ValueError(f"it has no column {missing[0]!r}")
-            inputs, targets = encode(columns, self.book), self._to_classes(columns[self.target])
+            inputs, labels = encode(columns, self.book), to_labels(columns[self.target])
+            unknown = sorted(set(labels) - set(self.labels))
+            if unknown:
+                raise InvalidArgument(f"{unknown[0]!r} is none of the labels {', '.join(self.labels)}.")
+            targets = np.array([self.labels[label] for label in labels], dtype=np.int64)
         train, test = split_rows(inputs, targets)
         return Data(
             self.name,
@@ -74,13 +78,6 @@ class PublishedTable:
             numbers=count_numbers(self.book),
             form=Form(TableForm(self.book), self.target, self.classes or tuple(self.labels)),
         )
-
-    def _to_classes(self, values: Array) -> Array:
-        labels = to_labels(values)
-        unknown = sorted(set(labels) - set(self.labels))
-        if unknown:
-            raise InvalidArgument(f"{unknown[0]!r} is none of the labels {', '.join(self.labels)}.")
-        return np.array([self.labels[label] for label in labels], dtype=np.int64)
 
 
 def parse_with_header(text: bytes, delimiter: str = ",") -> dict[str, Array]:

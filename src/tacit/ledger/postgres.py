@@ -59,7 +59,10 @@ class PostgresStorage:
                 "The address of a ledger on PostgreSQL must be one such as postgresql://user@host:5432/database. "
                 f"This one cannot be read: {error}."
             ) from None
-        return PostgresStorage(_hide_password(url), engine)
+        bare = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
+        # A password may also be among the options.
+        shown = bare.difference_update_query(["password", "sslpassword"])
+        return PostgresStorage(shown.render_as_string(hide_password=False), engine)
 
     @property
     def saved_place(self) -> str:
@@ -185,12 +188,6 @@ def _prepare(connection: Connection, place: str) -> None:
 
 def _holds_tables(connection: Connection) -> bool:
     return connection.exec_driver_sql("SELECT to_regclass('tacit_meta')").scalar_one() is not None
-
-
-def _hide_password(url: URL) -> str:
-    bare = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
-    # A password may also be among the options.
-    return bare.difference_update_query(["password", "sslpassword"]).render_as_string(hide_password=False)
 
 
 def _translate_error(place: str, error: DBAPIError) -> TacitError:

@@ -8,7 +8,6 @@ from typing import Any, Literal, Protocol, TypeGuard, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tacit.accounting.calibrate import calibrate
 from tacit.accounting.curve import curve
@@ -184,7 +183,11 @@ class Mechanism:
             noisy = self.noise.mean_in_place(bounded, rng, lot_size)
             return Release(bounded.rounded(noisy), self.noise.event(bounded.dimension)), state
         release, state = self.release(bounded, state, rng)
-        mean = {name: _over(value, lot_size) for name, value in release.values.items()}
+        # Numpy's calls cost half of torch's, which matters for small models.
+        mean = {
+            name: torch.from_numpy(np.asarray(np.divide(value.numpy(), lot_size))) if value.is_cpu else value / lot_size
+            for name, value in release.values.items()
+        }
         return replace(release, values=mean), state
 
     def steer(self, whole: BoundedSum, state: MechanismState, rng: Stream) -> MechanismState:
@@ -259,11 +262,6 @@ class ByAccountant:
 def _is_plain(noise: Noise) -> TypeGuard[GaussianNoise]:
     """Whether it is exactly GaussianNoise: a derived class may add something else."""
     return type(noise) is GaussianNoise
-
-
-def _over(value: Tensor, lot_size: float) -> Tensor:
-    # Numpy's calls cost half of torch's, which matters for small models.
-    return torch.from_numpy(np.asarray(np.divide(value.numpy(), lot_size))) if value.is_cpu else value / lot_size
 
 
 def with_lot_size(state: MechanismState, lot_size: float) -> MechanismState:

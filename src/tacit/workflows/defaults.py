@@ -81,13 +81,18 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
         raise InvalidArgument(f"--views shifts images, and {data.name} has no images. Leave it out.")
     micro_batch = or_default(options.micro_batch, _VIEWED_AT_ONCE) if views > 1 else options.micro_batch
     default_rate = defaults.adam_rate if method == "noisy_adam" else defaults.learning_rate
+    model = options.model or defaults.model
+    if ":" in model:
+        # FILE:FUNCTION with the absolute path of the file, so that a run resumes from anywhere.
+        path, _, function = model.rpartition(":")
+        model = f"{expand_home(path).absolute()}:{function}"
     return Settings.of(
         data,
         options,
         table,
         method=method,
         mode=mode,
-        model=_resolve_model(options.model) or defaults.model,
+        model=model,
         epsilon=_resolve_epsilon(options),
         lot_size=float(lot_size),
         steps=numbers.step_count(),
@@ -101,14 +106,6 @@ def resolve_settings(data: Data, options: TrainOptions, table: Table | None = No
         views=views,
         averaging=check_share("averaging", or_default(options.averaging, defaults.averaging)),
     )
-
-
-def _resolve_model(name: str | None) -> str | None:
-    """The name of a model; FILE:FUNCTION with the absolute path of the file, so that a run resumes from anywhere."""
-    if name is None or ":" not in name:
-        return name
-    path, _, function = name.rpartition(":")
-    return f"{expand_home(path).absolute()}:{function}"
 
 
 def _find_gradient_method(name: str | None) -> str:
