@@ -97,7 +97,7 @@ def test_rounding_is_a_sixth_of_what_is_allowed_for(density, count, tilt):
     lattice = _make_lattice([(part, count)], std, 3e-4)
     index = np.floor(part.loss / lattice.width).astype(np.int64)
     start, mass = _place(index, part.p, part.loss / lattice.width - index)
-    found, doubt, log_scale = lattice._tilted_total([(start, mass, count)], tilt)
+    found, doubt, log_scale = lattice._sum_tilted([(start, mass, count)], tilt)
     exact, exact_log_scale = precise_total(lattice, start, mass, count, tilt)
     assert float(np.abs(found - exact).max()) < doubt / 6
     assert abs(float(exact_log_scale - log_scale)) < count * 2.0**-50 / 2

@@ -132,5 +132,5 @@ class _Hopeful:
     def event(self, dimension):
         return NO_PROOF
 
-    def realised(self, bounded):
+    def meter(self, bounded):
         return Gaussian(self.multiplier / 2)

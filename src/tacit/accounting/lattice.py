@@ -71,14 +71,14 @@ class _Lattice:
         best, error = np.zeros(self.points), np.full(self.points, np.inf)
         relative = _ROUNDING * sum(times for _, _, times in masses)
         for tilt in tilts:
-            values, doubt, log_scale = self._tilted_total(masses, tilt)
+            values, doubt, log_scale = self._sum_tilted(masses, tilt)
             scale = np.exp(np.clip(log_scale - tilt * self.losses, -700, 600))
             wrong = (doubt + relative * np.abs(values)) * scale
             best = np.where(wrong < error, values * scale, best)
             error = np.minimum(wrong, error)
         return best, error
 
-    def _tilted_total(self, masses: Masses, tilt: float) -> tuple[Floats, float, float]:
+    def _sum_tilted(self, masses: Masses, tilt: float) -> tuple[Floats, float, float]:
         """The total of masses times e^{tilt loss}, scaled to 1; its error per value; and the log of the scale."""
         log_scale, log_modulus, count = 0.0, np.zeros(self.points // 2 + 1), 0
         transforms = []

@@ -60,7 +60,7 @@ from tacit.accounting.steps import (
     boil_down,
     dominating_mu,
     exact_mixture,
-    stated_sums,
+    sum_stated,
     total_loss_ceiling,
 )
 from tacit.errors import NotAccountable
@@ -180,7 +180,7 @@ class LossProfile:
         for other in self.directions[1:]:
             if not other.is_below(bounds.lower, delta):
                 bounds = Bounds.largest([bounds, other.epsilon(delta)])
-        stated = stated_sums(self.steps)
+        stated = sum_stated(self.steps)
         return bounds.cap(min(self._epsilon_by_hops(delta), stated[0] if stated[1] <= delta else math.inf))
 
     def delta(self, epsilon: float) -> Bounds:
@@ -203,7 +203,7 @@ class LossProfile:
         for other in self.directions[1:]:
             if not (bounds.lower > 0 and other.is_below(epsilon, bounds.lower)):
                 bounds = Bounds.largest([bounds, other.delta(epsilon)])
-        stated = stated_sums(self.steps)
+        stated = sum_stated(self.steps)
         bounds = bounds.cap(min(self._delta_by_hops(epsilon), stated[1] if stated[0] <= epsilon else 1.0))
         if self.steps.total > 1 and bounds.upper > 1.001 * bounds.lower:
             bounds = bounds.cap(self._summed_advantage())

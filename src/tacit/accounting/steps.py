@@ -390,7 +390,7 @@ def total_loss_ceiling(steps: CountedSteps, *, added: bool) -> float:
     return total
 
 
-def stated_sums(steps: CountedSteps) -> tuple[float, float]:
+def sum_stated(steps: CountedSteps) -> tuple[float, float]:
     """The sums of all stated epsilons and deltas (basic composition); infinite unless every step states them.
 
     Computed exactly and rounded up once, so that stated pairs that fit a budget are seen to fit.

@@ -166,7 +166,7 @@ class Mechanism:
         event = self.noise.event(bounded.dimension)
         # Noise whose scale depends on earlier releases says what each came to. Asking isinstance of a protocol takes
         # as long as all the noise of a small model.
-        meter = getattr(self.noise, "realised", None)
+        meter = getattr(self.noise, "meter", None)
         realised = None if meter is None else meter(bounded)
         values, bound_state = self.bound.receive(noisy, before)
         post_states = []

@@ -103,15 +103,15 @@ class Peers:
         """The model that gradients are taken of: itself, or the twin of one in shards."""
         return model if self.twin is None else self.twin.model
 
-    def gathered(self) -> AbstractContextManager[None]:
+    def gather_weights(self) -> AbstractContextManager[None]:
         """While this lasts, `whole` has its weights."""
-        return _NOTHING if self.twin is None else self._gathered(self.twin)
+        return _NOTHING if self.twin is None else self._gather_weights(self.twin)
 
     @contextmanager
-    def _gathered(self, twin: Twin) -> Iterator[None]:
+    def _gather_weights(self, twin: Twin) -> Iterator[None]:
         with ExitStack() as stack:
             with _explain_failure("gather the weights"):
-                stack.enter_context(twin.gathered())
+                stack.enter_context(twin.gather_weights())
             yield
 
     def noise(self, source: Source, step: int) -> Stream:

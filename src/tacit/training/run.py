@@ -183,7 +183,7 @@ class PrivateRun:
         self._from_loader = (LOADER_REPLACED,) if isinstance(data, DataLoader) else ()
         self._examples = examples_from(data, workers=_validate.count("workers", workers, at_least=0), dtype=first.dtype)
         if isinstance(loss, str):
-            with peers.gathered():
+            with peers.gather_weights():
                 self._examples, loss = use_model_loss(whole, self._examples)
         self.loss: Loss = loss
         if unit is not None or plan.rows_per_unit is not None:
@@ -315,7 +315,7 @@ class PrivateRun:
         if mechanism.guide is not None:
             self._charge(lot.step)
             state = mechanism.steer(self._mean_gradient(parameters), state, stream)
-        with self._peers.gathered():
+        with self._peers.gather_weights():
             if self._whole is not self.model:
                 parameters = trainable(self._whole)
             with self._peers.by_itself(self._source, lot.step), CurrentStep(self._source, lot.step):

@@ -32,7 +32,7 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backw
 
 @final
 class Twin:
-    """A plain copy of a sharded model, with whole weights inside `gathered` and no memory for them outside."""
+    """A plain copy of a sharded model, with whole weights inside `gather_weights` and no memory for them outside."""
 
     def __init__(self, model: nn.Module, size: int) -> None:
         self._model = model
@@ -49,7 +49,7 @@ class Twin:
             )
 
     @contextmanager
-    def gathered(self) -> Iterator[None]:
+    def gather_weights(self) -> Iterator[None]:
         """Whole weights, for as long as this lasts. Called by all processes at once."""
         for one, other in zip(self._model.modules(), self.model.modules(), strict=True):
             other.training = one.training

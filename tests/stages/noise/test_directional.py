@@ -148,7 +148,7 @@ def test_the_sensitivity_of_the_shaped_sum_is_what_one_example_can_do():
 
 def test_a_release_says_what_it_came_to_rounded_to_the_worse():
     noise = DirectionalNoise(2.0, 5.0)
-    event = noise.realised(zeros_like(EXAMPLE, 2.0 * 5 / 1.7565996))
+    event = noise.meter(zeros_like(EXAMPLE, 2.0 * 5 / 1.7565996))
     assert isinstance(event, Gaussian)
     assert 1.7565996 / 1.02 < event.multiplier <= 1.7565996
 
@@ -159,7 +159,7 @@ def test_no_noise_at_all_has_no_finite_cost():
 
     bounded = bound.sum(NoGradients({"w": torch.zeros(3)}), state)
     assert bounded.sensitivity == math.inf
-    assert DirectionalNoise(2.0, 5.0).realised(bounded) == EpsilonDelta(0.0, 1.0)
+    assert DirectionalNoise(2.0, 5.0).meter(bounded) == EpsilonDelta(0.0, 1.0)
 
 
 def test_its_event_is_unproven():

@@ -109,7 +109,7 @@ class DirectionalNoise:
     """Noise of standard deviation `multiplier` times `clip_norm` on a sum whose coordinates a shape has stretched.
 
     The true sensitivity of the stretched sum is larger than the clip norm, by the inverse of the shape's smallest
-    entry, and the noise does not grow with it. Nothing is proven; `realised` is what one release came to:
+    entry, and the noise does not grow with it. Nothing is proven; `meter` says what one release came to:
     mu = clip_norm / (smallest sigma).
     """
 
@@ -126,7 +126,7 @@ class DirectionalNoise:
     def event(self, dimension: int) -> Event:
         return Unproven(*_DIRECTIONAL)
 
-    def realised(self, bounded: BoundedSum) -> Event:
+    def meter(self, bounded: BoundedSum) -> Event:
         """The Gaussian release that this one amounts to, rounded upwards in cost; delta 1 if there was no noise."""
         nominal = GaussianNoise(self.multiplier).event(bounded.dimension).multiplier
         ratio = nominal * self.clip_norm / bounded.sensitivity
