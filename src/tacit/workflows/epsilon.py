@@ -16,7 +16,6 @@ from tacit.accounting import (
     Certifies,
     Event,
     Gaussian,
-    PrivacyCurve,
     Repeated,
     Sampled,
     accountant_named,
@@ -26,14 +25,12 @@ from tacit.accounting import (
 )
 from tacit.errors import NotAccountable
 from tacit.reports.curves import Schedule
+from tacit.reports.facts import MU_REGRET, Facts, describe_attacker
 from tacit.reports.wording import interval, near, neighbours, percent_near, percent_up, step_words, up
 from tacit.workflows.text import Paragraph
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-FALSE_ALARMS = (0.01, 0.001)
-MU_REGRET = 1e-6
 
 
 @dataclass(frozen=True)
@@ -46,33 +43,12 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Attacker:
-    """What no attack on membership can exceed: certified by privacy loss distributions."""
-
-    found: dict[float, float]
-    advantage: float
-    mu: float
-
-    @staticmethod
-    def against(certified: PrivacyCurve) -> Attacker:
-        """The best attacker against this curve."""
-        found = {rate: certified.true_positive_rate(rate) for rate in FALSE_ALARMS}
-        return Attacker(found, certified.advantage(), certified.mu(MU_REGRET))
-
-    def as_json(self) -> dict[str, float]:
-        """Shares of members found, by false-positive rate; and the advantage."""
-        return {
-            **{f"fpr_{rate:g}": share for rate, share in self.found.items()},
-            "advantage": self.advantage,
-        }
-
-
-@dataclass(frozen=True)
 class Findings:
     """One event at one delta, by every accountant.
 
     `lower`, `estimate` and `upper` are those of the accountant `by`; a bound that it does not certify is None.
-    `certified` is always the interval of "pld", and `answers` holds the epsilons of all others.
+    `certified` is always the interval of "pld", and `answers` holds the epsilons of all others. `attacker` is what no
+    attack on membership can exceed, by "pld" too.
     """
 
     event: Event
@@ -85,7 +61,7 @@ class Findings:
     upper: float | None
     certified: tuple[float, float]
     answers: dict[str, Answer]
-    attacker: Attacker
+    attacker: Facts
 
     def draw(self, budget: float | None = None) -> Figure:
         """The trade-off curve, and epsilon over the steps."""
@@ -109,8 +85,11 @@ class Findings:
             "certified": {"lower": self.certified[0], "upper": self.certified[1]},
             **{name: self._describe_answer(ACCOUNTANTS[name], answer) for name, answer in self.answers.items()},
             "refused": {name: answer.refusal for name, answer in self.answers.items() if answer.refusal},
-            "attacker": self.attacker.as_json(),
-            "mu": self.attacker.mu,
+            "attacker": {
+                **{f"fpr_{one['false_alarms']:g}": one["members_found"] for one in reversed(self.attacker["found"])},
+                "advantage": self.attacker["advantage"],
+            },
+            "mu": math.inf if self.attacker["mu"] is None else self.attacker["mu"],
             "mu_regret": MU_REGRET,
         }
 
@@ -140,7 +119,7 @@ def find(event: Event, *, delta: float, by: str = "pld", group: float = 1) -> Fi
         upper=None if accountant.is_asymptotic else chosen.epsilon(delta),
         certified=bounds,
         answers={other.name: _ask(event, other, delta, group) for other in other_accountants()},
-        attacker=Attacker.against(certified),
+        attacker=describe_attacker(certified),
     )
 
 
@@ -245,20 +224,21 @@ def relative_excess(value: float, base: float) -> str:
     return percent_near(abs(value / base - 1))
 
 
-def attacker_lines(attacker: Attacker, group: int = 1) -> list[str]:
+def attacker_lines(attacker: Facts, group: int = 1) -> list[str]:
     """What the numbers mean to someone whose data is in there."""
     members = "members" if group == 1 else f"groups of {group} members"
     lines = [
-        f"With {100 * rate:g} % false alarms an attacker finds at most {percent_up(share)} of {members}."
-        for rate, share in attacker.found.items()
+        f"With {100 * one['false_alarms']:g} % false alarms an attacker finds at most "
+        f"{percent_up(one['members_found'])} of {members}."
+        for one in reversed(attacker["found"])
     ]
     lines.append(
         "For every attack, the share of members found exceeds the share of false alarms by at most "
-        f"{percent_up(attacker.advantage)} (the advantage)."
+        f"{percent_up(attacker['advantage'])} (the advantage)."
     )
-    if math.isinf(attacker.mu):
+    if attacker["mu"] is None:
         return [*lines, "No mu-GDP holds: some outcomes give an example away for certain."]
-    mu = up(attacker.mu)
+    mu = up(attacker["mu"])
     whose = "an example was" if group == 1 else f"{group} examples were"
     return [
         *lines,

@@ -422,17 +422,14 @@ def describe_reservation(booking: Reservation | None) -> str:
 
 def warn_about(data: Data, settings: Settings) -> None:
     """Warn of a population that does not fit the data, and of a large delta."""
-    text = _compare_size(data, settings)
-    if text is not None:
-        warnings.warn(text, Caution, stacklevel=3)
+    found = data.compare_size(settings.population, is_declared=settings.is_declared)
+    if found is not None:
+        warnings.warn(_explain_size(data, settings, found), Caution, stacklevel=3)
     warn_about_delta(settings.delta, settings.population)
 
 
-def _compare_size(data: Data, settings: Settings) -> str | None:
-    """A warning if there are more or fewer examples than the population says. It does not say how many."""
-    found = data.compare_size(settings.population, is_declared=settings.is_declared)
-    if found is None:
-        return None
+def _explain_size(data: Data, settings: Settings, found: str) -> str:
+    """What there being more or fewer examples than the population says means. It does not say how many."""
     holds = f"The guarantee holds all the same, but lots will have {found} examples than planned, with the same noise."
     lots = "" if settings.recipe is not None else ", and a --lot-size that fits"
     if settings.is_declared:
