@@ -98,6 +98,8 @@ def render_comparison(facts: Facts) -> str:
     answer = Answer.of(facts)
     claims = {one["name"]: one["status"] for one in facts["methods"]}
     values = {"figures": figures, "answer": answer, "groups": groups, "titles": TITLES, "claims": claims}
+    shared = facts["settings"].items()
+    values["settings"] = [(_to_words(name), _format_setting(value)) for name, value in shared if value is not None]
     values["has_others"] = any(f'id="{one["key"]}-{OTHERS}-' in one["svg"] for one in figures)
     return _render("comparison.html", facts, brief, **values)
 
