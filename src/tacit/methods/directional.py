@@ -21,6 +21,7 @@ from tacit.stages.bounds import Clip, ShapedClip, Whiten
 from tacit.stages.bounds.whiten import Grain, Objective
 from tacit.stages.mechanism import Mechanism, Method, Mode, NoiseName, Settings
 from tacit.stages.noise import DirectionalNoise, GaussianNoise, NoisyMean
+from tacit.types import Bound
 
 ENTRY = Entry(
     name="directional",
@@ -169,7 +170,7 @@ def directional(
             guided, DirectionalNoise(clip_norm, multiplier), method=method, guide=NoisyMean(clip_norm)
         )
         return published.with_noise(noise, bands)
-    bounds = {"floored": ShapedClip(clip_norm), "full": whitened}
+    bounds: dict[str, Bound] = {"floored": ShapedClip(clip_norm), "full": whitened}
     plain = Mechanism(bounds.get(variant, Clip(clip_norm)), GaussianNoise(multiplier), method=method)
     return plain.with_noise(noise, bands)
 
