@@ -127,7 +127,8 @@ def test_a_command_that_is_refused_leaves_the_plan_as_it_was(run_cli, tmp_path):
 @pytest.mark.slow
 def test_forms_as_published_are_named_in_the_answer_and_warned_of_nowhere_else(run_cli, tmp_path):
     run = run_cli(
-        f"compare iris --epsilon 1 --methods noisy_sgd --mode both --seeds 1 --steps 5 --workers 1 --out {tmp_path} --table"
+        "compare iris --epsilon 1 --methods noisy_sgd --mode both --seeds 1 --steps 5 --workers 1 --table "
+        f"--out {tmp_path}"
     )
     assert run.code == 0
     assert "WARNING" not in run.err
