@@ -24,6 +24,7 @@ from .embeddings import EMBEDDINGS, embedding_cells, embedding_table
 from .network import network_cells, network_tables
 from .noiseless import accuracy_without_noise
 from .preparation import PREPARATION, over_seeds, preparation_cells, preparation_table
+from .regression import REGRESSION, regression_cells, regression_table
 from .tried import TRIED, tried_cells, tried_table
 
 NO_NOISE = "without noise"
@@ -32,7 +33,7 @@ NO_NOISE = "without noise"
 def cells(order: Order, records: Records) -> Iterator[Cell]:
     """Every data set without noise, and at every epsilon with every seed."""
     for name, about in order.settings["data"].items():
-        yield _cell(order, name, {"epsilon": None}, partial(accuracy_without_noise, numbers=about.get("numbers")))
+        yield _cell(order, name, {"epsilon": None}, partial(accuracy_without_noise, about=about))
         for epsilon in about["epsilons"]:
             for seed in range(order.settings["seeds"]):
                 fit = partial(_fit, about=about, epsilon=epsilon, delta=order.settings["delta"], seed=seed)
@@ -41,6 +42,7 @@ def cells(order: Order, records: Records) -> Iterator[Cell]:
     yield from tried_cells(order)
     yield from default_cells(order)
     yield from embedding_cells(order)
+    yield from regression_cells(order)
     yield from network_cells(order)
 
 
@@ -90,59 +92,79 @@ def _score_probabilities(model: PrivateClassifier, rows: Any, labels: Any) -> di
 
 
 def tables(order: Order, records: list[Record]) -> dict[str, str]:
-    """What was reached, a row for each data set; then the targets and how long a run takes; then what was tried."""
+    """What was reached, a row for each data set, in short and in full; then the aims; then what was tried."""
     every = sorted({epsilon for about in order.settings["data"].values() for epsilon in about["epsilons"]})
     epsilons = [f"ε = {epsilon:g}" for epsilon in every]
     names = order.settings["data"]
-    reached = [("data", *epsilons, NO_NOISE, "the papers"), *(_row(order, records, name, every) for name in names)]
-    wanted = [("data", *epsilons, "minutes a run"), *(_targets(order, records, name, every) for name in names)]
+    short = [("data", *epsilons, NO_NOISE, "the papers"), *(_row(order, records, name, every) for name in names)]
+    wanted = [("data", *epsilons), *(_targets(order, name, every) for name in names)]
     return {
-        "accuracy": markdown_table(reached),
+        "accuracy": markdown_table(short),
+        "full": _full_table(order, records, every),
         "targets": markdown_table(wanted),
         "probabilities": _probability_table(order, records, every),
         PREPARATION: preparation_table(order, records),
         TRIED: tried_table(order, records),
         EMBEDDINGS: embedding_table(order, records),
         DEFAULTS: default_table(order, records),
+        REGRESSION: regression_table(order, records),
         **network_tables(order, records),
     }
 
 
 def _row(order: Order, records: list[Record], name: str, every: list[float]) -> tuple[str, ...]:
-    """Mean and standard deviation over seeds at each epsilon with a target, in per cent."""
+    """Mean and standard deviation over seeds at each of its epsilons, in per cent."""
     here = [each for each in records if each.part == name]
     bare = [each.found["accuracy"] for each in here if each.asked["epsilon"] is None]
-    wanted = order.expected["wanted"][name]
+    asked = order.settings["data"][name]["epsilons"]
     return (
         name,
-        *(over_seeds(order, [r for r in here if r.asked["epsilon"] == e]) if f"{e:g}" in wanted else "" for e in every),
+        *(over_seeds(order, [r for r in here if r.asked["epsilon"] == e]) if e in asked else "" for e in every),
         f"{100 * bare[0]:.1f} %" if bare else "–",
         order.expected["papers"].get(name, "–"),
     )
 
 
+def _full_table(order: Order, records: list[Record], every: list[float]) -> str:
+    """The rows above with processor time, and below each table of two classes its AUC."""
+    rows: list[tuple[str, ...]] = [("data", *(f"ε = {e:g}" for e in every), NO_NOISE, "minutes a run", "the papers")]
+    for name, about in order.settings["data"].items():
+        *found, bare, papers = _row(order, records, name, every)
+        here = [each for each in records if each.part == name]
+        rows.append((*found, bare, _minutes(here), papers))
+        if about["kind"] == "table":
+            means = [_mean_of(here, epsilon, "auc") for epsilon in every]
+            rows.append((f"{name}, AUC", *means, _mean_of(here, None, "auc") or "–", "", ""))
+    return markdown_table(rows)
+
+
+def _minutes(records: list[Record]) -> str:
+    """The least and the most processor time of private runs, in minutes."""
+    minutes = [r.seconds / 60 for r in records if r.asked["epsilon"] is not None and r.seconds is not None]
+    return f"{min(minutes):.2g} to {max(minutes):.2g}" if minutes else "–"
+
+
+def _mean_of(records: list[Record], epsilon: float | None, key: str) -> str:
+    """The mean of a score over seeds; nothing if there is none."""
+    found = [each.found[key] for each in records if each.asked["epsilon"] == epsilon and key in each.found]
+    return f"{np.mean(found):.3f}" if found else ""
+
+
 def _probability_table(order: Order, records: list[Record], every: list[float]) -> str:
-    """Tables of two classes: AUC and calibration error, the means over seeds."""
-    epsilons = [f"ε = {epsilon:g}" for epsilon in every]
+    """Tables of two classes: AUC, log loss and calibration error, the means over seeds."""
     rows = []
     for name, about in order.settings["data"].items():
-        if about["kind"] != "table":
-            continue
-        here = [each for each in records if each.part == name and "auc" in each.found]
-        found = [[each.found for each in here if each.asked["epsilon"] == epsilon] for epsilon in every]
+        here = [each for each in records if each.part == name]
         for title, key in (("AUC", "auc"), ("log loss", "log_loss"), ("calibration error", "calibration")):
-            means = [f"{np.mean([each[key] for each in some]):.3f}" if some else "" for some in found]
-            rows.append((f"{name}, {title}", *means))
-    return markdown_table([("", *epsilons), *rows])
+            if about["kind"] == "table":
+                rows.append((f"{name}, {title}", *(_mean_of(here, epsilon, key) for epsilon in every)))
+    return markdown_table([("", *(f"ε = {epsilon:g}" for epsilon in every)), *rows])
 
 
-def _targets(order: Order, records: list[Record], name: str, every: list[float]) -> tuple[str, ...]:
-    """What was asked of the recipe beforehand, in per cent, and the processor time of its private runs."""
-    private = [each for each in records if each.part == name and each.asked["epsilon"] is not None]
-    minutes = [each.seconds / 60 for each in private if each.seconds is not None]
+def _targets(order: Order, name: str, every: list[float]) -> tuple[str, ...]:
+    """What was asked of the recipe beforehand, in per cent."""
     wanted = order.expected["wanted"][name]
-    time = f"{min(minutes):.2g} to {max(minutes):.2g}" if minutes else "–"
-    return name, *(f"{wanted[f'{e:g}']:g}" if f"{e:g}" in wanted else "" for e in every), time
+    return name, *(f"{wanted[f'{e:g}']:g}" if f"{e:g}" in wanted else "" for e in every)
 
 
 def pictures(order: Order, records: list[Record]) -> dict[str, Figure]:

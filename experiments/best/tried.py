@@ -42,6 +42,8 @@ _TEXT = {
     "negations as they are": Change({"is_negated": False}),
     "words count once": Change({"weighting": "presence"}),
     "s = 1": Change(recipe={"gathered": 1.0}),
+    "pairs of words too, of weight 0.3": Change({"pairs": 0.3}),
+    "pairs of words too, of weight 0.6": Change({"pairs": 0.6}),
     "the rule before: negations as they are, words count once, 300 steps, s = 1": Change(
         {"is_negated": False, "weighting": "presence"}, {"steps": 300, "gathered": 1.0}
     ),

@@ -66,6 +66,17 @@ def test_the_recipe_by_name_needs_bounds():
         PrivateLogisticRegression(method="recipe", data_norm=1.0).fit(X, Y)
 
 
+@pytest.mark.parametrize("made", [PrivateLogisticRegression, PrivateLinearRegression], ids=lambda made: made.__name__)
+def test_a_recipe_may_be_asked_for_as_other_estimators_have_it(made):
+    about = {"target_bound": 1.0} if made is PrivateLinearRegression else {"classes": [0, 1]}
+    model = made(recipe="auto", **about, **BOUNDS).fit(X, Y)
+    assert model.method_ == "recipe"
+    with pytest.raises(InvalidArgument, match="'auto' is the same as method='recipe'"):
+        made(recipe="auto", method="output", **about, **BOUNDS).fit(X, Y)
+    with pytest.raises(InvalidArgument, match="recipe must be None or 'auto'"):
+        made(recipe="best", **about, **BOUNDS).fit(X, Y)
+
+
 def test_a_fit_by_recipe_is_charged_in_full(tmp_path):
     ledger = Ledger(tmp_path / "all.ledger")
     model = PrivateLogisticRegression(epsilon=1.0, ledger=ledger, dataset="rows", **BOUNDS).fit(X, Y)

@@ -25,6 +25,17 @@ def test_words_are_found_at_their_hash_with_norm_one():
     assert np.allclose(np.linalg.norm(rows, axis=1), [1, 1, 1, 0], atol=1e-6)
 
 
+def test_pairs_of_words_count_beside_the_words():
+    rows = HashedWords(weighting="presence", pairs=0.5).fit_transform(["a good film, not so funny"]).toarray()[0]
+    words, pairs = ["good", "film", "not", "not funny"], ["good film", "film not", "not not funny"]
+    assert set(np.flatnonzero(rows)) == {column(word) for word in words + pairs}
+    length = math.sqrt(4 + 3 * 0.25)
+    assert np.allclose(rows[[column(word) for word in words]], 1 / length)
+    assert np.allclose(rows[[column(word) for word in pairs]], 0.5 / length)
+    with pytest.raises(InvalidArgument, match="pairs must be"):
+        HashedWords(pairs=-1.0).fit(None)
+
+
 def test_the_logarithm_of_how_often_a_word_occurs_counts():
     rows = HashedWords().fit_transform(TEXTS).toarray()
     assert rows[0][column("good")] / rows[0][column("film")] == pytest.approx(1 + math.log(3), rel=1e-6)

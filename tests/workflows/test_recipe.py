@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -237,6 +240,35 @@ def test_a_run_that_was_killed_pays_for_its_lost_steps_by_fewer_steps(run_here, 
     charged = Ledger(tmp_path / "iris.ledger").account("iris")
     assert charged.epsilon(1e-5) == pytest.approx(guarantee.epsilon(1e-5), rel=1e-3)
     assert charged.epsilon(1e-5) <= 5
+
+
+KILLED = """
+import os, signal
+from tacit import PrivateRun
+from tacit.cli import app
+backward = PrivateRun.backward
+def dies(self, lot):
+    backward(self, lot)
+    if lot.step == 60:
+        os.kill(os.getpid(), signal.SIGKILL)
+PrivateRun.backward = dies
+app("train iris --epsilon 5 --recipe auto --ledger iris.ledger --out run".split())
+"""
+
+
+@pytest.mark.slow
+def test_a_process_killed_by_the_system_is_resumed_within_its_budget(run_here, tmp_path):
+    run_here("ledger create iris.ledger iris --epsilon 5 --delta 1e-5")
+    died = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False, capture_output=True)
+    assert died.returncode == -signal.SIGKILL
+    charged = Ledger(tmp_path / "iris.ledger")
+    charged.verify()
+    spent = charged.account("iris").epsilon(1e-5)
+    assert run_here("train --resume run").code == 0
+    guarantee = Guarantee.from_json((tmp_path / "run" / "guarantee.json").read_text())
+    assert spent <= charged.account("iris").epsilon(1e-5) <= 5
+    assert 4.99 < guarantee.epsilon(1e-5) <= 5
+    assert load_recipe_model(tmp_path / "run").prepared_ is not None
 
 
 @pytest.mark.slow

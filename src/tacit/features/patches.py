@@ -41,8 +41,8 @@ _RIDGE = 0.1
 _THRESHOLD = 0.1
 # Along each axis, a spatial frequency of k half waves counts 1 / (1 + _DAMPING k).
 _DAMPING = 0.5
-# Images that are transformed at a time, so that their patches fit into the processor's cache.
-_PIECE = 2
+# Images that are transformed at a time: the patches of one fit into the processor's cache, those of two do not.
+_PIECE = 1
 Matrix = NDArray[np.float64]
 
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -71,6 +72,7 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     common: Iterable[str] = COMMON
     is_negated: bool = True
     vocabulary: Iterable[str] | None = None
+    pairs: float = 0.0
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Nothing to learn; the settings are checked."""
@@ -79,6 +81,7 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument(f"weighting must be 'presence' or 'logarithm'. Got {self.weighting!r}.")
         if isinstance(self.vocabulary, str) or isinstance(self.common, str):
             raise InvalidArgument("vocabulary and common are lists of words. Got a text.")
+        _validate.non_negative("pairs", self.pairs)
         return self
 
     def transform(self, X: Any) -> sparse.csr_matrix:  # noqa: N803
@@ -95,14 +98,24 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         columns: list[int] = []
         values: list[float] = []
         for words in texts:
-            counts = Counter(column for column in map(place, self._keep(words)) if column >= 0)
-            columns.extend(counts.keys())
-            values.extend(_weigh(np.fromiter(counts.values(), np.float64, len(counts)), self.weighting))
+            kept = self._keep(words)
+            found, weights = self._count(place, kept)
+            if self.pairs:
+                more, others = self._count(place, [f"{first} {second}" for first, second in pairwise(kept)])
+                found, weights = [*found, *more], np.concatenate([weights, self.pairs * others])
+            columns.extend(found)
+            values.extend(weights / max(float(np.linalg.norm(weights)), 1e-12))
             ends.append(len(columns))
         shape = (len(ends) - 1, self.places if self.vocabulary is None else len(list(self.vocabulary)))
         rows = sparse.csr_matrix((np.array(values, np.float32), np.array(columns, np.int32), np.array(ends)), shape)
-        rows.sort_indices()
+        # A pair may have the column of a word.
+        rows.sum_duplicates()
         return rows
+
+    def _count(self, place: Any, words: list[str]) -> tuple[list[int], NDArray[np.float64]]:
+        """The columns of these words, and the weight of each."""
+        counts = Counter(column for column in map(place, words) if column >= 0)
+        return list(counts), _weigh(np.fromiter(counts.values(), np.float64, len(counts)), self.weighting)
 
     def _keep(self, words: Iterable[str]) -> list[str]:
         """Words of a text without the common ones; negated where they follow a negation."""
@@ -134,9 +147,8 @@ def _negate(words: list[str]) -> list[str]:
 
 
 def _weigh(counts: NDArray[np.float64], weighting: Weighting) -> NDArray[np.float64]:
-    """The weights of one text's words, with norm 1."""
-    weights = np.ones_like(counts) if weighting == "presence" else 1 + np.log(counts)
-    return weights / max(float(np.linalg.norm(weights)), 1e-12)
+    """The weights of one text's words."""
+    return np.ones_like(counts) if weighting == "presence" else 1 + np.log(counts)
 
 
 def pad_words(x: Any, length: int) -> NDArray[np.float32]:
