@@ -271,10 +271,12 @@ def check_end(case: Case, kills: int, expected: Callable[[bool], dict[str, torch
         assert abs(one - other) <= 1e-9 * other, f"guarantee {one}, ledger {other}: {case}"
 
 
+@cache
 def warm() -> None:
-    """Load what torch loads when the first optimizer is made: it takes seconds, which every fork would spend again."""
+    """Train once in this process: what that loads and fills takes seconds, which every fork would spend again."""
     torch.set_num_threads(1)
-    torch.optim.Adam(model().parameters())
+    with tempfile.TemporaryDirectory() as folder:
+        go(Case(Path(folder), 7, True))
 
 
 def references(folder: Path, processes: int = 1) -> Callable[[bool], dict[str, torch.Tensor]]:
