@@ -1,6 +1,7 @@
 """The scripts of `make outside` in short form: right programs pass them, and wrong ones do not."""
 
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
 import architectures  # noqa: E402
+import outside  # noqa: E402
 import recorder  # noqa: E402
 import scikit_checks  # noqa: E402
 
@@ -74,3 +76,23 @@ def test_scikit_learn_checks_are_counted_and_failures_need_a_reason(is_noisy, mo
     found = scikit_checks.run_checks(estimator, wanted=SKLEARN.__contains__)
     assert (found.passed, found.failed) == (len(SKLEARN), {})
     assert replace(found, failed={"check_x": "no"}).unexplained(is_noisy=is_noisy) == ["check_x"]
+
+
+PUBLISHED = tomllib.loads(outside.PUBLISHED.read_text())["value"]
+
+
+def test_every_published_value_is_about_an_event_of_ours():
+    assert len({outside.read_event(entry["parts"]) for entry in PUBLISHED}) > 50
+
+
+def test_values_of_others_are_beside_ours_and_wrong_ones_contradict():
+    [mixture] = [entry for entry in PUBLISHED if entry["value"] == 0.15768284088654105]
+    _, lower, upper = outside.ask_ours(outside.read_event(mixture["parts"])[1], mixture)
+    for kind, value, verdict in [
+        (outside.EXACT, mixture["value"], "agrees"),
+        (outside.EXACT, 0.158, "CONTRADICTS"),
+        (outside.UPPER, 0.158, "agrees"),
+        (outside.UPPER, 0.157, "CONTRADICTS"),
+        (outside.LOWER, 0.158, "CONTRADICTS"),
+    ]:
+        assert outside.judge(outside.Answer("x", kind, value, 1e-7), lower, upper) == verdict
