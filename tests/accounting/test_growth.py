@@ -127,3 +127,13 @@ def test_two_steps_are_bracketed_down_to_tiny_deltas(epsilon):
 def test_tiny_deltas_have_narrow_intervals(delta):
     lower, upper = curve(Gaussian(1.1).sampled(0.004) * 14_000).epsilon_bounds(delta)
     assert 0 < lower <= upper <= lower * (1 + 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "rate", "steps", "width"),
+    [(0.5, 1e-6, 10**6, 1e-6), (0.3, 1e-6, 1_000, 2e-6), (0.6, 1e-5, 30_000, 1e-6), (0.4161, 0.000256, 381, 1e-8)],
+)
+def test_rare_large_losses_have_narrow_bounds(multiplier, rate, steps, width):
+    """The closed form where a line of bearable length is enough, and else fine atoms."""
+    lower, upper = curve(Gaussian(multiplier).sampled(rate) * steps).epsilon_bounds(1e-5)
+    assert 0 < upper - lower < width * lower

@@ -39,16 +39,16 @@ _SHARE_OF_TOLERANCE = 1e-3
 _NOTHING = -700.0
 # With more smoothing than this eta, the lower bound is 0.
 _MOST_ETA = 70.0
-# Most complex multiplications for one line: without smoothing, and with it.
+# Most complex multiplications for one line: without smoothing, and with it; and for a smoothed one of a search.
 _WORK = 1e8
+_FIRST_WORK = 8e6
 _MOST_WORK = 6e8
 
 
 # How much larger (in logarithms) the integrand may be than at the saddle.
 _LOSS = 1.5
-# During the search, smoothing may move epsilon by this fraction; at the end, by this one.
+# During the search, smoothing may move epsilon by this fraction.
 SEARCH_TOLERANCE = 1e-4
-_FINEST = 2e-7
 # A step is a jump if its loss exceeds one of these multiples of epsilon; infinity means no jumps.
 JUMPS = (3.0, 0.4, 0.14)
 # Bounds of delta that differ by less than this many tolerances need no better lines.
@@ -272,8 +272,9 @@ def try_line(
     most_eta = math.sqrt(2 * tolerance * max(epsilon, 1e-3 / c) / (c + 1))
     t = max(min(1 / math.sqrt(max(curvature, 1e-300)), 1 / most_eta) * math.sqrt(2 * wanted), 2 * spacing)
     t, eta = _find_end(measure, c, t, wanted, most_eta)
-    # A smoothed line of a search is the first step to a longer one.
-    most_work = _MOST_WORK if not strict else _WORK * (min(_FINEST / tolerance, 1.0) ** 0.5 if eta > 0 else 1.0)
+    # A smoothed line of a search is the first step to one that is many times as long.
+    is_first = eta > 0 and tolerance > 0.1 * SEARCH_TOLERANCE
+    most_work = _MOST_WORK if not strict else _FIRST_WORK if is_first else _WORK
     while t > 2 * spacing and measure.work(c, spacing, int(t / spacing) + 1) > most_work:
         if strict:
             return None
