@@ -118,7 +118,7 @@ def _apply_to_each(loss: Loss, outputs: Any, targets: Any, total: Tensor, size: 
         candidates = torch.stack([values.detach().mean(), values.detach().sum()])
         if bool(found.isfinite()) and not bool(torch.isclose(candidates, found, rtol=1e-3, atol=1e-6).any()):
             raise MixesExamples(
-                "The loss of the lot is neither the mean nor the sum of the losses of its examples taken alone, so one "
+                "The loss of the lot is neither the mean nor the sum of the losses of its single examples. So one "
                 "example's loss depends on others and has no gradient of its own. Write the loss per example."
             )
     return values

@@ -64,7 +64,7 @@ def find_model_loss(model: nn.Module, inputs: Any, targets: Any) -> ModelLoss:
                 return form
     raise InvalidArgument(
         f"The model's own loss of one example ({own[0]:.4g} on a made-up one) is not a cross-entropy or a squared "
-        "error of its outputs, so it cannot be computed per example; it may have terms over all examples of a lot. "
+        "error of its outputs, so it cannot be computed per example. It may have terms over all examples of a lot. "
         "Give a function of (outputs, targets) as loss, which returns one number per example."
     )
 
