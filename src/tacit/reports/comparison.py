@@ -16,6 +16,7 @@ from tacit.reports.cells import RECIPE, Key, key_of, label_of, make_rows, read_c
 from tacit.reports.facts import Facts, describe_versions
 from tacit.reports.scores import describe_seeds, explain_intervals
 from tacit.reports.settings import explain_placeholders, remove_paths
+from tacit.reports.wording import title_measure
 
 SCHEMA = "tacit-comparison/3"
 PLAN, CELLS = "comparison.json", "cells"
@@ -201,7 +202,8 @@ def write_table(facts: Facts) -> str:
         for label, found in groups.items():
             seconds = f"{np.mean([row['seconds'] for row in found.values()]):.2g}"
             rows.append((label, *(_describe_briefly(found[at]) if at in found else "" for at in epsilons), seconds))
-        parts.append("\n".join([f"{facts['measure'].capitalize()}, {_ADJACENCIES[adjacency]}:", *align([head, *rows])]))
+        title = f"{title_measure(facts['measure'])}, {_ADJACENCIES[adjacency]}:"
+        parts.append("\n".join([title, *align([head, *rows])]))
     return "\n\n".join(parts)
 
 

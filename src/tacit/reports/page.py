@@ -26,7 +26,7 @@ from tacit.reports.facts import Facts
 from tacit.reports.plots import draw_missed, draw_spending
 from tacit.reports.score_plots import OTHERS, TITLES, draw_lines, draw_scores, draw_scores_over_steps, list_panels
 from tacit.reports.scores import format_interval, format_score
-from tacit.reports.wording import down, near, percent_up, up
+from tacit.reports.wording import down, name_measure, near, percent_up, title_measure, up
 
 # The width of a phone: text keeps its size there, and grows on wider pages.
 _WIDTH = 4.6
@@ -83,10 +83,11 @@ def render_comparison(facts: Facts) -> str:
     """The page of a comparison. Its source holds the facts without the guarantees of the rows, which are long."""
     figures = []
     for panel in list_panels(facts):
-        title = f"{facts['measure'].capitalize()} over ε: {TITLES[panel]}"
+        title = f"{title_measure(facts['measure'])} over ε: {TITLES[panel]}"
         words = (
-            f"Test {facts['measure']} over the certified ε, for {TITLES[panel]}. The best methods have their names "
-            "beside their lines, with bars for 95 % confidence intervals. All others are grey, and in the table."
+            f"Test {name_measure(facts['measure'])} over the certified ε, for {TITLES[panel]}. The best methods have "
+            "their names beside their lines, with bars for 95 % confidence intervals. All others are grey, and in the "
+            "table."
         )
         # The names of the best methods are at the right of the axes.
         figures.append(_draw(panel, 3.7, title, words, partial(draw_lines, facts=facts, panel=panel), wide=4.9))
@@ -123,6 +124,7 @@ def _make_environment() -> jinja2.Environment:
     )
     environment.filters.update(up=_allow(up), down=_allow(down), near=_allow(near), percent_up=percent_up)
     environment.filters.update(words=_to_words, setting=_format_setting, accountants=_list_accountants)
+    environment.filters.update(name_measure=name_measure, title_measure=title_measure)
     environment.globals.update(score=format_score, ends=format_interval)
     return environment
 
@@ -147,7 +149,9 @@ def _draw_run(facts: Facts) -> list[Facts]:
     # A single score is in the text, and is not drawn.
     if len(points) > 1:
         level = None if baseline is None else baseline["final"]
-        words = f"Test {measure} over the steps; at the end it is {format_score(measure, utility['final'])}."
+        words = (
+            f"Test {name_measure(measure)} over the steps; at the end it is {format_score(measure, utility['final'])}."
+        )
         figures.append(
             _draw(
                 "scores", 3.6, "Test scores", words, lambda axes: draw_scores_over_steps(points, measure, level, axes)

@@ -19,6 +19,7 @@ from tacit.reports.answer import Answer, competes, short_label
 from tacit.reports.cells import is_proven
 from tacit.reports.facts import Facts
 from tacit.reports.plots import add_grid, show_percent
+from tacit.reports.wording import name_measure
 
 TITLES = {"add_remove": "one example added or removed", "replace_one": "one example replaced"}
 # Elements whose id begins with this are shown on a page only if its reader asks for them.
@@ -79,7 +80,7 @@ def draw_scores_over_steps(points: Sequence[Sequence[float]], measure: str, base
         axes.plot(
             steps, [baseline] * len(steps), label="without privacy", marker=marker, color="#777777", linestyle="--"
         )
-    axes.set(xlabel="steps", ylabel=measure)
+    axes.set(xlabel="steps", ylabel=name_measure(measure))
     axes.set_title("Test scores", loc="left", fontsize=11)
     if measure == "accuracy":
         show_percent(axes.yaxis)

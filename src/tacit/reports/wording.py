@@ -106,3 +106,21 @@ def _format(value: float, digits: int, rounding: str, power: int = 0) -> str:
     if rounded.adjusted() > exact.adjusted():
         rounded = rounded.quantize(Decimal(1).scaleb(rounded.adjusted() - digits + 1))
     return f"{rounded:f}" if rounded.adjusted() >= _SMALLEST_PLAIN else f"{rounded:.{digits - 1}e}"
+
+
+def name_measure(measure: str) -> str:
+    """The name of a score, as it stands in a sentence.
+
+    >>> name_measure("rmse"), name_measure("accuracy")
+    ('RMSE', 'accuracy')
+    """
+    return "RMSE" if measure == "rmse" else measure
+
+
+def title_measure(measure: str) -> str:
+    """The name of a score, as it begins a title.
+
+    >>> title_measure("rmse"), title_measure("accuracy")
+    ('RMSE', 'Accuracy')
+    """
+    return "RMSE" if measure == "rmse" else measure.capitalize()
