@@ -282,12 +282,13 @@ def test_every_readme_shows_the_tables_that_the_results_give(one):
     found = records_of(experiment, order, Records(one.folder / "results.jsonl"))
     assert found
     tables = experiment.tables(order, found)
-    pages = [
-        "README.md",
-        *(name for name in order.settings.get("also_in", ()) if (one.folder / name).parent == one.folder),
-    ]
+    also_in = order.settings.get("also_in", ())
+    pages = ["README.md", *(name for name in also_in if (one.folder / name).parent == one.folder)]
     page = "\n".join((one.folder / name).read_text(encoding="utf-8") for name in pages)
-    assert tables_in(page) == {name: text.strip() for name, text in tables.items()}
+    # A page elsewhere shows tables of others too.
+    elsewhere = "\n".join((one.folder / name).read_text(encoding="utf-8") for name in also_in if name not in pages)
+    shown = tables_in(page) | {name: text for name, text in tables_in(elsewhere).items() if name in tables}
+    assert shown == {name: text.strip() for name, text in tables.items()}
     drawn = {f"pictures/{name}.png" for name in experiment.pictures(order, found)}
     assert set(re.findall(r"\]\((pictures/[^)]+)\)", page)) <= drawn
     assert all((one.folder / picture).is_file() for picture in drawn)

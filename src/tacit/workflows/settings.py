@@ -368,7 +368,7 @@ def describe_model(data: Data, settings: Settings) -> dict[str, str]:
         "model": Path(settings.model).name,
         "method": settings.method,
         FORM: json.dumps(form.to_json()),
-        NETWORK: json.dumps({**shape, "is_linear": is_linear_method(settings.method)}),
+        NETWORK: json.dumps({**shape, "is_linear": settings.recipe is None and is_linear_method(settings.method)}),
     }
 
 
