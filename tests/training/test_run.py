@@ -42,6 +42,21 @@ def test_a_run_learns_what_there_is_to_learn():
     assert float((model(inputs).argmax(dim=1) == targets).double().mean()) > 0.9
 
 
+def test_a_large_gradient_that_was_used_is_not_kept_beside_the_next_one(monkeypatch):
+    monkeypatch.setattr("tacit.training.run._MANY", 0)
+    release, seen = tacit.PrivateRun.release, []
+
+    def look(run, lot):
+        seen.append([parameter.grad for parameter in run.model.parameters()])
+        return release(run, lot)
+
+    monkeypatch.setattr(tacit.PrivateRun, "release", look)
+    run = small_run(steps=3)
+    train(run)
+    assert [grad for grads in seen for grad in grads if grad is not None] == []
+    assert all(parameter.grad is not None for parameter in run.model.parameters())
+
+
 def test_iteration_stops_at_the_planned_step():
     run = small_run(steps=7)
     train(run)

@@ -74,6 +74,8 @@ from tacit.training.weights import LOTS_STAY_INSIDE, Weights
 from tacit.types import BoundedSum, PerExampleGradients, Sampling, Tensors, needs_wide_sums, sum_pieces
 
 _NOTHING = nullcontext()
+# Above so many numbers a gradient that was used is not kept in memory beside the next one.
+_MANY = 1_000_000
 
 GradientsOf = Callable[[nn.Module, Loss, Any, Any], PerExampleGradients]
 
@@ -289,6 +291,9 @@ class PrivateRun:
         """
         if lot is self._pending:
             self._weights.refuse_unless_stepped()
+            if self._plan.dimension > _MANY:
+                for parameter in self._parameters.values():
+                    parameter.grad = None
         released = self.release(lot)
         if self._peers.twin is not None:
             released = self._peers.twin.place(released)
