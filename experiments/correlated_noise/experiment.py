@@ -6,14 +6,13 @@ out, from the same few for both noises. All else is equal.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from experiments.library import Cell, Order, Record, Records, markdown_table
-from experiments.library.training import mean_and_spread
+from experiments.library.training import choose_rate, difference_by_seed, mean_and_spread, select
 from matplotlib.figure import Figure
 
 from tacit import Budget, CyclicPoisson, Poisson
@@ -82,17 +81,9 @@ def plan_bands(lot_size: float, population: int, steps: int, epsilon: float, del
 def best_rate(order: Order, records: list[Record], name: str, noise: str) -> float | None:
     """The learning rate with the best mean accuracy on held-out examples; None until all were tried."""
     about = order.settings["data"][name]
-    scores: dict[float, list[float]] = {rate: [] for rate in about["rates"]}
     wanted = {"data": name, "epsilon": order.settings["tuning_epsilon"], "noise": noise, "size": order.size}
     wanted |= {each: about[each] for each in _DECIDING}
-    for record in records:
-        asked = record.asked
-        is_wanted = record.part == RATES and all(asked.get(each) == value for each, value in wanted.items())
-        if is_wanted and asked["rate"] in scores and asked["seed"] in order.settings["tuning_seeds"]:
-            scores[asked["rate"]].append(record.found["accuracy"])
-    if any(len(each) < len(order.settings["tuning_seeds"]) for each in scores.values()):
-        return None
-    return max(scores, key=lambda rate: statistics.mean(scores[rate]))
+    return choose_rate(records, RATES, about["rates"], order.settings["tuning_seeds"], **wanted)
 
 
 def _planner_cells(order: Order) -> Iterator[Cell]:
@@ -119,25 +110,23 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
     }
 
 
-def _of(records: list[Record], part: str, **asked: Any) -> list[Record]:
-    return [
-        each
-        for each in records
-        if each.part == part and all(each.asked.get(name) == value for name, value in asked.items())
-    ]
-
-
 def _accuracy_table(order: Order, records: list[Record]) -> str:
     epsilons = order.settings["epsilons"]
     rows: list[tuple[str, ...]] = [("data", "noise", *(f"ε = {epsilon:g}" for epsilon in epsilons))]
     for name in order.settings["data"]:
-        if not _of(records, name):
+        if not select(records, name):
             continue
         for noise in order.settings["noises"]:
-            found = [_of(records, name, noise=noise, epsilon=epsilon) for epsilon in epsilons]
+            found = [select(records, name, noise=noise, epsilon=epsilon) for epsilon in epsilons]
             scores = ([each.found["accuracy"] for each in some] for some in found)
             rows.append((name, noise, *(_show(some, order.settings["seeds"]) for some in scores)))
-        rows.append((name, "difference", *(_difference(order, records, name, epsilon) for epsilon in epsilons)))
+        differences = (
+            difference_by_seed(
+                *(select(records, name, noise=noise, epsilon=epsilon) for noise in (BANDED, INDEPENDENT))
+            )
+            for epsilon in epsilons
+        )
+        rows.append((name, "difference", *differences))
     return markdown_table(rows)
 
 
@@ -148,26 +137,13 @@ def _show(scores: list[float], seeds: int) -> str:
     return mean_and_spread(scores, unit="", digits=2) + left_out
 
 
-def _difference(order: Order, records: list[Record], name: str, epsilon: float) -> str:
-    """Banded less independent, in points, with the standard error over seeds."""
-    by_seed = [
-        {each.asked["seed"]: each.found["accuracy"] for each in _of(records, name, noise=noise, epsilon=epsilon)}
-        for noise in (BANDED, INDEPENDENT)
-    ]
-    both = sorted(by_seed[0].keys() & by_seed[1].keys())
-    found = [100 * (by_seed[0][seed] - by_seed[1][seed]) for seed in both]
-    if len(found) < 2:
-        return f"{found[0]:+.2f}" if found else "–"
-    return f"{statistics.mean(found):+.2f} (± {statistics.stdev(found) / math.sqrt(len(found)):.2f})"
-
-
 def _settings_table(order: Order, records: list[Record]) -> str:
     head = ("data", "ε", "noise", "bands", "multiplier", "learning rate", "noise of sums", "certified ε", "seconds")
     rows: list[tuple[str, ...]] = [head]
     for name in order.settings["data"]:
         for epsilon in order.settings["epsilons"]:
             for noise in order.settings["noises"]:
-                found = _of(records, name, noise=noise, epsilon=epsilon)
+                found = select(records, name, noise=noise, epsilon=epsilon)
                 if not found:
                     continue
                 first, certified = found[0], max(each.found["certified"] for each in found)
@@ -193,7 +169,7 @@ def _rate_table(order: Order, records: list[Record]) -> str:
     rows: list[tuple[str, ...]] = [("data", "noise", "learning rate: accuracy")]
     for name, about in order.settings["data"].items():
         for noise in order.settings["noises"]:
-            found = [(rate, _of(records, RATES, data=name, noise=noise, rate=rate)) for rate in about["rates"]]
+            found = [(rate, select(records, RATES, data=name, noise=noise, rate=rate)) for rate in about["rates"]]
             texts = [f"{rate:g}: {_show([each.found['accuracy'] for each in some], 1)}" for rate, some in found if some]
             if texts:
                 rows.append((name, noise, ", ".join(texts)))
@@ -206,7 +182,7 @@ def _planner_table(order: Order, records: list[Record]) -> str:
     about = order.settings[PLANNER]
     for steps in about["steps"]:
         for lot_size in about["lot_sizes"]:
-            found = [_of(records, PLANNER, lot_size=lot_size, steps=steps, epsilon=epsilon) for epsilon in epsilons]
+            found = [select(records, PLANNER, lot_size=lot_size, steps=steps, epsilon=epsilon) for epsilon in epsilons]
             if any(found):
                 rows.append((f"{lot_size:,}", f"{steps:,}", *(_planned(some) for some in found)))
     return markdown_table(rows)

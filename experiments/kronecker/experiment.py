@@ -6,8 +6,6 @@ Learning rates are chosen on training examples that are held out, from the same 
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import torch
 from experiments.correlated_noise.training import new_model, prepare, train
 from experiments.library import Cell, Order, Record, Records, markdown_table
-from experiments.library.training import mean_and_spread
+from experiments.library.training import choose_rate, difference_by_seed, mean_and_spread, select
 from matplotlib.figure import Figure
 
 from tacit import Budget, Poisson
@@ -80,17 +78,9 @@ def _run(
 def best_rate(order: Order, records: list[Record], name: str, form: str) -> float | None:
     """The learning rate with the best mean accuracy on held-out examples; None until all were tried."""
     about = order.settings["data"][name]
-    scores: dict[float, list[float]] = {rate: [] for rate in about["rates"]}
     wanted = {"data": name, "epsilon": order.settings["tuning_epsilon"], "form": form, "size": order.size}
     wanted |= _decide(order, about, form)
-    for record in records:
-        asked = record.asked
-        is_wanted = record.part == RATES and all(asked.get(each) == value for each, value in wanted.items())
-        if is_wanted and asked["rate"] in scores and asked["seed"] in order.settings["tuning_seeds"]:
-            scores[asked["rate"]].append(record.found["accuracy"])
-    if any(len(each) < len(order.settings["tuning_seeds"]) for each in scores.values()):
-        return None
-    return max(scores, key=lambda rate: statistics.mean(scores[rate]))
+    return choose_rate(records, RATES, about["rates"], order.settings["tuning_seeds"], **wanted)
 
 
 def tables(order: Order, records: list[Record]) -> dict[str, str]:
@@ -98,27 +88,23 @@ def tables(order: Order, records: list[Record]) -> dict[str, str]:
     return {"accuracy": _accuracy_table(order, records), "rates": _rate_table(order, records)}
 
 
-def _of(records: list[Record], part: str, **asked: Any) -> list[Record]:
-    return [
-        each
-        for each in records
-        if each.part == part and all(each.asked.get(name) == value for name, value in asked.items())
-    ]
-
-
 def _accuracy_table(order: Order, records: list[Record]) -> str:
     epsilons = sorted(order.settings["epsilons"])
     rows: list[tuple[str, ...]] = [("data", "clipped", *(f"ε = {e:g}" for e in epsilons), "largest certified / asked")]
     words = {PLAIN: "as they are", FACTORS: "in the metric of the factors"}
     for name in order.settings["data"]:
-        if not _of(records, name):
+        if not select(records, name):
             continue
         for form in order.settings["forms"]:
-            found = [_of(records, name, form=form, epsilon=epsilon) for epsilon in epsilons]
+            found = [select(records, name, form=form, epsilon=epsilon) for epsilon in epsilons]
             shares = [each.found["certified"] / each.asked["epsilon"] for some in found for each in some]
             scores = (_show([each.found["accuracy"] for each in some]) for some in found)
             rows.append((name, words[form], *scores, f"{max(shares):.5f}" if shares else "–"))
-        rows.append((name, "difference", *(_difference(records, name, epsilon) for epsilon in epsilons), ""))
+        differences = (
+            difference_by_seed(*(select(records, name, form=form, epsilon=epsilon) for form in (FACTORS, PLAIN)))
+            for epsilon in epsilons
+        )
+        rows.append((name, "difference", *differences, ""))
     return markdown_table(rows)
 
 
@@ -127,26 +113,13 @@ def _show(scores: list[float]) -> str:
     return f"{mean_and_spread(scores, unit='', digits=2)}{seeds}" if scores else "–"
 
 
-def _difference(records: list[Record], name: str, epsilon: float) -> str:
-    """In points, with the standard error over seeds."""
-    by_seed = [
-        {each.asked["seed"]: each.found["accuracy"] for each in _of(records, name, form=form, epsilon=epsilon)}
-        for form in (FACTORS, PLAIN)
-    ]
-    both = sorted(by_seed[0].keys() & by_seed[1].keys())
-    found = [100 * (by_seed[0][seed] - by_seed[1][seed]) for seed in both]
-    if len(found) < 2:
-        return f"{found[0]:+.2f}" if found else "–"
-    return f"{statistics.mean(found):+.2f} (± {statistics.stdev(found) / math.sqrt(len(found)):.2f})"
-
-
 def _rate_table(order: Order, records: list[Record]) -> str:
     """Accuracy on held-out examples, by learning rate."""
     rates = sorted({rate for about in order.settings["data"].values() for rate in about["rates"]})
     rows: list[tuple[str, ...]] = [("data", "clipped", *(f"rate {rate:g}" for rate in rates))]
     for name in order.settings["data"]:
         for form in order.settings["forms"]:
-            found = [_of(records, RATES, data=name, form=form, rate=rate) for rate in rates]
+            found = [select(records, RATES, data=name, form=form, rate=rate) for rate in rates]
             if any(found):
                 rows.append(
                     (

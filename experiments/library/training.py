@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
+from experiments.library.records import Record
 from torch import nn
 
 from tacit import Budget, Poisson, PrivateRun
@@ -164,3 +166,33 @@ def mean_and_spread(values: list[float], unit: str = " %", scale: float = 100.0,
         return f"{mean:.{digits}f}{unit}"
     spread = (sum((value - mean) ** 2 for value in scaled) / (len(scaled) - 1)) ** 0.5
     return f"{mean:.{digits}f} ± {spread:.{digits}f}{unit}"
+
+
+def select(records: list[Record], part: str, **asked: Any) -> list[Record]:
+    """The records of a part of which these things were asked."""
+    return [
+        each
+        for each in records
+        if each.part == part and all(each.asked.get(name) == value for name, value in asked.items())
+    ]
+
+
+def choose_rate(records: list[Record], part: str, rates: list[float], seeds: list[int], **asked: Any) -> float | None:
+    """The learning rate with the best mean accuracy over these seeds; None until all were tried."""
+    scores: dict[float, list[float]] = {rate: [] for rate in rates}
+    for record in select(records, part, **asked):
+        if record.asked["rate"] in scores and record.asked["seed"] in seeds:
+            scores[record.asked["rate"]].append(record.found["accuracy"])
+    if any(len(each) < len(seeds) for each in scores.values()):
+        return None
+    return max(scores, key=lambda rate: statistics.mean(scores[rate]))
+
+
+def difference_by_seed(one: list[Record], other: list[Record]) -> str:
+    """How much more accurate one is, in points, with the standard error over the seeds that both have."""
+    by_seed = [{each.asked["seed"]: each.found["accuracy"] for each in records} for records in (one, other)]
+    both = sorted(by_seed[0].keys() & by_seed[1].keys())
+    found = [100 * (by_seed[0][seed] - by_seed[1][seed]) for seed in both]
+    if len(found) < 2:
+        return f"{found[0]:+.2f}" if found else "–"
+    return f"{statistics.mean(found):+.2f} (± {statistics.stdev(found) / math.sqrt(len(found)):.2f})"
